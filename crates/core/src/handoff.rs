@@ -1,0 +1,1 @@
+//! What the launcher tells the guest library.

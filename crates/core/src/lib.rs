@@ -1,0 +1,14 @@
+//! The pure core of trimtab: the machine as data, placement as a function, plans as values with reasons.
+//!
+//! What is *not* here: no I/O, no clock, no environment, no threads, no unsafe code, no unordered map. Time, the
+//! environment and the machine are arguments; equal input gives equal output. Reading the machine and carrying a plan
+//! out are the business of other crates.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod handoff;
+pub mod ids;
+pub mod place;
+pub mod set;
+pub mod topology;

@@ -1,0 +1,497 @@
+//! The machine as data.
+//!
+//! Unit: PUs (hardware threads) in *logical* order: dense, depth first, so that neighbours in the list are neighbours in
+//! the silicon. Problem: placement asks "what shares what with what" thousands of times, on machines with sparse CPU
+//! numbers, several thousand PUs, CPU-less nodes and missing levels. Idea: every object is a run of that order, so one
+//! sorted list of ranges is the whole tree and containment is two comparisons. Terms: see `DESIGN` words — PU, core,
+//! LLC (the outermost shared cache), node, package, group.
+//!
+//! Properties: ranges nest (a machine whose objects cross is refused); every PU has exactly one core and one LLC; every
+//! PU has at most one *home* node, the ordinary memory nearest to it; equal parts build equal machines.
+
+mod distance;
+pub mod draw;
+mod kinds;
+mod parts;
+mod synthetic;
+
+pub use kinds::{CoreKind, KindId};
+pub use parts::{CpuModel, Device, DeviceKind, Domain, KindPart, Level, NodePart, Parts, Tier};
+pub use synthetic::{SyntheticError, parse_synthetic};
+
+use crate::ids::{CoreId, Id, LlcId, NodeId, ObjectId, OsCpu, OsNode, Pu};
+use crate::set::{CpuSet, NodeSet};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use thiserror::Error;
+
+/// An object of the machine tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Object {
+    /// What it is.
+    pub level: Level,
+    /// The kernel's or firmware's number, where there is one.
+    pub os: Option<u32>,
+    /// The object that directly contains it; `None` for the machine itself.
+    pub parent: Option<ObjectId>,
+    /// Its PUs, in logical order.
+    pub pus: Range<u32>,
+}
+
+/// A physical core.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Core {
+    /// Its PUs, in logical order.
+    pub pus: Range<u32>,
+    /// The last-level-cache domain it belongs to.
+    pub llc: LlcId,
+    /// The node whose memory is nearest, if the machine has nodes.
+    pub node: Option<NodeId>,
+    /// Which kind of core it is.
+    pub kind: KindId,
+}
+
+/// A last-level-cache domain: the cores that share their outermost cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Llc {
+    /// Its cores, in logical order.
+    pub cores: Range<u32>,
+    /// Its node, if the machine has nodes.
+    pub node: Option<NodeId>,
+}
+
+/// A NUMA node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// The kernel's number.
+    pub os: OsNode,
+    /// The cores for which this node is home; empty for memory-only nodes.
+    pub cores: Vec<CoreId>,
+    /// The PUs it is near to, which for memory-only nodes belong to other nodes.
+    pub near: Range<u32>,
+    /// Bytes of memory; `None` when unknown.
+    pub bytes: Option<u64>,
+    /// What memory it is.
+    pub tier: Tier,
+}
+
+/// A machine: immutable, checked, cheap to ask.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Parts", into = "Parts")]
+pub struct Machine {
+    parts: Parts,
+    objects: Vec<Object>,
+    cores: Vec<Core>,
+    core_of: Vec<CoreId>,
+    llcs: Vec<Llc>,
+    nodes: Vec<Node>,
+    distances: Vec<u32>,
+    kinds: Vec<CoreKind>,
+    by_os: BTreeMap<OsCpu, Pu>,
+}
+
+/// Why parts do not make a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MachineError {
+    /// No PU at all.
+    #[error("the machine has no CPU")]
+    Empty,
+    /// Two PUs claim one kernel number.
+    #[error("CPU {0} appears twice")]
+    DuplicateCpu(OsCpu),
+    /// Two nodes claim one kernel number.
+    #[error("NUMA node {0} appears twice")]
+    DuplicateNode(OsNode),
+    /// An object reaches past the last PU.
+    #[error("a {level} covers PUs {first}..{end} of a machine with {pus}")]
+    OutOfRange {
+        /// The object's level.
+        level: Level,
+        /// Its first PU.
+        first: u32,
+        /// One past its last PU.
+        end: u64,
+        /// How many PUs there are.
+        pus: usize,
+    },
+    /// Two objects overlap without one containing the other.
+    #[error("a {0} and a {1} overlap without one holding the other")]
+    Crossing(Level, Level),
+    /// The distance table is not square over the nodes.
+    #[error("the distance table has {found} entries for {nodes} nodes")]
+    Distances {
+        /// Entries found.
+        found: usize,
+        /// Nodes of the machine.
+        nodes: usize,
+    },
+}
+
+impl Machine {
+    /// Builds a machine from parts, checking them.
+    ///
+    /// # Errors
+    /// [`MachineError`] says which part is impossible.
+    pub fn build(mut parts: Parts) -> Result<Self, MachineError> {
+        let count = parts.pus.len();
+        if count == 0 {
+            return Err(MachineError::Empty);
+        }
+        let mut by_os = BTreeMap::new();
+        for (at, &os) in parts.pus.iter().enumerate() {
+            if by_os.insert(os, Pu::from_index(at)).is_some() {
+                return Err(MachineError::DuplicateCpu(os));
+            }
+        }
+        if !parts.distances.is_empty() && parts.distances.len() != parts.nodes.len().pow(2) {
+            return Err(MachineError::Distances { found: parts.distances.len(), nodes: parts.nodes.len() });
+        }
+        distance::sort_nodes(&mut parts);
+        for pair in parts.nodes.windows(2) {
+            if pair[0].os == pair[1].os {
+                return Err(MachineError::DuplicateNode(pair[0].os));
+            }
+        }
+        let homes = homes(&parts)?;
+        let objects = tree(&parts, &homes)?;
+        let kinds = kinds::join(&parts);
+        let (cores, core_of) = cores(&objects, &homes, &parts, &kinds);
+        let (llcs, cores) = llcs(&objects, cores);
+        let nodes = nodes(&parts, &cores);
+        let distances = distance::table(&parts, &objects);
+        Ok(Self { parts, objects, cores, core_of, llcs, nodes, distances, kinds, by_os })
+    }
+
+    /// What the machine is called.
+    pub fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    /// The processor.
+    pub fn cpu(&self) -> &CpuModel {
+        &self.parts.cpu
+    }
+
+    /// The flat parts, as given (nodes sorted by number).
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// All objects, depth first, the machine first.
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// The objects of one level, in logical order. Groups may nest; all are given.
+    pub fn at(&self, level: Level) -> impl Iterator<Item = &Object> {
+        self.objects.iter().filter(move |object| object.level == level)
+    }
+
+    /// The cores, in logical order.
+    pub fn cores(&self) -> &[Core] {
+        &self.cores
+    }
+
+    /// The last-level-cache domains, in logical order.
+    pub fn llcs(&self) -> &[Llc] {
+        &self.llcs
+    }
+
+    /// The NUMA nodes, by kernel number. Empty when the source knows none.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The kinds of cores, fastest first: one entry on a uniform machine.
+    pub fn kinds(&self) -> &[CoreKind] {
+        &self.kinds
+    }
+
+    /// Devices with known locality.
+    pub fn devices(&self) -> &[Device] {
+        &self.parts.devices
+    }
+
+    /// CPUs that exist but are switched off.
+    pub fn offline(&self) -> &CpuSet {
+        &self.parts.offline
+    }
+
+    /// How many PUs.
+    pub fn pu_count(&self) -> usize {
+        self.parts.pus.len()
+    }
+
+    /// Every CPU of the machine.
+    pub fn cpus(&self) -> CpuSet {
+        self.parts.pus.iter().copied().collect()
+    }
+
+    /// The CPUs a program may use according to the source of the model; all of them when it does not say.
+    pub fn allowed(&self) -> CpuSet {
+        match &self.parts.allowed {
+            Some(allowed) => allowed.intersection(&self.cpus()),
+            None => self.cpus(),
+        }
+    }
+
+    /// The kernel's number of a PU.
+    ///
+    /// # Panics
+    /// When `pu` is not of this machine.
+    pub fn os(&self, pu: Pu) -> OsCpu {
+        self.parts.pus[pu.index()]
+    }
+
+    /// The PU with this kernel number.
+    pub fn pu(&self, os: OsCpu) -> Option<Pu> {
+        self.by_os.get(&os).copied()
+    }
+
+    /// The CPUs of a run of PUs.
+    pub fn cpus_of(&self, pus: &Range<u32>) -> CpuSet {
+        self.parts.pus[pus.start as usize..pus.end as usize].iter().copied().collect()
+    }
+
+    /// A core by its id.
+    ///
+    /// # Panics
+    /// When `core` is not of this machine.
+    pub fn core(&self, core: CoreId) -> &Core {
+        &self.cores[core.index()]
+    }
+
+    /// The core that holds a PU.
+    ///
+    /// # Panics
+    /// When `pu` is not of this machine.
+    pub fn core_of(&self, pu: Pu) -> CoreId {
+        self.core_of[pu.index()]
+    }
+
+    /// The cores wholly inside a run of PUs, as a run of core ids.
+    pub fn cores_in(&self, pus: &Range<u32>) -> Range<u32> {
+        if pus.is_empty() {
+            return 0..0;
+        }
+        let first = self.core_of[pus.start as usize].0;
+        let last = self.core_of[pus.end as usize - 1].0;
+        first..last + 1
+    }
+
+    /// Relative latency from one node to another, 10 for local, as firmware counts it; derived from the tree where
+    /// firmware says nothing.
+    ///
+    /// # Panics
+    /// When a node is not of this machine.
+    pub fn distance(&self, from: NodeId, to: NodeId) -> u32 {
+        self.distances[from.index() * self.nodes.len() + to.index()]
+    }
+
+    /// The most PUs any core has.
+    pub fn smt(&self) -> usize {
+        self.cores.iter().map(|core| core.pus.len()).max().unwrap_or(1)
+    }
+
+    /// The home nodes of these CPUs.
+    pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
+        let homes =
+            cpus.iter().filter_map(|os| self.pu(os)).filter_map(|pu| self.core(self.core_of(pu)).node);
+        homes.map(|node| self.nodes[node.index()].os).collect()
+    }
+
+    /// The smallest object of `level` that contains a core.
+    pub fn enclosing(&self, level: Level, core: CoreId) -> Option<&Object> {
+        let pus = &self.core(core).pus;
+        self.at(level).filter(|object| object.pus.start <= pus.start && pus.end <= object.pus.end).last()
+    }
+
+    /// The units that share what `level` names, as runs of cores in logical order, with cores outside any such object
+    /// each a unit of its own.
+    pub fn units(&self, level: Level) -> Vec<Range<u32>> {
+        let mut units: Vec<Range<u32>> = Vec::new();
+        let mut next = 0;
+        for object in self.at(level) {
+            let cores = self.cores_in(&object.pus);
+            if cores.start < next {
+                continue; // a nested group: its outermost one stands already
+            }
+            units.extend((next..cores.start).map(|core| core..core + 1));
+            next = cores.end;
+            units.push(cores);
+        }
+        units.extend((next..u32::try_from(self.cores.len()).unwrap_or(u32::MAX)).map(|core| core..core + 1));
+        units
+    }
+}
+
+impl TryFrom<Parts> for Machine {
+    type Error = MachineError;
+    fn try_from(parts: Parts) -> Result<Self, MachineError> {
+        Self::build(parts)
+    }
+}
+
+impl From<Machine> for Parts {
+    fn from(machine: Machine) -> Self {
+        machine.parts
+    }
+}
+
+/// The home node of each PU, by position of the node in `parts.nodes`: of the nodes with CPUs whose locality holds the
+/// PU, the one with the smallest locality; among equals ordinary memory, then the lowest number.
+fn homes(parts: &Parts) -> Result<Vec<Option<usize>>, MachineError> {
+    let mut homes: Vec<Option<usize>> = vec![None; parts.pus.len()];
+    for (at, node) in parts.nodes.iter().enumerate() {
+        check_range(Level::Node, node.first, node.count, parts.pus.len())?;
+        if !node.has_cpus {
+            continue;
+        }
+        let rank = |at: usize| (parts.nodes[at].count, parts.nodes[at].tier, at);
+        for home in &mut homes[node.first as usize..(node.first + node.count) as usize] {
+            if home.is_none_or(|other| rank(at) < rank(other)) {
+                *home = Some(at);
+            }
+        }
+    }
+    Ok(homes)
+}
+
+fn check_range(level: Level, first: u32, count: u32, pus: usize) -> Result<(), MachineError> {
+    let end = u64::from(first) + u64::from(count);
+    if end > pus as u64 { Err(MachineError::OutOfRange { level, first, end, pus }) } else { Ok(()) }
+}
+
+/// Sorts the ranges into a tree: a machine object on top, a core for every PU that lacks one, a node object for every
+/// run of PUs with one home.
+fn tree(parts: &Parts, homes: &[Option<usize>]) -> Result<Vec<Object>, MachineError> {
+    let count = u32::try_from(parts.pus.len()).unwrap_or(u32::MAX);
+    let mut flat = vec![Object { level: Level::Machine, os: None, parent: None, pus: 0..count }];
+    let mut has_core = vec![false; parts.pus.len()];
+    for domain in &parts.domains {
+        check_range(domain.level, domain.first, domain.count, parts.pus.len())?;
+        if domain.count == 0 || matches!(domain.level, Level::Machine | Level::Node) {
+            continue;
+        }
+        let pus = domain.first..domain.first + domain.count;
+        if domain.level == Level::Core {
+            has_core[pus.start as usize..pus.end as usize].fill(true);
+        }
+        flat.push(Object { level: domain.level, os: domain.os, parent: None, pus });
+    }
+    let lone = |at: &u32| !has_core[*at as usize];
+    flat.extend((0..count).filter(lone).map(|at| Object {
+        level: Level::Core,
+        os: None,
+        parent: None,
+        pus: at..at + 1,
+    }));
+    let mut start = 0;
+    for end in 1..=homes.len() {
+        if end == homes.len() || homes[end] != homes[start] {
+            if let Some(home) = homes[start] {
+                let pus = u32::try_from(start).unwrap_or(u32::MAX)..u32::try_from(end).unwrap_or(u32::MAX);
+                flat.push(Object { level: Level::Node, os: Some(parts.nodes[home].os.0), parent: None, pus });
+            }
+            start = end;
+        }
+    }
+    flat.sort_by_key(|object| (object.pus.start, std::cmp::Reverse(object.pus.end), object.level, object.os));
+    let mut open: Vec<usize> = Vec::new();
+    for at in 0..flat.len() {
+        while open.last().is_some_and(|&outer| flat[outer].pus.end <= flat[at].pus.start) {
+            open.pop();
+        }
+        if let Some(&outer) = open.last() {
+            if flat[outer].pus.end < flat[at].pus.end {
+                return Err(MachineError::Crossing(flat[outer].level, flat[at].level));
+            }
+            if flat[outer].level == Level::Core {
+                return Err(MachineError::Crossing(Level::Core, flat[at].level));
+            }
+            flat[at].parent = Some(ObjectId::from_index(outer));
+        }
+        open.push(at);
+    }
+    Ok(flat)
+}
+
+fn cores(
+    objects: &[Object],
+    homes: &[Option<usize>],
+    parts: &Parts,
+    kinds: &[CoreKind],
+) -> (Vec<Core>, Vec<CoreId>) {
+    let mut cores = Vec::new();
+    let mut core_of = vec![CoreId(0); parts.pus.len()];
+    for object in objects.iter().filter(|object| object.level == Level::Core) {
+        core_of[object.pus.start as usize..object.pus.end as usize].fill(CoreId::from_index(cores.len()));
+        let os = parts.pus[object.pus.start as usize];
+        cores.push(Core {
+            pus: object.pus.clone(),
+            llc: LlcId(0), // set when the LLCs are found
+            node: homes[object.pus.start as usize].map(NodeId::from_index),
+            kind: kinds::of(kinds, os),
+        });
+    }
+    (cores, core_of)
+}
+
+/// Groups cores by their outermost cache; cores without any cache by their node and package. A run ends where either
+/// changes, so an LLC is always a run of cores.
+fn llcs(objects: &[Object], mut cores: Vec<Core>) -> (Vec<Llc>, Vec<Core>) {
+    let mut outer_cache: Vec<Option<u32>> = vec![None; cores.len()];
+    let mut package: Vec<Option<u32>> = vec![None; cores.len()];
+    for (at, object) in objects.iter().enumerate() {
+        let slot = match object.level {
+            Level::L3 | Level::L2 => &mut outer_cache,
+            Level::Package => &mut package,
+            _ => continue,
+        };
+        let first = cores.partition_point(|core| core.pus.start < object.pus.start);
+        let end = cores.partition_point(|core| core.pus.start < object.pus.end);
+        for mark in &mut slot[first..end] {
+            // Objects come outermost first: the first cache that claims a core is its last level.
+            mark.get_or_insert(u32::try_from(at).unwrap_or(u32::MAX));
+        }
+    }
+    let key = |at: usize, cores: &[Core]| match outer_cache[at] {
+        Some(cache) => (Some(cache), None, cores[at].node),
+        None => (None, package[at], cores[at].node),
+    };
+    let mut llcs: Vec<Llc> = Vec::new();
+    for at in 0..cores.len() {
+        let core = u32::try_from(at).unwrap_or(u32::MAX);
+        if at == 0 || key(at, &cores) != key(at - 1, &cores) {
+            llcs.push(Llc { cores: core..core, node: cores[at].node });
+        }
+        let last = llcs.len() - 1;
+        llcs[last].cores.end = core + 1;
+        cores[at].llc = LlcId::from_index(last);
+    }
+    (llcs, cores)
+}
+
+fn nodes(parts: &Parts, cores: &[Core]) -> Vec<Node> {
+    let mut nodes: Vec<Node> = parts
+        .nodes
+        .iter()
+        .map(|part| Node {
+            os: part.os,
+            cores: Vec::new(),
+            near: part.first..part.first + part.count,
+            bytes: (part.bytes > 0).then_some(part.bytes),
+            tier: part.tier,
+        })
+        .collect();
+    for (at, core) in cores.iter().enumerate() {
+        if let Some(node) = core.node {
+            nodes[node.index()].cores.push(CoreId::from_index(at));
+        }
+    }
+    nodes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! The machine-wide ledger of held CPUs.

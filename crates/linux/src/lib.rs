@@ -1,0 +1,10 @@
+//! The live Linux machine: everything trimtab reads from it and does to it.
+//!
+//! All raw system calls stand in [`sys`], one per wrapper, the only place here where unsafe code may stand. Everything
+//! above it takes slices, owned descriptors and the core's id types, and returns typed errors that say what was
+//! attempted on what. No function here chooses anything: it reads, or it carries out.
+
+#![warn(missing_docs)]
+
+pub mod ledger;
+pub mod sys;

@@ -1,0 +1,1 @@
+//! Open-file-description byte-range locks.

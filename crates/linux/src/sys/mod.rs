@@ -1,0 +1,4 @@
+//! System calls that no safe library covers: one per wrapper, each with its safety argument.
+#![allow(unsafe_code)]
+
+pub mod lock;
