@@ -1,0 +1,64 @@
+#!/bin/sh
+# Quick checks of built kernels:   check.sh BUILD_DIRECTORY KERNEL...
+# The library's tests must pass.  Class S must verify with 1 and 2 threads, in
+# words and as JSON.  Command lines that make no sense must be refused with
+# status 2 and one line on stderr.
+
+build=$1
+shift
+failures=0
+
+fail() {
+    echo "FAILED: $*" >&2
+    failures=$((failures + 1))
+}
+
+# refused PROGRAM ARGUMENT...: bad usage is told from other failures
+refused() {
+    message=$("$@" 2>&1 >/dev/null)
+    status=$?
+    [ $status -eq 2 ] || fail "$* (exit status $status, not 2)"
+    case $message in
+    *"S W A B C"*) ;;
+    *) fail "$* (message does not name the classes: $message)" ;;
+    esac
+    [ "$(printf '%s\n' "$message" | wc -l)" -eq 1 ] || fail "$* (message is not one line)"
+}
+
+# The library's tests also write one report, of a wrong result without numbers.
+expected='{"kernel":"none","class":"S","size":[4,5,6],"iterations":0,"threads":1,'
+expected=$expected'"setup_seconds":0.000000,"seconds":1.000000,"mops":null,'
+expected=$expected'"verified":false,"values":{"a":null}}'
+report=$("$build/tests/common_test") || fail "common_test"
+[ "$report" = "$expected" ] || fail "common_test (report: $report)"
+
+for kernel; do
+    program=$build/$kernel
+    for threads in 1 2; do
+        words=$(OMP_NUM_THREADS=$threads "$program" S) || fail "$kernel S, $threads threads"
+        case $words in
+        *"VERIFICATION SUCCESSFUL"*) ;;
+        *) fail "$kernel S, $threads threads (not verified)" ;;
+        esac
+        json=$(OMP_NUM_THREADS=$threads "$program" --json) || fail "$kernel --json, $threads threads"
+        case $json in
+        "{\"kernel\":\"$kernel\",\"class\":\"S\","*"\"threads\":$threads,"*"\"verified\":true,"*"}}") ;;
+        *) fail "$kernel --json, $threads threads: $json" ;;
+        esac
+        echo "$kernel S, $threads threads: verified"
+    done
+    "$program" --help | grep -q '^usage: ' || fail "$kernel --help"
+    refused "$program" X
+    refused "$program" ''
+    refused "$program" SS
+    refused "$program" S A
+    refused "$program" --no-such-option
+    # A report that cannot be written must not look like a success.
+    if [ -w /dev/full ]; then
+        "$program" S >/dev/full 2>&1
+        [ $? -eq 3 ] || fail "$kernel S >/dev/full (exit status not 3)"
+    fi
+done
+
+[ $failures -eq 0 ] || exit 1
+echo "all checks passed"
