@@ -1,5 +1,28 @@
 //! Placement: request + machine + what is taken -> plan with reasons.
+//!
+//! [`plan`] is the one entry. One file per strategy (`compact`, `spread`, `stride`); `pool` gathers the candidates and
+//! their costs, `make` joins the steps, `reasons` explains the result. Nothing here reads or changes the machine.
 
+mod compact;
+mod error;
+mod make;
 mod memory;
+mod plan;
+mod pool;
+mod reasons;
+mod request;
+mod spread;
+mod stride;
+mod taken;
 
+pub use error::PlaceError;
+pub use make::{plan, state};
 pub use memory::{HugePages, MemoryPlan, MemoryPolicy};
+pub use plan::{Plan, Reason, Slot};
+pub use request::{
+    Amount, AmountError, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy, Stride,
+};
+pub use taken::{BUSY_FROM, State, Taken};
+
+#[cfg(test)]
+mod tests;

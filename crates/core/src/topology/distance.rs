@@ -1,7 +1,6 @@
 //! Distances between NUMA nodes: firmware's table where there is one, the tree's shape where there is none.
 
 use super::{Level, Object, Parts};
-use std::ops::Range;
 
 /// Local access, in firmware's (ACPI SLIT) scale.
 const LOCAL: u32 = 10;
@@ -32,23 +31,35 @@ pub(super) fn table(parts: &Parts, objects: &[Object]) -> Vec<u32> {
     if !parts.distances.is_empty() {
         return parts.distances.clone();
     }
-    let near: Vec<Range<u32>> = parts.nodes.iter().map(|node| node.first..node.first + node.count).collect();
-    let holds = |object: &Object, pus: &Range<u32>| {
-        !pus.is_empty() && object.pus.start <= pus.start && pus.end <= object.pus.end
-    };
-    let share = |level: Level, a: &Range<u32>, b: &Range<u32>| {
-        objects.iter().any(|object| object.level == level && holds(object, a) && holds(object, b))
-    };
-    let mut table = Vec::with_capacity(near.len() * near.len());
-    for (from, a) in near.iter().enumerate() {
-        for (to, b) in near.iter().enumerate() {
+    let packages = outermost(Level::Package, parts, objects);
+    let groups = outermost(Level::Group, parts, objects);
+    let share = |of: &[Option<usize>], a: usize, b: usize| of[a].is_some() && of[a] == of[b];
+    let count = parts.nodes.len();
+    let mut table = Vec::with_capacity(count * count);
+    for from in 0..count {
+        for to in 0..count {
             table.push(match () {
                 () if from == to => LOCAL,
-                () if share(Level::Package, a, b) => SAME_PACKAGE,
-                () if share(Level::Group, a, b) => SAME_GROUP,
+                () if share(&packages, from, to) => SAME_PACKAGE,
+                () if share(&groups, from, to) => SAME_GROUP,
                 () => FAR,
             });
         }
     }
     table
+}
+
+/// For each node the outermost object of `level` that holds its locality. Since objects nest, two nodes are inside one
+/// object of the level exactly when these are the same.
+fn outermost(level: Level, parts: &Parts, objects: &[Object]) -> Vec<Option<usize>> {
+    let mut of = vec![None; parts.nodes.len()];
+    for (at, object) in objects.iter().enumerate().filter(|(_, object)| object.level == level) {
+        for (node, slot) in parts.nodes.iter().zip(&mut of) {
+            let holds = object.pus.start <= node.first && node.first + node.count <= object.pus.end;
+            if slot.is_none() && node.count > 0 && holds {
+                *slot = Some(at); // objects come outermost first
+            }
+        }
+    }
+    of
 }

@@ -20,11 +20,21 @@ pub use parts::{CpuModel, Device, DeviceKind, Domain, KindPart, Level, NodePart,
 pub use synthetic::{SyntheticError, parse_synthetic};
 
 use crate::ids::{CoreId, Id, LlcId, NodeId, ObjectId, OsCpu, OsNode, Pu};
-use crate::set::{CpuSet, NodeSet};
+use crate::set::{CpuSet, MAX_ID, NodeSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use thiserror::Error;
+
+/// The most PUs a machine may have: eight times the most that Linux can run.
+pub const MAX_PUS: usize = 1 << 16;
+
+/// The most NUMA nodes a machine may have: four times the most that Linux can run. The distance table grows with the
+/// square, so that parts from a damaged file must not set it.
+pub const MAX_NODES: usize = 1 << 12;
+
+/// The most core kinds that discovery may report. The largest count in the corpus is 5.
+const MAX_KINDS: usize = u8::MAX as usize;
 
 /// An object of the machine tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,6 +113,22 @@ pub enum MachineError {
     /// Two nodes claim one kernel number.
     #[error("NUMA node {0} appears twice")]
     DuplicateNode(OsNode),
+    /// A CPU's kernel number is beyond what a set can hold.
+    #[error("CPU number {0} is beyond {MAX_ID}, the largest that a set can hold")]
+    CpuNumber(OsCpu),
+    /// A node's kernel number is beyond what a set can hold.
+    #[error("NUMA node number {0} is beyond {MAX_ID}, the largest that a set can hold")]
+    NodeNumber(OsNode),
+    /// More of something than any machine has.
+    #[error("{found} {what}, more than the {most} that a machine may have")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many were given.
+        found: usize,
+        /// How many are allowed.
+        most: usize,
+    },
     /// An object reaches past the last PU.
     #[error("a {level} covers PUs {first}..{end} of a machine with {pus}")]
     OutOfRange {
@@ -134,10 +160,7 @@ impl Machine {
     /// # Errors
     /// [`MachineError`] says which part is impossible.
     pub fn build(mut parts: Parts) -> Result<Self, MachineError> {
-        let count = parts.pus.len();
-        if count == 0 {
-            return Err(MachineError::Empty);
-        }
+        bounds(&parts)?;
         let mut by_os = BTreeMap::new();
         for (at, &os) in parts.pus.iter().enumerate() {
             if by_os.insert(os, Pu::from_index(at)).is_some() {
@@ -337,6 +360,27 @@ impl From<Machine> for Parts {
     fn from(machine: Machine) -> Self {
         machine.parts
     }
+}
+
+/// Refuses parts whose size or numbers would make the model, or a set of its CPUs, grow without limit: parts are read
+/// back from files.
+fn bounds(parts: &Parts) -> Result<(), MachineError> {
+    let most = |what: &'static str, found: usize, most: usize| {
+        if found > most { Err(MachineError::TooMany { what, found, most }) } else { Ok(()) }
+    };
+    if parts.pus.is_empty() {
+        return Err(MachineError::Empty);
+    }
+    most("hardware threads", parts.pus.len(), MAX_PUS)?;
+    most("NUMA nodes", parts.nodes.len(), MAX_NODES)?;
+    most("core kinds", parts.kinds.len(), MAX_KINDS)?;
+    if let Some(&cpu) = parts.pus.iter().find(|cpu| cpu.index() > MAX_ID) {
+        return Err(MachineError::CpuNumber(cpu));
+    }
+    if let Some(node) = parts.nodes.iter().find(|node| node.os.index() > MAX_ID) {
+        return Err(MachineError::NodeNumber(node.os));
+    }
+    Ok(())
 }
 
 /// The home node of each PU, by position of the node in `parts.nodes`: of the nodes with CPUs whose locality holds the

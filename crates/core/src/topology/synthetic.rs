@@ -6,12 +6,9 @@
 //! logical (`0..`), or with SMT numbered round by `pu:2(far)`: all first threads before all second ones, as most x86
 //! firmware does.
 
-use super::{Domain, Level, Machine, NodePart, Parts, Tier};
+use super::{Domain, Level, MAX_NODES, MAX_PUS, Machine, NodePart, Parts, Tier};
 use crate::ids::{OsCpu, OsNode};
 use thiserror::Error;
-
-/// The largest machine a description may make: four times the largest that Linux can run.
-const MAX_PUS: u64 = 1 << 16;
 
 /// Why a description does not parse, with the byte position of the fault.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -62,6 +59,7 @@ fn steps(text: &str) -> Result<Vec<Step<'_>>, SyntheticError> {
     let fault = |at: usize, problem: String| SyntheticError { text: text.to_owned(), at, problem };
     let mut steps: Vec<Step<'_>> = Vec::new();
     let mut total: u64 = 1;
+    let mut nodes: u64 = 0;
     for (at, item) in items(text).map_err(|at| fault(at, "a bracket is not closed".to_owned()))? {
         if let Some(inner) = item.strip_prefix('[') {
             let inner = inner.strip_suffix(']').unwrap_or(inner);
@@ -74,6 +72,10 @@ fn steps(text: &str) -> Result<Vec<Step<'_>>, SyntheticError> {
             match steps.last_mut() {
                 Some(step) => step.extra.push(memory),
                 None => return Err(fault(at, "[numa] needs a level before it to hang on".to_owned())),
+            }
+            nodes += total; // one for each object of the level before
+            if nodes > MAX_NODES as u64 {
+                return Err(fault(at, format!("more than {MAX_NODES} NUMA nodes")));
             }
             continue;
         }
@@ -101,8 +103,14 @@ fn steps(text: &str) -> Result<Vec<Step<'_>>, SyntheticError> {
             .filter(|&count| count > 0)
             .ok_or_else(|| fault(count_at, format!("\"{count}\" is no count of at least 1")))?;
         total = total.saturating_mul(count);
-        if total > MAX_PUS {
+        if total > MAX_PUS as u64 {
             return Err(fault(count_at, format!("more than {MAX_PUS} hardware threads")));
+        }
+        if level == Some(Level::Node) {
+            nodes += total;
+            if nodes > MAX_NODES as u64 {
+                return Err(fault(count_at, format!("more than {MAX_NODES} NUMA nodes")));
+            }
         }
         if let Some(last) = steps.last() {
             if last.level.is_none() {
@@ -178,7 +186,9 @@ fn memory(attributes: &str) -> Result<Memory, String> {
                     "nvm" => Tier::Nvm,
                     "gpu" => Tier::Gpu,
                     _ => {
-                        return Err(format!("\"{tier}\" is no memory tier (known: dram, hbm, cxl, nvm, gpu)"));
+                        return Err(format!(
+                            "\"{tier}\" is no memory tier (known: dram, hbm, cxl, nvm, gpu)"
+                        ));
                     }
                 }
             }

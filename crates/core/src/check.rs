@@ -1,0 +1,280 @@
+//! An independent checker of plans: says what is wrong with one, sharing no code with the placement that made it.
+//!
+//! Used by every placement test, and by `trimtab check` on a plan from a file.
+
+use crate::ids::OsCpu;
+use crate::place::{Amount, KindChoice, Plan, Request, Smt, Strategy, Stride, Taken};
+use crate::set::CpuSet;
+use crate::topology::{Level, Machine};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Something wrong with a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "finding", rename_all = "kebab-case")]
+pub enum Finding {
+    /// The plan has no slot.
+    Empty,
+    /// A slot on a CPU the machine does not have.
+    NoSuchCpu(OsCpu),
+    /// CPUs outside the allowed set.
+    NotAllowed(CpuSet),
+    /// CPUs outside the ones named by the user.
+    NotNamed(CpuSet),
+    /// Two slots on one CPU.
+    Twice(OsCpu),
+    /// The mask is not the CPUs of the slots.
+    MaskDiffers(CpuSet),
+    /// A slot says it is in another core, cache or node than the machine says.
+    WrongPlace(OsCpu),
+    /// Slots that are not reserved.
+    NotHeld(CpuSet),
+    /// CPUs reserved that another run holds.
+    HeldByOthers(CpuSet),
+    /// More slots on a core than asked for.
+    CrowdedCore {
+        /// One of its CPUs.
+        cpu: OsCpu,
+        /// Slots on it.
+        slots: usize,
+    },
+    /// The number of cores is not what was asked for.
+    Cores {
+        /// Cores asked for.
+        asked: usize,
+        /// Cores in the plan.
+        got: usize,
+    },
+    /// A unit is used in part, or with another number of cores than asked for.
+    Unit {
+        /// The unit's level.
+        level: Level,
+        /// Cores used in it.
+        used: usize,
+        /// Cores wanted.
+        wanted: usize,
+    },
+    /// Two slots in a unit that the stride allows one of.
+    StrideBroken(Level),
+    /// Cores of several kinds where one was asked for and had enough.
+    MixedKinds,
+    /// The memory policy names nodes that do not exist or may not be used.
+    NoSuchNode(crate::ids::OsNode),
+    /// The thread count is not between 1 and the slots.
+    Threads(u32),
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "the plan has no slot"),
+            Self::NoSuchCpu(cpu) => write!(f, "CPU {cpu} does not exist on this machine"),
+            Self::NotAllowed(cpus) => write!(f, "CPUs {cpus} are not allowed"),
+            Self::NotNamed(cpus) => write!(f, "CPUs {cpus} are not among those named"),
+            Self::Twice(cpu) => write!(f, "CPU {cpu} has two slots"),
+            Self::MaskDiffers(cpus) => write!(f, "the mask and the slots differ in CPUs {cpus}"),
+            Self::WrongPlace(cpu) => {
+                write!(f, "the slot on CPU {cpu} names another core, cache or node than it has")
+            }
+            Self::NotHeld(cpus) => write!(f, "CPUs {cpus} are used but not held"),
+            Self::HeldByOthers(cpus) => write!(f, "CPUs {cpus} are held by others"),
+            Self::CrowdedCore { cpu, slots } => write!(f, "the core of CPU {cpu} has {slots} slots"),
+            Self::Cores { asked, got } => write!(f, "{got} cores instead of {asked}"),
+            Self::Unit { level, used, wanted } => {
+                write!(f, "a {level} has {used} cores in use instead of {wanted}")
+            }
+            Self::StrideBroken(level) => write!(f, "two slots share a {level}"),
+            Self::MixedKinds => write!(f, "core kinds are mixed although one kind would do"),
+            Self::NoSuchNode(node) => write!(f, "memory node {node} does not exist or may not be used"),
+            Self::Threads(threads) => write!(f, "{threads} threads for the slots there are"),
+        }
+    }
+}
+
+/// Everything wrong with a plan for `request` on `machine` around `taken`; empty for a good one.
+pub fn check(machine: &Machine, request: &Request, taken: &Taken, plan: &Plan) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if plan.slots.is_empty() {
+        findings.push(Finding::Empty);
+    }
+    let mut seen = CpuSet::new();
+    let mut per_core: BTreeMap<u32, Vec<OsCpu>> = BTreeMap::new();
+    for slot in &plan.slots {
+        if !seen.insert(slot.cpu) {
+            findings.push(Finding::Twice(slot.cpu));
+        }
+        match core_index(machine, slot.cpu) {
+            None => findings.push(Finding::NoSuchCpu(slot.cpu)),
+            Some(core) => {
+                let place = &machine.cores()[core as usize];
+                let node = place.node.map(|node| machine.nodes()[node.0 as usize].os);
+                if slot.core.0 != core || slot.llc != place.llc || slot.node != node {
+                    findings.push(Finding::WrongPlace(slot.cpu));
+                }
+                per_core.entry(core).or_default().push(slot.cpu);
+            }
+        }
+    }
+    let mut set = |cpus: CpuSet, finding: fn(CpuSet) -> Finding| {
+        if !cpus.is_empty() {
+            findings.push(finding(cpus));
+        }
+    };
+    set(seen.difference(&plan.mask).union(&plan.mask.difference(&seen)), Finding::MaskDiffers);
+    set(plan.mask.union(&plan.hold).difference(&taken.allowed), Finding::NotAllowed);
+    set(plan.mask.difference(&plan.hold), Finding::NotHeld);
+    if let Some(named) = &request.cpus {
+        set(plan.mask.difference(named), Finding::NotNamed);
+    }
+    if !request.share {
+        set(plan.hold.intersection(&taken.held), Finding::HeldByOthers);
+    }
+    let depth = match (request.amount, request.smt) {
+        (Amount::Exact, _) | (_, Smt::All) => usize::MAX,
+        (_, Smt::Threads(threads)) => threads as usize,
+    };
+    for cpus in per_core.values().filter(|cpus| cpus.len() > depth) {
+        findings.push(Finding::CrowdedCore { cpu: cpus[0], slots: cpus.len() });
+    }
+    let cores: BTreeSet<u32> = per_core.into_keys().collect();
+    amount(machine, request, taken, &cores, &mut findings);
+    stride(machine, request, &cores, &mut findings);
+    kinds(machine, request, taken, &cores, &mut findings);
+    for node in plan.memory.nodes.iter() {
+        let exists = machine.nodes().iter().any(|known| known.os == node);
+        if !exists || taken.mems.as_ref().is_some_and(|mems| !mems.contains(node)) {
+            findings.push(Finding::NoSuchNode(node));
+        }
+    }
+    if plan.threads == 0 || plan.threads as usize > plan.slots.len() {
+        findings.push(Finding::Threads(plan.threads));
+    }
+    findings
+}
+
+fn core_index(machine: &Machine, cpu: OsCpu) -> Option<u32> {
+    let at = machine.parts().pus.iter().position(|&os| os == cpu)?;
+    let core =
+        machine.cores().iter().position(|core| core.pus.contains(&u32::try_from(at).unwrap_or(u32::MAX)))?;
+    u32::try_from(core).ok()
+}
+
+/// The cores of the machine with an allowed CPU, with those cores' allowed CPUs all free when `free` is set.
+fn usable(machine: &Machine, request: &Request, taken: &Taken, free: bool) -> BTreeSet<u32> {
+    let mut cores = BTreeSet::new();
+    for (at, core) in (0..).zip(machine.cores()) {
+        let cpus = machine.cpus_of(&core.pus).intersection(&taken.allowed);
+        let named = request.cpus.as_ref().map_or_else(|| cpus.clone(), |named| cpus.intersection(named));
+        if !named.is_empty() && (!free || !cpus.intersects(&taken.held)) {
+            cores.insert(at);
+        }
+    }
+    cores
+}
+
+fn amount(
+    machine: &Machine,
+    request: &Request,
+    taken: &Taken,
+    cores: &BTreeSet<u32>,
+    findings: &mut Vec<Finding>,
+) {
+    let mut expect = |asked: usize| {
+        let short = request.or_fewer && cores.len() < asked && !cores.is_empty();
+        if cores.len() != asked && !short {
+            findings.push(Finding::Cores { asked, got: cores.len() });
+        }
+    };
+    match request.amount {
+        Amount::Cores(asked) => expect(asked as usize),
+        Amount::Percent(percent) => {
+            expect((usable(machine, request, taken, false).len() * percent as usize / 100).max(1));
+        }
+        Amount::Exact => {
+            let named = request.cpus.clone().unwrap_or_default();
+            expect(
+                (0..)
+                    .zip(machine.cores())
+                    .filter(|(_, core)| machine.cpus_of(&core.pus).intersects(&named))
+                    .count(),
+            );
+        }
+        Amount::Auto => {
+            let cap = request.cores_max.into_iter().chain(request.cores_auto).min();
+            if let Some(cap) = cap.filter(|&cap| cores.len() > cap as usize) {
+                findings.push(Finding::Cores { asked: cap as usize, got: cores.len() });
+            }
+        }
+        Amount::Shape(shape) => {
+            let stride = matches!(request.strategy, Strategy::Stride(_));
+            let all = usable(machine, request, taken, false);
+            let mut units = 0;
+            for object in outermost(machine, shape.level) {
+                let of =
+                    |set: &BTreeSet<u32>| set.iter().filter(|&&core| inside(machine, core, &object)).count();
+                let (used, whole) = (of(cores), of(&all));
+                units += usize::from(used > 0);
+                let wanted = shape.per.map_or(whole, |per| per as usize);
+                if used > 0 && used != wanted && !(stride && shape.per.is_none()) {
+                    findings.push(Finding::Unit { level: shape.level, used, wanted });
+                }
+            }
+            let wanted = shape.units.or(shape.per.is_none().then_some(1));
+            if let Some(wanted) = wanted.filter(|&wanted| wanted as usize != units) {
+                if shape.level != Level::Core && !(request.or_fewer && units < wanted as usize) {
+                    findings.push(Finding::Cores { asked: wanted as usize, got: units });
+                }
+            }
+        }
+    }
+}
+
+/// The PU runs of a level's objects, of nested groups only the outermost.
+fn outermost(machine: &Machine, level: Level) -> Vec<std::ops::Range<u32>> {
+    let mut runs: Vec<std::ops::Range<u32>> = Vec::new();
+    for object in machine.objects().iter().filter(|object| object.level == level) {
+        if runs.last().is_none_or(|last| object.pus.start >= last.end) {
+            runs.push(object.pus.clone());
+        }
+    }
+    runs
+}
+
+fn inside(machine: &Machine, core: u32, pus: &std::ops::Range<u32>) -> bool {
+    pus.contains(&machine.cores()[core as usize].pus.start)
+}
+
+fn stride(machine: &Machine, request: &Request, cores: &BTreeSet<u32>, findings: &mut Vec<Finding>) {
+    let level = match request.strategy {
+        Strategy::Stride(Stride::OnePer(level)) if request.amount != Amount::Exact => level,
+        _ => return,
+    };
+    for pus in outermost(machine, level) {
+        if cores.iter().filter(|&&core| inside(machine, core, &pus)).count() > 1 {
+            findings.push(Finding::StrideBroken(level));
+        }
+    }
+}
+
+fn kinds(
+    machine: &Machine,
+    request: &Request,
+    taken: &Taken,
+    cores: &BTreeSet<u32>,
+    findings: &mut Vec<Finding>,
+) {
+    let kind = |core: &u32| machine.cores()[*core as usize].kind;
+    let used: BTreeSet<_> = cores.iter().map(kind).collect();
+    if used.len() < 2 || request.kind != KindChoice::One || request.amount == Amount::Exact {
+        return;
+    }
+    if let Amount::Cores(asked) = request.amount {
+        let free = usable(machine, request, taken, true);
+        let enough = |id| free.iter().filter(|core| kind(core) == id).count() >= asked as usize;
+        let plain = !matches!(request.strategy, Strategy::Stride(_));
+        if plain && used.into_iter().any(enough) {
+            findings.push(Finding::MixedKinds);
+        }
+    }
+}

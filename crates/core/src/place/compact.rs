@@ -1,0 +1,226 @@
+//! Compact: the fewest nodes and caches, nearest by distance, tightest fit.
+//!
+//! Unit: items (cores, or whole units of cores); distances in firmware's scale; costs in thousandths of a core.
+//! Problem: of the free items choose `n` that touch the fewest nodes, then the fewest last-level caches, then lie nearest
+//! to each other, then cost least, then leave the smallest rest, so that large holes stay whole for later runs.
+//! Idea: the number of nodes is known at once (the largest first until they suffice), so only sets of exactly that many
+//! nodes are compared; inside a set the caches are chosen largest first and the last one as small as suffices.
+//! Properties: the node count is always minimal, and the cache count minimal for the nodes chosen. The rest of the
+//! order is exact while the sets of nodes number at most [`SETS_MAX`] (every machine up to 14 nodes, and most requests
+//! beyond); past that, sets are grown greedily from each of [`SEEDS_MAX`] nodes. Ties go to the lower number.
+
+use super::pool::{Item, L2, LLC, NODE};
+use crate::ids::NodeId;
+use crate::topology::Machine;
+use std::collections::BTreeMap;
+
+/// How many sets of nodes are compared exhaustively. C(14,7) = 3,432 fits; the bound keeps planning under 10 ms.
+const SETS_MAX: u64 = 5_000;
+/// How many starting nodes the greedy search tries.
+const SEEDS_MAX: usize = 64;
+
+/// The items of one node, in bins by last-level cache.
+struct Bin<'a> {
+    node: u32,
+    caches: Vec<Vec<&'a Item>>,
+    /// Sizes of the caches, largest first.
+    sizes: Vec<usize>,
+    capacity: usize,
+    cost: u64,
+}
+
+/// Chooses `n` of `items`, as positions in `items`, ascending; `None` when there are fewer.
+pub(super) fn choose(machine: &Machine, items: &[Item], n: usize) -> Option<Vec<usize>> {
+    if n == 0 || items.len() < n {
+        return (n == 0).then(Vec::new);
+    }
+    let bins = bins(items);
+    let set = nodes(machine, &bins, n);
+    let caches: Vec<&Vec<&Item>> = set.iter().flat_map(|&at| bins[at].caches.iter()).collect();
+    let sizes: Vec<usize> = caches.iter().map(|cache| cache.len()).collect();
+    let chosen = fill(&sizes, n).into_iter().flat_map(|(cache, take)| part(caches[cache], take));
+    let mut starts: Vec<usize> = chosen.map(|item| item.members.start).collect();
+    starts.sort_unstable();
+    // Items are in logical order, so their first members find them again.
+    starts.iter().map(|&start| items.binary_search_by_key(&start, |item| item.members.start).ok()).collect()
+}
+
+fn bins(items: &[Item]) -> Vec<Bin<'_>> {
+    let mut nodes: BTreeMap<u32, BTreeMap<u32, Vec<&Item>>> = BTreeMap::new();
+    for item in items {
+        nodes.entry(item.keys[NODE]).or_default().entry(item.keys[LLC]).or_default().push(item);
+    }
+    nodes.into_iter().map(|(node, caches)| Bin::new(node, caches.into_values().collect())).collect()
+}
+
+impl<'a> Bin<'a> {
+    fn new(node: u32, caches: Vec<Vec<&'a Item>>) -> Self {
+        let mut sizes: Vec<usize> = caches.iter().map(Vec::len).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let capacity = sizes.iter().sum();
+        let cost = caches.iter().flatten().map(|item| u64::from(item.cost)).sum();
+        Self { node, caches, sizes, capacity, cost }
+    }
+}
+
+/// The best set of nodes that together hold `n` items, as positions in `bins`, ascending.
+fn nodes(machine: &Machine, bins: &[Bin<'_>], n: usize) -> Vec<usize> {
+    let mut by_size: Vec<usize> = (0..bins.len()).collect();
+    by_size.sort_by_key(|&at| std::cmp::Reverse(bins[at].capacity));
+    let mut sum = 0;
+    let count = 1 + by_size
+        .iter()
+        .take_while(|&&at| {
+            sum += bins[at].capacity;
+            sum < n
+        })
+        .count();
+    let mut best: Option<((usize, u64, u64, usize), Vec<usize>)> = None;
+    let mut weigh = |set: &[usize]| {
+        let capacity: usize = set.iter().map(|&at| bins[at].capacity).sum();
+        if capacity < n {
+            return;
+        }
+        let weight =
+            (caches_needed(bins, set, n), spread(machine, bins, set), mean_cost(bins, set), capacity - n);
+        if best.as_ref().is_none_or(|(least, chosen)| (&weight, set) < (least, chosen.as_slice())) {
+            best = Some((weight, set.to_vec()));
+        }
+    };
+    if combinations(bins.len() as u64, count as u64) <= SETS_MAX {
+        each_set(bins.len(), count, &mut weigh);
+    } else {
+        for &seed in by_size.iter().take(SEEDS_MAX) {
+            if let Some(set) = grow(machine, bins, &by_size, seed, count, n) {
+                weigh(&set);
+            }
+        }
+    }
+    best.map_or_else(
+        || {
+            by_size.truncate(count);
+            by_size.sort_unstable();
+            by_size
+        },
+        |(_, set)| set,
+    )
+}
+
+/// Grows a set from `seed` by the nearest node that still lets `count` nodes reach `n`.
+fn grow(
+    machine: &Machine,
+    bins: &[Bin<'_>],
+    by_size: &[usize],
+    seed: usize,
+    count: usize,
+    n: usize,
+) -> Option<Vec<usize>> {
+    let mut set = vec![seed];
+    let mut sum = bins[seed].capacity;
+    let mut near: Vec<usize> = (0..bins.len()).filter(|&at| at != seed).collect();
+    near.sort_by_key(|&at| (distance(machine, bins[seed].node, bins[at].node), at));
+    while set.len() < count {
+        let left = count - set.len() - 1;
+        let next = near.iter().copied().find(|&at| {
+            let others = by_size.iter().filter(|&&other| other != at && !set.contains(&other));
+            let rest: usize = others.take(left).map(|&other| bins[other].capacity).sum();
+            sum + bins[at].capacity + rest >= n
+        })?;
+        near.retain(|&at| at != next);
+        sum += bins[next].capacity;
+        set.push(next);
+    }
+    set.sort_unstable();
+    Some(set)
+}
+
+fn caches_needed(bins: &[Bin<'_>], set: &[usize], n: usize) -> usize {
+    let mut sizes: Vec<usize> = set.iter().flat_map(|&at| bins[at].sizes.iter().copied()).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let mut sum = 0;
+    1 + sizes
+        .iter()
+        .take_while(|&&size| {
+            sum += size;
+            sum < n
+        })
+        .count()
+}
+
+fn spread(machine: &Machine, bins: &[Bin<'_>], set: &[usize]) -> u64 {
+    let pairs = set.iter().enumerate().flat_map(|(at, &a)| set[at + 1..].iter().map(move |&b| (a, b)));
+    pairs.map(|(a, b)| u64::from(distance(machine, bins[a].node, bins[b].node))).sum()
+}
+
+/// Mean cost of an item of the set, in thousandths of a thousandth, so that small sets are not preferred for being small.
+fn mean_cost(bins: &[Bin<'_>], set: &[usize]) -> u64 {
+    let cost: u64 = set.iter().map(|&at| bins[at].cost).sum();
+    let items: u64 = set.iter().map(|&at| bins[at].capacity as u64).sum();
+    cost * 1_000 / items.max(1)
+}
+
+fn distance(machine: &Machine, a: u32, b: u32) -> u32 {
+    if machine.nodes().is_empty() {
+        0
+    } else {
+        machine.distance(NodeId(a), NodeId(b)) + machine.distance(NodeId(b), NodeId(a))
+    }
+}
+
+/// Which bins to take how much of, so that `n` fit into the fewest and the last is as small as suffices.
+fn fill(sizes: &[usize], n: usize) -> Vec<(usize, usize)> {
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    order.sort_by_key(|&at| (std::cmp::Reverse(sizes[at]), at));
+    let mut taken = Vec::new();
+    let mut left = n;
+    while left > 0 && !order.is_empty() {
+        if sizes[order[0]] < left {
+            let largest = order.remove(0);
+            taken.push((largest, sizes[largest]));
+            left -= sizes[largest];
+            continue;
+        }
+        // One more bin is enough: the smallest that suffices, the lowest number among equals.
+        let fitting = order.iter().copied().filter(|&at| sizes[at] >= left).min_by_key(|&at| (sizes[at], at));
+        taken.extend(fitting.map(|at| (at, left)));
+        break;
+    }
+    taken
+}
+
+/// `take` items of one cache: the cheapest; among equals whole second-level caches first.
+fn part<'a>(cache: &[&'a Item], take: usize) -> Vec<&'a Item> {
+    if take == cache.len() {
+        return cache.to_vec();
+    }
+    if cache.iter().any(|item| item.cost != cache[0].cost) {
+        let mut order = cache.to_vec();
+        order.sort_by_key(|item| (item.cost, item.members.start));
+        order.truncate(take);
+        return order;
+    }
+    let mut units: BTreeMap<u32, Vec<&Item>> = BTreeMap::new();
+    for item in cache {
+        units.entry(item.keys[L2]).or_default().push(item);
+    }
+    let units: Vec<Vec<&Item>> = units.into_values().collect();
+    let sizes: Vec<usize> = units.iter().map(Vec::len).collect();
+    fill(&sizes, take).into_iter().flat_map(|(unit, take)| units[unit][..take].to_vec()).collect()
+}
+
+fn combinations(of: u64, count: u64) -> u64 {
+    (0..count).fold(1u64, |product, at| product.saturating_mul(of - at) / (at + 1))
+}
+
+/// Calls `visit` with every set of `count` of `0..of`, in lexicographic order.
+fn each_set(of: usize, count: usize, visit: &mut impl FnMut(&[usize])) {
+    let mut set: Vec<usize> = (0..count).collect();
+    loop {
+        visit(&set);
+        let Some(at) = (0..count).rev().find(|&at| set[at] < of - count + at) else { return };
+        set[at] += 1;
+        for later in at + 1..count {
+            set[later] = set[later - 1] + 1;
+        }
+    }
+}

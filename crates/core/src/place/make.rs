@@ -1,0 +1,491 @@
+//! From request to plan: the table of contents of placement.
+//!
+//! Unit: cores; costs in thousandths of a core. Problem: give a run the cores it asked for where they serve it best, with
+//! what others hold, pin or keep busy in the way. Idea: gather the candidates, thin them out, and ask the strategy for its
+//! best answer among *all* candidates and among only the cheaper ones; the answer that loses least, counting foreign load
+//! and every node and cache touched, wins. So a slightly busy core beats spanning a socket, and a free socket beats a
+//! busy core.
+//! Properties: deterministic; every slot is allowed, none twice; the shape asked for is kept or the request is refused
+//! with what was short (`check` verifies all of it from outside).
+
+use super::error::PlaceError;
+use super::pool::{Item, LLC, NODE, Pool};
+use super::reasons;
+use super::request::{Amount, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy, Stride};
+use super::spread::Order;
+use super::taken::{BUSY_FROM, PINNED_COST, State, Taken};
+use super::{MemoryPlan, MemoryPolicy, Plan, Reason, Slot, compact, spread, stride};
+use crate::ids::{CoreId, Id, NodeId, OsCpu, Pu};
+use crate::set::{CpuSet, NodeSet};
+use crate::topology::{KindId, Level, Machine, Tier};
+use std::ops::Range;
+
+/// What one more node costs a run, in thousandths of a core: chosen so that a core less than half busy is taken before
+/// a second node is touched, and a busier one is not (sensitivity: `busy_cores_are_weighed_against_distance`).
+const NODE_COST: u64 = 500;
+/// What one more last-level cache costs: an eighth of a node.
+const LLC_COST: u64 = 60;
+/// The strategy is asked again with only candidates up to each of these costs.
+const CEILINGS: [u32; 4] = [0, 250, 1_000, PINNED_COST];
+
+/// Makes the plan for a request.
+///
+/// # Errors
+/// [`PlaceError`] says what was asked, what there is, and what stands in the way. With [`Request::or_fewer`], counts too
+/// large are met as far as possible instead; a request that can get nothing is still refused.
+pub fn plan(machine: &Machine, request: &Request, taken: &Taken) -> Result<Plan, PlaceError> {
+    let taken = &Taken { allowed: taken.allowed.intersection(&machine.cpus()), ..taken.clone() };
+    if taken.allowed.is_empty() {
+        return Err(PlaceError::NothingAllowed);
+    }
+    named_cpus(machine, request, taken)?;
+    let mut found = Err(PlaceError::NothingAllowed);
+    for kind in kinds_to_try(machine, request, taken)? {
+        let pool = Pool::new(machine, request, taken, kind);
+        let chosen = choose(&pool, request, taken, request.or_fewer && kind == last_resort(machine, request));
+        match (chosen, &found) {
+            (Ok(chosen), _) => return Ok(finish(&pool, request, taken, kind, chosen)?),
+            // The refusal that mixed kinds get counts most cores: keep the last.
+            (Err(error), _) => found = Err(error),
+        }
+    }
+    found
+}
+
+/// Cores chosen, before they become slots.
+struct Chosen {
+    /// Positions in the pool, in thread order.
+    members: Vec<usize>,
+    /// How many cores were asked for, where that is a number.
+    asked: Option<u32>,
+    reasons: Vec<Reason>,
+}
+
+/// Checks that CPUs named by the user exist, are allowed and are free.
+fn named_cpus(machine: &Machine, request: &Request, taken: &Taken) -> Result<(), PlaceError> {
+    let Some(cpus) = &request.cpus else {
+        return if request.amount == Amount::Exact { Err(PlaceError::NoCpus) } else { Ok(()) };
+    };
+    if cpus.is_empty() {
+        return Err(PlaceError::NoCpus);
+    }
+    let unknown = cpus.difference(&machine.cpus());
+    if !unknown.is_empty() {
+        let offline = unknown.intersection(machine.offline());
+        return Err(PlaceError::NoSuchCpus { cpus: unknown, offline, known: machine.cpus() });
+    }
+    let out = cpus.difference(&taken.allowed);
+    if !out.is_empty() {
+        return Err(PlaceError::CpusNotAllowed { cpus: out, allowed: taken.allowed.clone() });
+    }
+    let held = cpus.intersection(&taken.held);
+    if request.amount == Amount::Exact && !request.share && !held.is_empty() {
+        return Err(PlaceError::CpusHeld { cpus: held });
+    }
+    Ok(())
+}
+
+/// The core kinds to try, in order; `None` is any mixture.
+fn kinds_to_try(
+    machine: &Machine,
+    request: &Request,
+    taken: &Taken,
+) -> Result<Vec<Option<KindId>>, PlaceError> {
+    let kinds = machine.kinds();
+    let id = |at: usize| KindId(u8::try_from(at).unwrap_or(u8::MAX));
+    match &request.kind {
+        KindChoice::Named(name) => match kinds.iter().position(|kind| kind.name.eq_ignore_ascii_case(name)) {
+            Some(at) => Ok(vec![Some(id(at))]),
+            None => Err(PlaceError::NoSuchKind {
+                name: name.clone(),
+                known: kinds.iter().map(|kind| kind.name.clone()).collect(),
+            }),
+        },
+        KindChoice::Any => Ok(vec![None]),
+        KindChoice::One if kinds.len() == 1 || request.amount == Amount::Exact => Ok(vec![None]),
+        KindChoice::One => {
+            let present = (0..kinds.len())
+                .filter(|&at| kinds[at].cpus.intersects(&taken.allowed))
+                .map(|at| Some(id(at)));
+            Ok(present.chain([None]).collect())
+        }
+    }
+}
+
+/// Where `--or-fewer` settles for less: only after every kind was tried for the whole request.
+fn last_resort(machine: &Machine, request: &Request) -> Option<KindId> {
+    match &request.kind {
+        KindChoice::Named(name) => {
+            let at = machine.kinds().iter().position(|kind| kind.name.eq_ignore_ascii_case(name));
+            at.map(|at| KindId(u8::try_from(at).unwrap_or(u8::MAX)))
+        }
+        _ => None,
+    }
+}
+
+fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> Result<Chosen, PlaceError> {
+    let exists =
+        Pool::new(pool.machine, &Request { share: true, ..request.clone() }, taken, None).candidates.len();
+    let mut reasons = Vec::new();
+    let asked = match request.amount {
+        Amount::Exact => {
+            let members = (0..pool.candidates.len()).collect();
+            return Ok(Chosen { members, asked: None, reasons });
+        }
+        Amount::Shape(shape) => return shaped(pool, request, shape, or_fewer),
+        Amount::Cores(count) => count,
+        Amount::Percent(percent) => {
+            let share = (exists * percent as usize / 100).max(1);
+            let cores = u32::try_from(share).unwrap_or(u32::MAX);
+            reasons.push(Reason::Share { percent, of: exists, cores });
+            cores
+        }
+        Amount::Auto => {
+            let free = most(pool, request.strategy, &(0..pool.candidates.len()), u32::from(BUSY_FROM) - 1);
+            let all = u32::try_from(free.max(1)).unwrap_or(u32::MAX);
+            let cap =
+                [request.cores_auto, request.cores_max].into_iter().flatten().min().filter(|&cap| cap < all);
+            reasons.push(Reason::Auto { free, cap });
+            cap.unwrap_or(all)
+        }
+    };
+    if let Some(max) = request.cores_max.filter(|&max| asked > max) {
+        return Err(PlaceError::SiteMax { asked, max });
+    }
+    if let Some(members) = cheapest(pool, request.strategy, 0..pool.candidates.len(), asked as usize) {
+        return Ok(Chosen { members, asked: Some(asked), reasons });
+    }
+    let can = most(pool, request.strategy, &(0..pool.candidates.len()), u32::MAX).min(asked as usize);
+    let fewer = (can > 0).then(|| cheapest(pool, request.strategy, 0..pool.candidates.len(), can)).flatten();
+    let got = u32::try_from(fewer.as_ref().map_or(0, Vec::len)).unwrap_or(u32::MAX);
+    match fewer {
+        Some(members) if or_fewer => {
+            reasons.push(Reason::Fewer { asked, got });
+            Ok(Chosen { members, asked: Some(asked), reasons })
+        }
+        _ if asked as usize > exists => Err(PlaceError::MoreThanExist { asked, exist: exists }),
+        _ => Err(PlaceError::NotEnough {
+            asked,
+            free: got,
+            held: held_of(pool, request, taken),
+            strategy: request.strategy,
+        }),
+    }
+}
+
+/// The most cores a strategy can use among candidates that cost at most `ceiling`.
+fn most(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>, ceiling: u32) -> usize {
+    let fits = |item: &&Item| item.cost <= ceiling;
+    ways(pool, strategy, among).iter().map(|way| way.iter().filter(fits).count()).max().unwrap_or(0)
+}
+
+/// The lists of items a strategy may choose from, out of a run of candidates.
+fn ways(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>) -> Vec<Vec<Item>> {
+    match strategy {
+        Strategy::Stride(way) => stride::ways(pool, way, among),
+        _ => vec![among.clone().map(|at| pool.item(at..at + 1)).collect()],
+    }
+}
+
+fn held_of(pool: &Pool<'_>, request: &Request, taken: &Taken) -> CpuSet {
+    let within = request.cpus.as_ref().map_or_else(|| pool.machine.cpus(), Clone::clone);
+    taken.held.intersection(&taken.allowed).intersection(&within)
+}
+
+/// The strategy's answer over a run of candidates that loses least.
+fn cheapest(pool: &Pool<'_>, strategy: Strategy, among: Range<usize>, n: usize) -> Option<Vec<usize>> {
+    let best = ways(pool, strategy, &among).into_iter().filter_map(|way| weighed(pool, strategy, &way, n));
+    // Ties keep the first way.
+    let (_, chosen) = best.min_by_key(|(cost, _)| *cost)?;
+    Some(chosen.into_iter().flat_map(|item| item.members).collect())
+}
+
+/// `n` of `items` by the strategy, asked once per ceiling; the answer that loses least, and its cost.
+fn weighed(pool: &Pool<'_>, strategy: Strategy, items: &[Item], n: usize) -> Option<(u64, Vec<Item>)> {
+    let mut best: Option<(u64, Vec<Item>)> = None;
+    let mut size_before = 0;
+    for ceiling in CEILINGS.into_iter().chain([u32::MAX]) {
+        let below: Vec<Item> = items.iter().filter(|item| item.cost <= ceiling).cloned().collect();
+        if below.len() < n || below.len() == size_before {
+            continue;
+        }
+        size_before = below.len();
+        let positions = match strategy {
+            Strategy::Compact | Strategy::Stride(_) => compact::choose(pool.machine, &below, n),
+            Strategy::Scatter => spread::choose(&below, n, Order::Dealt),
+            Strategy::Balanced => spread::choose(&below, n, Order::Blocks),
+        };
+        let Some(positions) = positions else { continue };
+        let chosen: Vec<Item> = positions.into_iter().map(|at| below[at].clone()).collect();
+        let cost = loss(strategy, &chosen);
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            best = Some((cost, chosen));
+        }
+        if best.as_ref().is_some_and(|(least, _)| *least == 0) {
+            break;
+        }
+    }
+    best
+}
+
+/// What a choice loses: foreign load, and for strategies that gather, every node and cache beyond the first.
+fn loss(strategy: Strategy, chosen: &[Item]) -> u64 {
+    let load: u64 = chosen.iter().map(|item| u64::from(item.cost)).sum();
+    let distinct = |key: usize| {
+        let mut keys: Vec<u32> = chosen.iter().map(|item| item.keys[key]).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        (keys.len() as u64).saturating_sub(1)
+    };
+    match strategy {
+        Strategy::Scatter | Strategy::Balanced => load,
+        Strategy::Compact | Strategy::Stride(_) => {
+            load + distinct(NODE) * NODE_COST + distinct(LLC) * LLC_COST
+        }
+    }
+}
+
+/// Whole units, or a number of cores in each.
+fn shaped(pool: &Pool<'_>, request: &Request, shape: Shape, or_fewer: bool) -> Result<Chosen, PlaceError> {
+    let Shape { units, per, level } = shape;
+    let all = pool.machine.units(level);
+    if level != Level::Core && pool.machine.at(level).next().is_none() {
+        let known = Level::ALL.into_iter().filter(|&level| pool.machine.at(level).next().is_some()).collect();
+        return Err(PlaceError::NoSuchUnit { level, known });
+    }
+    let allowed = |unit: &Range<u32>| !pool.within(unit).is_empty() || pool.holds_foreign(unit);
+    let usable = |unit: &Range<u32>| match per {
+        None => !pool.within(unit).is_empty() && !pool.holds_foreign(unit),
+        Some(per) => most(pool, request.strategy, &pool.within(unit), u32::MAX) >= per as usize,
+    };
+    let possible: Vec<_> = all.iter().filter(|unit| allowed(unit)).collect();
+    // Of whole units the full-sized ones come first: a unit with cores out of bounds is no whole unit.
+    let full = possible.iter().map(|unit| pool.within(unit).len()).max().unwrap_or(0);
+    let free: Vec<_> = possible.iter().filter(|unit| usable(unit)).collect();
+    let whole = free.iter().filter(|unit| per.is_some() || pool.within(unit).len() == full);
+    let whole: Vec<Item> = whole.map(|unit| pool.item(pool.within(unit))).collect();
+    let wanted = units.map_or_else(|| if per.is_some() { possible.len() } else { 1 }, |units| units as usize);
+    let take = if or_fewer { wanted.min(whole.len()) } else { wanted };
+    let asked = u32::try_from(wanted).unwrap_or(u32::MAX);
+    if wanted > all.len() && !or_fewer {
+        return Err(PlaceError::MoreUnitsThanExist { asked, exist: all.len(), level });
+    }
+    let gather =
+        if matches!(request.strategy, Strategy::Stride(_)) { Strategy::Compact } else { request.strategy };
+    let chosen = (take > 0).then(|| weighed(pool, gather, &whole, take)).flatten();
+    let Some((_, mut chosen)) = chosen else {
+        return Err(PlaceError::UnitsNotFree { asked, free: whole.len(), level, per });
+    };
+    chosen.sort_by_key(|item| item.members.start);
+    let inside = |item: &Item| match (per, request.strategy) {
+        (None, Strategy::Compact | Strategy::Balanced) => Some(item.members.clone().collect()),
+        (per, strategy) => {
+            let n = per.map_or_else(|| most(pool, strategy, &item.members, u32::MAX), |per| per as usize);
+            cheapest(pool, strategy, item.members.clone(), n)
+        }
+    };
+    let parts: Vec<Vec<usize>> = chosen.iter().filter_map(inside).collect();
+    let members = match request.strategy {
+        Strategy::Scatter => {
+            let rounds = parts.iter().map(Vec::len).max().unwrap_or(0);
+            (0..rounds)
+                .flat_map(|round| parts.iter().filter_map(move |part| part.get(round).copied()))
+                .collect()
+        }
+        _ => parts.concat(),
+    };
+    let cores = u32::try_from(members.len()).unwrap_or(u32::MAX);
+    if let Some(max) = request.cores_max.filter(|&max| cores > max) {
+        return Err(PlaceError::SiteMax { asked: cores, max });
+    }
+    let mut reasons = Vec::new();
+    if take < wanted {
+        reasons.push(Reason::Note {
+            text: format!("{take} instead of {wanted} {level}s: fewer were accepted (--or-fewer)"),
+        });
+    }
+    Ok(Chosen { members, asked: None, reasons })
+}
+
+/// Turns chosen cores into slots, a mask, a hold, a memory policy and reasons.
+fn finish(
+    pool: &Pool<'_>,
+    request: &Request,
+    taken: &Taken,
+    kind: Option<KindId>,
+    chosen: Chosen,
+) -> Result<Plan, PlaceError> {
+    let machine = pool.machine;
+    let slots = slots(pool, request, &chosen.members);
+    let mask: CpuSet = slots.iter().map(|slot| slot.cpu).collect();
+    let hold = hold(pool, request, taken, &chosen.members);
+    let nodes: NodeSet = slots.iter().filter_map(|slot| slot.node).collect();
+    let mut reasons = chosen.reasons;
+    reasons.extend(reasons::of_kind(pool, request, kind, chosen.asked));
+    reasons.extend(reasons::of_shape(pool, request, taken, &chosen.members));
+    reasons.extend(reasons::of_siblings(machine, taken, &mask, &hold, request));
+    reasons.extend(reasons::of_taken(taken, &mask, &hold));
+    let (memory, reason) = memory(machine, &request.memory, taken, &nodes)?;
+    reasons.push(reason);
+    let threads = threads(slots.len(), taken.quota);
+    if let (Some(quota), true) = (taken.quota, (threads as usize) < slots.len()) {
+        reasons.push(Reason::Quota { quota, slots: slots.len(), threads });
+    }
+    Ok(Plan {
+        amount: request.amount,
+        strategy: request.strategy,
+        slots,
+        mask,
+        hold,
+        nodes,
+        memory,
+        huge_pages: request.huge_pages,
+        threads,
+        reasons,
+    })
+}
+
+/// Threads a program should start: one per slot, but no more than the quota can run at once.
+fn threads(slots: usize, quota: Option<u32>) -> u32 {
+    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    quota.map_or(slots, |quota| slots.min(quota.div_ceil(1000).max(1)))
+}
+
+fn slots(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Vec<Slot> {
+    let machine = pool.machine;
+    let of = |cpu: OsCpu, core: CoreId| {
+        let place = machine.core(core);
+        Slot { cpu, core, llc: place.llc, node: place.node.map(|node| machine.nodes()[node.index()].os) }
+    };
+    let depth = match (request.amount, request.smt) {
+        (Amount::Exact, _) | (_, Smt::All) => usize::MAX,
+        (_, Smt::Threads(threads)) => threads as usize,
+    };
+    let cpus = |&at: &usize| {
+        let candidate = &pool.candidates[at];
+        candidate.cpus.iter().take(depth).map(|&cpu| of(cpu, candidate.core)).collect::<Vec<_>>()
+    };
+    let by_core: Vec<Vec<Slot>> = members.iter().map(cpus).collect();
+    match request.strategy {
+        // Far apart means: every core before any second hardware thread.
+        Strategy::Scatter => {
+            let rounds = by_core.iter().map(Vec::len).max().unwrap_or(0);
+            (0..rounds)
+                .flat_map(|round| by_core.iter().filter_map(move |core| core.get(round).cloned()))
+                .collect()
+        }
+        _ => by_core.concat(),
+    }
+}
+
+/// What the run reserves: every allowed hardware thread of its cores, and for strides by unit the whole units.
+fn hold(pool: &Pool<'_>, request: &Request, taken: &Taken, members: &[usize]) -> CpuSet {
+    let machine = pool.machine;
+    let of_core = |core: CoreId| machine.core(core).pus.clone().map(|pu| machine.os(Pu(pu)));
+    let mut hold: CpuSet = members.iter().flat_map(|&at| of_core(pool.candidates[at].core)).collect();
+    let unit = match request.strategy {
+        Strategy::Stride(Stride::OnePer(level)) => Some(level),
+        Strategy::Stride(Stride::OnePerFpu) => Some(stride::fpu(pool)),
+        _ => None,
+    };
+    if let Some(level) = unit {
+        let units = machine.units(level);
+        for &at in members {
+            let core = pool.candidates[at].core.0;
+            let whole = units.iter().filter(|unit| unit.contains(&core)).flat_map(Clone::clone);
+            hold.extend(whole.flat_map(|core| of_core(CoreId(core))));
+        }
+    }
+    let mut hold = hold.intersection(&taken.allowed);
+    if !request.share {
+        // A sibling of an explicitly named CPU may be held by another run; it stays theirs.
+        hold = hold.difference(&taken.held);
+    }
+    hold
+}
+
+/// The memory policy for a plan over `nodes`.
+fn memory(
+    machine: &Machine,
+    request: &MemoryRequest,
+    taken: &Taken,
+    nodes: &NodeSet,
+) -> Result<(MemoryPlan, Reason), PlaceError> {
+    let usable =
+        |nodes: &NodeSet| taken.mems.as_ref().map_or_else(|| nodes.clone(), |mems| nodes.intersection(mems));
+    let known: NodeSet = machine.nodes().iter().map(|node| node.os).collect();
+    let (over, mut why) = match &request.over {
+        None => (usable(nodes), "the nodes of the cores chosen".to_owned()),
+        Some(MemoryNodes::Numbers(numbers)) => {
+            let out = numbers.difference(&usable(&known));
+            if !out.is_empty() {
+                return Err(PlaceError::NoSuchNodes { nodes: out, known: usable(&known) });
+            }
+            (numbers.clone(), "the nodes asked for".to_owned())
+        }
+        Some(MemoryNodes::Tier(tier)) => {
+            let nearest = nearest_of_tier(machine, *tier, nodes, &usable(&known));
+            if nearest.is_empty() {
+                return Err(PlaceError::NoSuchTier { tier: *tier });
+            }
+            (nearest, format!("the {tier} nodes nearest to the cores chosen"))
+        }
+    };
+    let policy = match (request.policy, over.len()) {
+        (Some(policy), _) => policy,
+        (None, _) if machine.nodes().len() <= 1 && request.over.is_none() => {
+            why = "the machine has one node".to_owned();
+            MemoryPolicy::None
+        }
+        (None, 0) => {
+            why = "none of the plan's nodes may be allocated from".to_owned();
+            MemoryPolicy::None
+        }
+        (None, 1) => MemoryPolicy::Preferred,
+        (None, _) => MemoryPolicy::PreferredMany,
+    };
+    let policy = match policy {
+        MemoryPolicy::PreferredMany if over.len() == 1 => MemoryPolicy::Preferred,
+        policy if policy.takes_nodes() && over.is_empty() => {
+            why = format!(
+                "{policy} was asked for, but the cores chosen have no node that may be allocated from"
+            );
+            MemoryPolicy::None
+        }
+        policy => policy,
+    };
+    let nodes = if policy.takes_nodes() { over } else { NodeSet::new() };
+    if policy == MemoryPolicy::Local {
+        why = "each page where it is first touched".to_owned();
+    }
+    if policy == MemoryPolicy::None && request.policy == Some(MemoryPolicy::None) {
+        why = "as asked (--mem none)".to_owned();
+    }
+    Ok((MemoryPlan { policy, nodes: nodes.clone() }, Reason::Memory { policy, nodes, why }))
+}
+
+/// The usable nodes of a tier that are nearest to any of `to`.
+fn nearest_of_tier(machine: &Machine, tier: Tier, to: &NodeSet, usable: &NodeSet) -> NodeSet {
+    let nodes = || machine.nodes().iter().enumerate().map(|(at, node)| (NodeId::from_index(at), node));
+    let of_tier: Vec<_> = nodes().filter(|(_, node)| node.tier == tier && usable.contains(node.os)).collect();
+    let from: Vec<NodeId> = nodes().filter(|(_, node)| to.contains(node.os)).map(|(id, _)| id).collect();
+    let mut nearest = NodeSet::new();
+    for &home in &from {
+        let least = of_tier.iter().map(|&(id, _)| machine.distance(home, id)).min();
+        let tied = of_tier.iter().filter(|&&(id, _)| Some(machine.distance(home, id)) == least);
+        nearest.extend(tied.map(|(_, node)| node.os));
+    }
+    if from.is_empty() { of_tier.iter().map(|(_, node)| node.os).collect() } else { nearest }
+}
+
+/// The state of a CPU around a request, for pictures: [`Taken::state`] with the sibling's load counted in.
+pub fn state(machine: &Machine, taken: &Taken, cpu: OsCpu) -> State {
+    let own = taken.state(cpu);
+    if own != State::Free {
+        return own;
+    }
+    let Some(pu) = machine.pu(cpu) else { return own };
+    let core = machine.core(machine.core_of(pu));
+    let busiest = core.pus.clone().map(|pu| taken.load(machine.os(Pu(pu)))).max().unwrap_or(0);
+    if busiest >= BUSY_FROM { State::Busy } else { State::Free }
+}

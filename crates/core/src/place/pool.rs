@@ -1,0 +1,134 @@
+//! The cores that come into question for a request, with what each would cost.
+
+use super::request::Request;
+use super::taken::{HELD_COST, PINNED_COST, Taken};
+use crate::ids::{CoreId, Id, OsCpu, Pu};
+use crate::topology::{KindId, Level, Machine};
+use std::ops::Range;
+
+/// A core that may be chosen.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) core: CoreId,
+    /// Its allowed CPUs, in logical order; never empty.
+    pub(super) cpus: Vec<OsCpu>,
+    /// Thousandths of a core lost by using it.
+    pub(super) cost: u32,
+}
+
+/// Candidates in logical order, and the keys of the units each belongs to.
+pub(super) struct Pool<'m> {
+    pub(super) machine: &'m Machine,
+    pub(super) candidates: Vec<Candidate>,
+    /// Of each core of the machine (not of each candidate): the number of its unit at [`KEYS`].
+    keys: Vec<[u32; KEYS.len()]>,
+    /// Cores left out because another run holds them, ascending.
+    held: Vec<CoreId>,
+}
+
+/// The units that choices are made by, outermost first.
+pub(super) const KEYS: [Level; 5] = [Level::Group, Level::Package, Level::Node, Level::L3, Level::L2];
+/// Positions in [`KEYS`]. `LLC` stands at L3's place: the outermost cache, whichever level that is.
+pub(super) const NODE: usize = 2;
+pub(super) const LLC: usize = 3;
+pub(super) const L2: usize = 4;
+
+/// Something that is chosen as a whole: a core, or a unit of cores.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    /// Positions in [`Pool::candidates`].
+    pub(super) members: Range<usize>,
+    /// Sum of the members' costs.
+    pub(super) cost: u32,
+    /// Unit numbers of the first member.
+    pub(super) keys: [u32; KEYS.len()],
+}
+
+impl<'m> Pool<'m> {
+    /// The allowed cores of `kind` (all kinds when `None`) that are not held by others, or all of them when sharing.
+    pub(super) fn new(machine: &'m Machine, request: &Request, taken: &Taken, kind: Option<KindId>) -> Self {
+        let wanted = |cpu: OsCpu| {
+            taken.allowed.contains(cpu) && request.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
+        };
+        let (mut candidates, mut held) = (Vec::new(), Vec::new());
+        for (at, core) in machine.cores().iter().enumerate() {
+            if kind.is_some_and(|kind| core.kind != kind) {
+                continue;
+            }
+            let all = core.pus.clone().map(|pu| machine.os(Pu(pu)));
+            let cpus: Vec<OsCpu> = all.clone().filter(|&cpu| wanted(cpu)).collect();
+            if cpus.is_empty() {
+                continue;
+            }
+            let own_held = all.clone().any(|cpu| taken.allowed.contains(cpu) && taken.held.contains(cpu));
+            if own_held && !request.share {
+                held.push(CoreId::from_index(at));
+                continue;
+            }
+            candidates.push(Candidate { core: CoreId::from_index(at), cpus, cost: cost(all, taken) });
+        }
+        Self { machine, candidates, keys: keys(machine), held }
+    }
+
+    /// A run of candidates as one item.
+    pub(super) fn item(&self, members: Range<usize>) -> Item {
+        let cost = self.candidates[members.clone()].iter().map(|candidate| candidate.cost).sum();
+        let keys =
+            self.candidates.get(members.start).map_or([0; KEYS.len()], |first| self.keys[first.core.index()]);
+        Item { members, cost, keys }
+    }
+
+    /// The candidates inside a run of cores.
+    pub(super) fn within(&self, cores: &Range<u32>) -> Range<usize> {
+        let at = |core: u32| self.candidates.partition_point(|candidate| candidate.core.0 < core);
+        at(cores.start)..at(cores.end)
+    }
+
+    /// Whether another run holds a core among these, so that they cannot be had as a whole.
+    pub(super) fn holds_foreign(&self, cores: &Range<u32>) -> bool {
+        let at = self.held.partition_point(|core| core.0 < cores.start);
+        self.held.get(at).is_some_and(|core| core.0 < cores.end)
+    }
+}
+
+/// What using a core costs: the worst of its hardware threads, since they share it, also of those that are not allowed.
+fn cost(cpus: impl Iterator<Item = OsCpu>, taken: &Taken) -> u32 {
+    let of = |cpu: OsCpu| {
+        let load = taken.load(cpu);
+        let load = if load >= super::BUSY_FROM { u32::from(load) } else { 0 };
+        match () {
+            () if taken.held.contains(cpu) => HELD_COST + load,
+            () if taken.pinned.contains(cpu) => PINNED_COST + load,
+            () => load,
+        }
+    };
+    cpus.map(of).max().unwrap_or(0)
+}
+
+fn keys(machine: &Machine) -> Vec<[u32; KEYS.len()]> {
+    let mut keys = vec![[0; KEYS.len()]; machine.cores().len()];
+    for (slot, &level) in KEYS.iter().enumerate() {
+        match slot {
+            NODE => {
+                for (key, core) in keys.iter_mut().zip(machine.cores()) {
+                    key[slot] = core.node.map_or(0, |node| node.0);
+                }
+            }
+            LLC => {
+                for (key, core) in keys.iter_mut().zip(machine.cores()) {
+                    key[slot] = core.llc.0;
+                }
+            }
+            // Without such objects the machine is one unit.
+            _ if machine.at(level).next().is_none() => {}
+            _ => {
+                for (number, unit) in (0..).zip(machine.units(level)) {
+                    for key in &mut keys[unit.start as usize..unit.end as usize] {
+                        key[slot] = number;
+                    }
+                }
+            }
+        }
+    }
+    keys
+}

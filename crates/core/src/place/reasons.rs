@@ -1,0 +1,143 @@
+//! Why a plan is as it is: read off the finished choice, not collected along the way, so that reasons cannot drift from
+//! the choice they explain.
+
+use super::pool::{LLC, NODE, Pool};
+use super::request::{Amount, KindChoice, Request, Smt, Strategy, Stride};
+use super::taken::{State, Taken};
+use super::{Reason, stride};
+use crate::ids::{Id, NodeId, OsCpu, Pu};
+use crate::set::CpuSet;
+use crate::topology::{KindId, Level, Machine};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which kind of a hybrid machine was chosen.
+pub(super) fn of_kind(
+    pool: &Pool<'_>,
+    request: &Request,
+    kind: Option<KindId>,
+    asked: Option<u32>,
+) -> Option<Reason> {
+    let machine = pool.machine;
+    if machine.kinds().len() < 2 {
+        return None;
+    }
+    match (kind, &request.kind) {
+        (Some(kind), _) => {
+            let left = machine.cores().iter().filter(|core| core.kind != kind).count();
+            Some(Reason::Kind { name: machine.kinds()[usize::from(kind.0)].name.clone(), left })
+        }
+        (None, KindChoice::One) if request.amount != Amount::Exact => {
+            Some(Reason::KindsMixed { cores: asked? })
+        }
+        _ => None,
+    }
+}
+
+/// How the slots lie over nodes and caches.
+pub(super) fn of_shape(pool: &Pool<'_>, request: &Request, taken: &Taken, members: &[usize]) -> Vec<Reason> {
+    let mut used: [BTreeMap<u32, usize>; 2] = Default::default();
+    for &at in members {
+        let keys = pool.item(at..at + 1).keys;
+        *used[0].entry(keys[NODE]).or_default() += 1;
+        *used[1].entry(keys[LLC]).or_default() += 1;
+    }
+    let mut reasons = Vec::new();
+    match request.strategy {
+        Strategy::Scatter | Strategy::Balanced => {
+            reasons.push(Reason::Spread { nodes: used[0].len(), llcs: used[1].len() });
+        }
+        _ if matches!(request.amount, Amount::Exact | Amount::Shape(_)) => {}
+        _ => reasons.extend(gathered(pool, taken, &used, members.len())),
+    }
+    if let Strategy::Stride(way) = request.strategy {
+        let level = match way {
+            Stride::Every(_) => None,
+            Stride::OnePer(level) => Some(level),
+            Stride::OnePerFpu => Some(stride::fpu(pool)),
+        };
+        let slots: BTreeSet<u32> = members.iter().map(|&at| pool.candidates[at].core.0).collect();
+        let units = level.map(|level| pool.machine.units(level)).unwrap_or_default();
+        let shared = units.iter().filter(|unit| slots.range((*unit).clone()).next().is_some());
+        let idle = shared.map(|unit| unit.len() - slots.range(unit.clone()).count()).sum();
+        reasons.push(Reason::Strided { strategy: request.strategy, idle });
+    }
+    reasons
+}
+
+/// One node or cache that held it all, or why none did.
+fn gathered(
+    pool: &Pool<'_>,
+    taken: &Taken,
+    used: &[BTreeMap<u32, usize>; 2],
+    cores: usize,
+) -> Option<Reason> {
+    let machine = pool.machine;
+    let free = |key: usize, unit: u32| {
+        let members = 0..pool.candidates.len();
+        members
+            .filter(|&at| pool.item(at..at + 1).keys[key] == unit)
+            .filter(|&at| pool.candidates[at].cpus.iter().all(|&cpu| taken.state(cpu) == State::Free))
+            .count()
+    };
+    let several_caches = machine.llcs().len() > 1 && machine.at(Level::L3).next().is_some();
+    let (level, key, used, units) = match (used[0].len(), used[1].len()) {
+        (1, 1) if several_caches => (Level::L3, LLC, &used[1], machine.llcs().len()),
+        (1, _) if machine.nodes().len() > 1 => (Level::Node, NODE, &used[0], machine.nodes().len()),
+        (1, 2..) if several_caches => (Level::L3, LLC, &used[1], machine.llcs().len()),
+        (2.., _) => (Level::Node, NODE, &used[0], machine.nodes().len()),
+        _ => return None,
+    };
+    if used.len() > 1 {
+        let best =
+            (0..units).map(|unit| free(key, u32::try_from(unit).unwrap_or(u32::MAX))).max().unwrap_or(0);
+        return Some(Reason::Spans { level, count: used.len(), cores, best });
+    }
+    let (&unit, &taken_of) = used.iter().next()?;
+    let number = match level {
+        Level::Node => machine.nodes()[NodeId(unit).index()].os.0,
+        _ => unit,
+    };
+    Some(Reason::Fits { level, number, free: free(key, unit).max(taken_of), taken: taken_of })
+}
+
+/// What happens to the other hardware threads of the chosen cores.
+pub(super) fn of_siblings(
+    machine: &Machine,
+    taken: &Taken,
+    mask: &CpuSet,
+    hold: &CpuSet,
+    request: &Request,
+) -> Vec<Reason> {
+    let cores: BTreeSet<_> =
+        mask.iter().filter_map(|cpu| machine.pu(cpu)).map(|pu| machine.core_of(pu)).collect();
+    let all: CpuSet =
+        cores.iter().flat_map(|&core| machine.core(core).pus.clone()).map(|pu| machine.os(Pu(pu))).collect();
+    let idle = all.intersection(hold).difference(mask);
+    let foreign = all.difference(&taken.allowed);
+    let mut reasons = Vec::new();
+    if !idle.is_empty() && request.smt != Smt::All {
+        reasons.push(Reason::WholeCores { idle });
+    }
+    if !foreign.is_empty() {
+        reasons.push(Reason::SiblingsForeign { cpus: foreign });
+    }
+    reasons
+}
+
+/// What was in the way and avoided, and what was used anyway.
+pub(super) fn of_taken(taken: &Taken, mask: &CpuSet, hold: &CpuSet) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    for state in [State::Held, State::Pinned, State::Busy] {
+        let such: CpuSet = taken.allowed.iter().filter(|&cpu| taken.state(cpu) == state).collect();
+        let used = such.intersection(mask);
+        let avoided = such.difference(mask).difference(hold);
+        if !avoided.is_empty() {
+            reasons.push(Reason::Avoided { state, cpus: avoided });
+        }
+        if !used.is_empty() {
+            let load = used.iter().map(|cpu: OsCpu| taken.load(cpu)).max().unwrap_or(0);
+            reasons.push(Reason::UsedAnyway { state, cpus: used, load });
+        }
+    }
+    reasons
+}

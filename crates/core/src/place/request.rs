@@ -1,0 +1,353 @@
+//! What a user asks for: how many cores, of what shape, spread how.
+
+use super::memory::{HugePages, MemoryPolicy};
+use crate::set::{CpuSet, NodeSet};
+use crate::topology::{Level, Tier};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// How much of the machine is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Amount {
+    /// Every free core, up to the site's default.
+    #[default]
+    Auto,
+    /// This many cores.
+    Cores(u32),
+    /// This share of the allowed cores, 1 to 100 percent, rounded down, at least one core.
+    Percent(u32),
+    /// Whole units, or a number of cores in each of some units.
+    Shape(Shape),
+    /// Exactly the CPUs named in [`Request::cpus`].
+    Exact,
+}
+
+/// Cores by topology: `2xl3`, `node`, `8/node`, `2x8/node`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Shape {
+    /// How many units; `None` for one whole unit, or with `per` for every unit that has allowed cores.
+    pub units: Option<u32>,
+    /// How many cores in each; `None` for all of them.
+    pub per: Option<u32>,
+    /// Which units.
+    pub level: Level,
+}
+
+/// Why a core expression does not parse, with the byte position of the fault.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{problem} at position {} of \"{text}\"; expected auto, a count (64), a share (50%), units (node, 2xl3) or cores per unit (8/node, 2x8/node)", at + 1)]
+pub struct AmountError {
+    /// The whole text.
+    pub text: String,
+    /// Byte offset of the fault, from 0.
+    pub at: usize,
+    /// What is wrong there.
+    pub problem: String,
+}
+
+impl FromStr for Amount {
+    type Err = AmountError;
+
+    fn from_str(text: &str) -> Result<Self, AmountError> {
+        let fault = |at: usize, problem: String| AmountError { text: text.to_owned(), at, problem };
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(Self::Auto);
+        }
+        let digits = |from: usize| text[from..].bytes().take_while(u8::is_ascii_digit).count();
+        let number = |from: usize, len: usize| match text[from..from + len].parse::<u32>() {
+            Ok(0) => Err(fault(from, "0 cores is no request".to_owned())),
+            Ok(number) => Ok(number),
+            Err(_) => Err(fault(from, format!("{} is too large", &text[from..from + len]))),
+        };
+        let first = digits(0);
+        let (mut units, mut per, mut at) = (None, None, 0);
+        if first > 0 {
+            let count = number(0, first)?;
+            at = first;
+            match text[at..].chars().next() {
+                None => return Ok(Self::Cores(count)),
+                Some('%') if at + 1 < text.len() => {
+                    return Err(fault(at + 1, "nothing can follow the %".to_owned()));
+                }
+                Some('%') if count > 100 => {
+                    return Err(fault(0, format!("{count}% is more than the whole machine")));
+                }
+                Some('%') => return Ok(Self::Percent(count)),
+                Some('x' | 'X' | '*') => {
+                    units = Some(count);
+                    at += 1;
+                    let second = digits(at);
+                    if second > 0 {
+                        per = Some(number(at, second)?);
+                        at += second;
+                        if !text[at..].starts_with('/') {
+                            return Err(fault(at, "a / and a unit are missing".to_owned()));
+                        }
+                        at += 1;
+                    }
+                }
+                Some('/') => {
+                    per = Some(count);
+                    at += 1;
+                }
+                Some(other) => return Err(fault(at, format!("unexpected \"{other}\""))),
+            }
+        }
+        let word = &text[at..];
+        if word.is_empty() {
+            let what = if text.is_empty() { "an expression" } else { "a unit" };
+            return Err(fault(at, format!("{what} is missing")));
+        }
+        let singular = word.strip_suffix('s').filter(|word| Level::from_word(word).is_some()).unwrap_or(word);
+        let level = Level::from_word(singular).ok_or_else(|| {
+            fault(
+                at,
+                format!("\"{word}\" is no unit (known: core, l2, l3, die, node, package, group, machine)"),
+            )
+        })?;
+        if level == Level::Core && per.is_none() {
+            return Ok(Self::Cores(units.unwrap_or(1)));
+        }
+        Ok(Self::Shape(Shape { units, per, level }))
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cores(count) => write!(f, "{count}"),
+            Self::Percent(share) => write!(f, "{share}%"),
+            Self::Exact => f.write_str("exactly the CPUs named"),
+            Self::Shape(Shape { units, per, level }) => {
+                if let Some(units) = units {
+                    write!(f, "{units}x")?;
+                }
+                if let Some(per) = per {
+                    write!(f, "{per}/")?;
+                }
+                write!(f, "{level}")
+            }
+        }
+    }
+}
+
+/// How threads are laid over the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// Close together: fewest nodes and caches. For threads that share data.
+    #[default]
+    Compact,
+    /// Far apart, neighbours in number too: most nodes and caches. For bandwidth.
+    Scatter,
+    /// Spread like scatter, but threads next in number stay next to each other.
+    Balanced,
+    /// One core of each unit that shares something, close together otherwise.
+    Stride(Stride),
+}
+
+/// What a stride steps over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stride {
+    /// Every n-th core; the cores between stay free for others.
+    Every(u32),
+    /// One core per unit; the unit's other cores are held but idle, so that nobody shares it.
+    OnePer(Level),
+    /// One core per floating-point unit: per second-level cache on AMD's module processors, per core elsewhere.
+    OnePerFpu,
+}
+
+impl FromStr for Strategy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lower = text.to_ascii_lowercase();
+        match lower.as_str() {
+            "compact" => return Ok(Self::Compact),
+            "scatter" | "spread" => return Ok(Self::Scatter),
+            "balanced" => return Ok(Self::Balanced),
+            _ => {}
+        }
+        let Some(step) = lower.strip_prefix("stride:") else {
+            return Err(format!(
+                "\"{text}\" is no strategy (known: compact, scatter, balanced, stride:N, stride:l2, stride:fpu, stride:core)"
+            ));
+        };
+        if step == "fpu" {
+            return Ok(Self::Stride(Stride::OnePerFpu));
+        }
+        if let Ok(every) = step.parse::<u32>() {
+            return match every {
+                0 => {
+                    Err("a stride of 0 never ends; stride:1 is every core, stride:2 every second".to_owned())
+                }
+                every => Ok(Self::Stride(Stride::Every(every))),
+            };
+        }
+        match Level::from_word(step) {
+            Some(level) => Ok(Self::Stride(Stride::OnePer(level))),
+            None => {
+                Err(format!("\"{step}\" is no stride (known: a number, l2, l3, fpu, core, node, package)"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compact => f.write_str("compact"),
+            Self::Scatter => f.write_str("scatter"),
+            Self::Balanced => f.write_str("balanced"),
+            Self::Stride(Stride::Every(every)) => write!(f, "stride:{every}"),
+            Self::Stride(Stride::OnePer(level)) => write!(f, "stride:{level}"),
+            Self::Stride(Stride::OnePerFpu) => f.write_str("stride:fpu"),
+        }
+    }
+}
+
+/// How many hardware threads of each core get a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Smt {
+    /// At most this many; the others are held but idle.
+    Threads(u32),
+    /// All that the core has.
+    All,
+}
+
+impl Default for Smt {
+    fn default() -> Self {
+        Self::Threads(1)
+    }
+}
+
+impl FromStr for Smt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self::All),
+            _ => match text.parse::<u32>() {
+                Ok(threads) if threads > 0 => Ok(Self::Threads(threads)),
+                _ => {
+                    Err(format!("\"{text}\" is no number of hardware threads per core (known: 1, 2, …, all)"))
+                }
+            },
+        }
+    }
+}
+
+/// Which core kinds of a hybrid machine may be used.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KindChoice {
+    /// One kind: the fastest that has enough cores.
+    #[default]
+    One,
+    /// Any mixture.
+    Any,
+    /// The kind of this name (`P`, `E`, …).
+    Named(String),
+}
+
+/// Where memory is wanted.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryRequest {
+    /// The policy; `None` to derive it from the cores chosen.
+    pub policy: Option<MemoryPolicy>,
+    /// Over which nodes, when not those of the cores chosen.
+    pub over: Option<MemoryNodes>,
+}
+
+/// Nodes named by number or by what they are made of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryNodes {
+    /// These nodes.
+    Numbers(NodeSet),
+    /// The nodes of this memory nearest to the cores chosen.
+    Tier(Tier),
+}
+
+impl FromStr for MemoryRequest {
+    type Err = String;
+
+    /// `auto`, `local`, `bind`, `preferred`, `interleave`, `weighted`, `none`; the policies that take nodes also as
+    /// `bind:0,2` or `preferred:hbm`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (word, over) = match text.split_once(':') {
+            Some((word, over)) => (word, Some(over)),
+            None => (text, None),
+        };
+        let policy = match word.to_ascii_lowercase().as_str() {
+            "auto" => None,
+            "local" => Some(MemoryPolicy::Local),
+            "bind" => Some(MemoryPolicy::Bind),
+            "preferred" => Some(MemoryPolicy::PreferredMany),
+            "interleave" => Some(MemoryPolicy::Interleave),
+            "weighted" => Some(MemoryPolicy::Weighted),
+            "none" => Some(MemoryPolicy::None),
+            _ => {
+                return Err(format!(
+                    "\"{word}\" is no memory policy (known: auto, local, bind, preferred, interleave, weighted, none)"
+                ));
+            }
+        };
+        let over = match over {
+            None => None,
+            Some(_) if policy.is_some_and(|policy| !policy.takes_nodes()) => {
+                return Err(format!("memory policy {word} takes no nodes"));
+            }
+            Some(over) => Some(match over.to_ascii_lowercase().as_str() {
+                "dram" => MemoryNodes::Tier(Tier::Dram),
+                "hbm" => MemoryNodes::Tier(Tier::Hbm),
+                "cxl" => MemoryNodes::Tier(Tier::Cxl),
+                "nvm" => MemoryNodes::Tier(Tier::Nvm),
+                "gpu" => MemoryNodes::Tier(Tier::Gpu),
+                numbers => {
+                    let nodes: NodeSet = numbers.parse().map_err(|error: crate::set::ListError| {
+                        format!("{error}; expected node numbers (0,2) or a tier (dram, hbm, cxl, nvm, gpu)")
+                    })?;
+                    if nodes.is_empty() {
+                        return Err(format!("no node is named after \"{word}:\""));
+                    }
+                    MemoryNodes::Numbers(nodes)
+                }
+            }),
+        };
+        Ok(Self { policy, over })
+    }
+}
+
+/// A whole request.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Request {
+    /// How much.
+    pub amount: Amount,
+    /// Only these CPUs come into question; `None` for all allowed ones.
+    pub cpus: Option<CpuSet>,
+    /// How threads are laid out.
+    pub strategy: Strategy,
+    /// Hardware threads per core.
+    pub smt: Smt,
+    /// Core kinds.
+    pub kind: KindChoice,
+    /// Memory.
+    pub memory: MemoryRequest,
+    /// Huge pages.
+    pub huge_pages: HugePages,
+    /// Whether cores that others hold may be used too.
+    pub share: bool,
+    /// Whether less than asked is accepted.
+    pub or_fewer: bool,
+    /// The most cores one run may have here by the site's rules: caps `auto` silently-but-said, refuses the rest.
+    pub cores_max: Option<u32>,
+    /// What `auto` takes at most by the site's rules.
+    pub cores_auto: Option<u32>,
+}
