@@ -4,21 +4,27 @@
 //! their costs, `make` joins the steps, `reasons` explains the result. Nothing here reads or changes the machine.
 
 mod compact;
+mod environment;
 mod error;
+mod format;
 mod make;
 mod memory;
 mod plan;
 mod pool;
+mod ranks;
 mod reasons;
 mod request;
 mod spread;
 mod stride;
 mod taken;
 
+pub use environment::{Action, Variable, environment};
 pub use error::PlaceError;
+pub use format::{Format, format};
 pub use make::{plan, state};
 pub use memory::{HugePages, MemoryPlan, MemoryPolicy};
 pub use plan::{Plan, Reason, Slot};
+pub use ranks::{LocalRank, local_rank, part};
 pub use request::{
     Amount, AmountError, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy, Stride,
 };
