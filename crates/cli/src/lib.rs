@@ -1,1 +1,17 @@
+//! The `trimtab` program: commands, and the words and tables they print. Every number shown is computed elsewhere.
 
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod commands;
+pub mod exit;
+pub mod guest;
+pub mod launch;
+pub mod machine;
+pub mod reserve;
+pub mod say;
+pub mod site;
+pub mod situation;
+pub mod surroundings;
+pub mod table;
+pub mod world;

@@ -1,1 +1,169 @@
-fn main() {}
+//! `trimtab-discover`: prints the model of a machine, encoded for trimtab or as JSON for people.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::panic;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use trimtab_core::set::NodeSet;
+use trimtab_core::topology::Parts;
+use trimtab_linux::machine::{Key, encode};
+
+const USAGE: &str = "\
+usage: trimtab-discover live [--json]       the model of this machine
+       trimtab-discover xml FILE [--json]   the model of the machine in an hwloc XML file
+The output is trimtab's encoded model, or the model's parts as JSON.";
+
+/// Set once hwloc's environment is ours, so that something that keeps setting its variables cannot keep us here.
+const SETTLED: &str = "TRIMTAB_DISCOVER_SETTLED";
+
+/// hwloc's variables as this program wants them:
+/// - it says what is wrong itself, in one line;
+/// - accelerators are known by PCI and the kernel, so that no vendor's library, and no X server, is waited for;
+/// - the memory of NVIDIA accelerators stays in the model, named as what it is, since the kernel counts it among nodes.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("HWLOC_HIDE_ERRORS", "2"),
+    ("HWLOC_COMPONENTS", "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero"),
+    (
+        "HWLOC_PLUGINS_BLACKLIST",
+        "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.so,hwloc_rsmi.so,hwloc_levelzero.so",
+    ),
+    ("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1"),
+];
+
+/// What to do.
+struct Request {
+    source: Source,
+    json: bool,
+}
+
+enum Source {
+    Live,
+    Xml(PathBuf),
+}
+
+fn main() -> ExitCode {
+    let result = match request(std::env::args_os().skip(1).collect()) {
+        Ok(Some(request)) => settle().and_then(|()| answer(&request)),
+        Ok(None) => print(format!("{USAGE}\n").as_bytes()),
+        Err(problem) => Err(problem),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            // One line, whatever is in it: the launcher shows the last one.
+            let line = problem.split_whitespace().collect::<Vec<_>>().join(" ");
+            let _ = writeln!(io::stderr(), "trimtab-discover: {line}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Reads the command line; `None` is a wish for help.
+fn request(mut words: Vec<OsString>) -> Result<Option<Request>, String> {
+    let before = words.len();
+    words.retain(|word| word != "--json");
+    let json = words.len() < before;
+    let source = match words.as_slice() {
+        [word] if word == "--help" || word == "-h" => return Ok(None),
+        [word] if word == "live" => Source::Live,
+        [word, file] if word == "xml" => Source::Xml(file.into()),
+        _ => {
+            return Err("expected `live` or `xml FILE`, and perhaps `--json`; see `trimtab-discover --help`"
+                .to_owned());
+        }
+    };
+    Ok(Some(Request { source, json }))
+}
+
+/// Starts over with hwloc's environment in order, unless it is.
+///
+/// Variables such as `HWLOC_XMLFILE` and `HWLOC_SYNTHETIC` would make hwloc describe another machine. Here `live` means
+/// the machine that programs are about to be placed on, and its model is kept for later starts without the variable; who
+/// wants another machine's says so to trimtab (`--machine`). They must be gone before anything of hwloc's runs, and a
+/// new environment is only safe to make for a new program.
+fn settle() -> Result<(), String> {
+    let ours = |name: &str| ENVIRONMENT.iter().find(|(wanted, _)| *wanted == name).map(|(_, value)| *value);
+    let mut foreign: Vec<OsString> = Vec::new();
+    let mut right = 0;
+    for (name, value) in std::env::vars_os() {
+        match name.to_str().and_then(ours) {
+            Some(wanted) if value == wanted => right += 1,
+            Some(_) => {}
+            None if name.as_encoded_bytes().starts_with(b"HWLOC_") => foreign.push(name),
+            None => {}
+        }
+    }
+    if (foreign.is_empty() && right == ENVIRONMENT.len()) || std::env::var_os(SETTLED).is_some() {
+        return Ok(());
+    }
+    let program = std::env::current_exe()
+        .map_err(|error| format!("cannot find this program: {error} (is /proc mounted?)"))?;
+    let mut again = Command::new(&program);
+    again.args(std::env::args_os().skip(1)).envs(ENVIRONMENT).env(SETTLED, "1");
+    for name in foreign {
+        again.env_remove(name);
+    }
+    Err(format!("cannot start {}: {}", program.display(), again.exec()))
+}
+
+/// Finds the machine and prints it.
+fn answer(request: &Request) -> Result<(), String> {
+    // A key that cannot be had is the launcher's to report; here it only means that the model will not be kept.
+    let key = match (&request.source, Key::live()) {
+        (Source::Live, Ok(key)) => key,
+        _ => Key::file(),
+    };
+    let nodes: Option<NodeSet> =
+        key.nodes_with_cpus().parse().ok().filter(|nodes: &NodeSet| !nodes.is_empty());
+    let parts = guarded(|| match &request.source {
+        Source::Live => trimtab_discover::live(nodes.as_ref()),
+        Source::Xml(file) => trimtab_discover::from_xml(file),
+    })
+    .map_err(|crash| crash_line(&request.source, &crash))?
+    .map_err(|error| error.to_string())?;
+    let bytes =
+        if request.json { json(&parts)? } else { encode(&key, &parts).map_err(|error| error.to_string())? };
+    print(&bytes)
+}
+
+/// Runs `work`, and turns a panic into its words: the hwloc binding asserts what it believes of hwloc.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    panic::set_hook(Box::new(|_| {})); // the words are printed once, by main
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(work));
+    let _ = panic::take_hook();
+    result.map_err(|payload| {
+        let words = payload.downcast_ref::<String>().map(String::as_str);
+        words.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason given").to_owned()
+    })
+}
+
+fn crash_line(source: &Source, crash: &str) -> String {
+    let what: &Path = match source {
+        Source::Live => Path::new("this machine"),
+        Source::Xml(file) => file,
+    };
+    let hwloc = trimtab_discover::hwloc_version();
+    format!(
+        "hwloc (API {hwloc}) and its binding disagree over {}: {crash} (please report it, with `lstopo machine.xml`)",
+        what.display()
+    )
+}
+
+fn json(parts: &Parts) -> Result<Vec<u8>, String> {
+    let mut text = serde_json::to_vec_pretty(parts).map_err(|error| error.to_string())?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// Writes to standard output; a reader that has had enough is no failure.
+fn print(bytes: &[u8]) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write the model: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

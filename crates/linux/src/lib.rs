@@ -7,4 +7,12 @@
 #![warn(missing_docs)]
 
 pub mod ledger;
+pub mod limits;
+pub mod machine;
+pub mod memory;
+pub mod process;
+pub mod program;
+pub mod survey;
 pub mod sys;
+pub mod text;
+pub mod users;

@@ -28,7 +28,7 @@ pub use ranks::{LocalRank, local_rank, part};
 pub use request::{
     Amount, AmountError, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy, Stride,
 };
-pub use taken::{BUSY_FROM, State, Taken};
+pub use taken::{BUSY_FROM, Binding, State, Taken, pinned_cpus};
 
 #[cfg(test)]
 mod tests;

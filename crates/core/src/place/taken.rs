@@ -73,3 +73,34 @@ impl Taken {
         self.busy.get(&cpu).copied().unwrap_or(0)
     }
 }
+
+/// A foreign task's binding: where it may run, and whether it wants to run now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Binding {
+    /// Its affinity.
+    pub cpus: CpuSet,
+    /// Whether it was running or waiting for a CPU when it was looked at.
+    pub running: bool,
+}
+
+/// The CPUs that bindings claim. A task bound inside one core claims that core's CPUs whether it runs or sleeps: when it
+/// wakes it can go nowhere else. A task bound to many CPUs (a container's, a batch job's) claims none of them by itself;
+/// only where running ones crowd, half a task or more for each of their CPUs, are those CPUs claimed.
+pub fn pinned_cpus(machine: &crate::topology::Machine, bindings: &[Binding]) -> CpuSet {
+    let mut claimed = CpuSet::new();
+    let mut crowd: BTreeMap<OsCpu, u64> = BTreeMap::new();
+    for Binding { cpus, running } in bindings {
+        let cores: std::collections::BTreeSet<_> =
+            cpus.iter().filter_map(|cpu| machine.pu(cpu)).map(|pu| machine.core_of(pu)).collect();
+        if cores.len() == 1 {
+            claimed.extend(cpus.iter());
+        } else if *running {
+            let share = 1_000 / cpus.len().max(1) as u64;
+            for cpu in cpus.iter() {
+                *crowd.entry(cpu).or_default() += share;
+            }
+        }
+    }
+    claimed.extend(crowd.into_iter().filter(|&(_, tasks)| tasks >= 500).map(|(cpu, _)| cpu));
+    claimed
+}

@@ -12,10 +12,13 @@
 mod distance;
 pub mod draw;
 mod kinds;
+mod marks;
+mod outline;
 mod parts;
 mod synthetic;
 
 pub use kinds::{CoreKind, KindId};
+pub use marks::{CoreMark, Mark, Marks};
 pub use parts::{CpuModel, Device, DeviceKind, Domain, KindPart, Level, NodePart, Parts, Tier};
 pub use synthetic::{SyntheticError, parse_synthetic};
 

@@ -284,3 +284,24 @@ fn expand(text: &str, steps: &[Step<'_>]) -> Parts {
     }
     parts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_beyond_reason_are_refused_where_they_go_too_far() {
+        for (text, at, words) in [
+            ("core:65537", 5, "more than 65536 hardware threads"),
+            ("numa:256 core:256 pu:2", 21, "more than 65536 hardware threads"),
+            ("numa:4097 core:1", 5, "more than 4096 NUMA nodes"),
+            ("pack:3000 [numa] [numa] core:1", 17, "more than 4096 NUMA nodes"),
+        ] {
+            let error = parse_synthetic(text).unwrap_err();
+            assert_eq!(error.at, at, "{error}");
+            assert!(error.problem.contains(words), "{error}");
+        }
+        let largest = parse_synthetic("pack:64 numa:64 core:8 pu:2").unwrap();
+        assert_eq!((largest.nodes().len(), largest.pu_count()), (MAX_NODES, MAX_PUS));
+    }
+}

@@ -1,4 +1,8 @@
 //! System calls that no safe library covers: one per wrapper, each with its safety argument.
 #![allow(unsafe_code)]
 
+pub mod affinity;
+mod errno;
 pub mod lock;
+pub mod mempolicy;
+pub mod prctl;

@@ -1,0 +1,307 @@
+//! What can be typed: one definition from which help, the man page, completions and the parser are made.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use trimtab_core::place::{Amount, Format, HugePages, MemoryRequest, Smt, Strategy};
+use trimtab_core::set::CpuSet;
+
+/// Run parallel programs on free, well-placed cores.
+///
+/// `trimtab run ./app` finds cores that nobody uses, keeps other trimtab runs off them, puts threads and memory where
+/// the machine's topology serves them best, and becomes the program. No daemon, no privilege.
+#[derive(Parser, Debug)]
+#[command(name = "trimtab", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "Start with:\n  trimtab topo                 what this machine is made of, and what is taken\n  \
+    trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \
+    trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n\n\
+    Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Run(RunArgs),
+    Plan(PlanArgs),
+    Topo(TopoArgs),
+    Ps(PsArgs),
+    Doctor(DoctorArgs),
+    Check(CheckArgs),
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+/// Run a program on free, well-placed cores.
+///
+/// Chooses cores, reserves them in the machine-wide ledger, sets CPU affinity, memory policy, huge pages and the thread
+/// counts that runtimes read, and then becomes the program: signals, exit status and terminal are the program's own.
+/// The kernel gives the cores back when the program ends, however it ends.
+#[derive(Args, Debug)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    #[command(flatten)]
+    pub run: RunOnly,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+const RUN_EXAMPLES: &str = "Examples:\n  trimtab run ./app                      all free cores\n  \
+    trimtab run -c 16 ./app                16 free cores, close together\n  \
+    trimtab run -c 2xl3 ./app              two whole L3 domains\n  \
+    trimtab run -c 8/node -s scatter ./app 8 cores on every NUMA node\n  \
+    trimtab run -c 64 --wait=2h ./app      wait up to two hours for 64 free cores\n  \
+    mpirun -n 4 --bind-to none trimtab run -c 16 ./app   4 ranks share 16 cores, 4 each\n\n\
+    Exit status: the program's own; 126 or 127 when it cannot be started; 125 when trimtab itself fails;\n\
+    124 when there are not enough free cores (also after --wait=TIME).";
+
+/// What a run gets.
+#[derive(Args, Debug, Default)]
+pub struct PlaceArgs {
+    /// How many cores: auto, a count (64), a share (50%), whole units (node, 2xl3) or cores per unit (8/node, 2x8/node).
+    ///
+    /// Units are core, l2, l3, die, node, package, group and machine. auto takes every core nobody uses, up to the
+    /// site's default. Under an MPI launcher the count is for all ranks of this machine together.
+    #[arg(short, long, value_name = "EXPR", help_heading = "What")]
+    pub cores: Option<Amount>,
+    /// Exactly these CPUs, or with --cores only cores among these: kernel numbers, as in 0-7,16-23.
+    #[arg(long, value_name = "LIST", help_heading = "What")]
+    pub cpus: Option<CpuSet>,
+    /// How threads are laid out: compact (close together), scatter (far apart), balanced (far apart, neighbours
+    /// together), stride:N (every N-th core), stride:l2, stride:fpu, stride:core (one per unit).
+    #[arg(short, long, value_name = "NAME", help_heading = "What")]
+    pub strategy: Option<Strategy>,
+    /// Hardware threads used per core: 1, 2, … or all. The core's others stay idle, not free.
+    #[arg(long, value_name = "N", help_heading = "What")]
+    pub smt: Option<Smt>,
+    /// Core kinds of a hybrid machine: one (the fastest that has enough), any, or a name such as P or E.
+    #[arg(long, value_name = "KIND", help_heading = "What")]
+    pub kind: Option<String>,
+    /// Memory: auto, local, bind, preferred, interleave, weighted or none, over all nodes of the plan; also with nodes
+    /// of its own, as in bind:0,2 or preferred:hbm.
+    #[arg(long, value_name = "POLICY", help_heading = "What")]
+    pub mem: Option<MemoryRequest>,
+    /// Transparent huge pages: inherit, off, or advised (only where the program asks; Linux 6.18).
+    #[arg(long, value_name = "MODE", help_heading = "What")]
+    pub thp: Option<Thp>,
+    /// Overlap other runs on purpose: held cores may be used too, last.
+    #[arg(long, help_heading = "When others are there")]
+    pub share: bool,
+    /// Accept fewer cores than asked for.
+    #[arg(long, help_heading = "When others are there")]
+    pub or_fewer: bool,
+    /// How to look for foreign load and pins: auto (only when anything else is running), full, or none.
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "When others are there")]
+    pub survey: SurveyMode,
+    /// Ignore site and rules files.
+    #[arg(long, help_heading = "Otherwise")]
+    pub no_rules: bool,
+    /// Fail instead of going on when something asked for cannot be had (memory policy, ledger, huge pages).
+    #[arg(long, help_heading = "Otherwise")]
+    pub strict: bool,
+}
+
+/// What only a real run has.
+#[derive(Args, Debug, Default)]
+pub struct RunOnly {
+    /// Wait for enough free cores, first come first served; give up after TIME (30s, 10m, 2h) if given.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "forever",
+          value_parser = parse_wait, help_heading = "When others are there")]
+    pub wait: Option<Wait>,
+    /// Pin threads: auto (as the program's kind suggests) or mask (leave them free inside the cores).
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Otherwise")]
+    pub pin: PinMode,
+    /// set the environment, print what would be set and stop, or keep the environment as it is.
+    #[arg(long, value_name = "WHAT", default_value = "set", help_heading = "Otherwise")]
+    pub env: EnvMode,
+    /// Say on stderr what was chosen and why.
+    #[arg(short, long, help_heading = "Otherwise")]
+    pub verbose: bool,
+    /// Say nothing but errors.
+    #[arg(short, long, conflicts_with = "verbose", help_heading = "Otherwise")]
+    pub quiet: bool,
+}
+
+/// Show what a run would get, and why, without running or reserving anything.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Plan for another machine: an hwloc XML file (FILE.xml) or a description such as 'pack:2 numa:2 l3:2 core:4 pu:2'.
+    #[arg(long, value_name = "MACHINE")]
+    pub machine: Option<String>,
+    /// Say why each choice was made.
+    #[arg(long)]
+    pub explain: bool,
+    /// Draw the machine with the plan in it.
+    #[arg(long)]
+    pub map: bool,
+    /// Print the plan as JSON (schema in docs/json.md).
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
+    /// Print the plan for another tool: omp, taskset, numactl, likwid, slurm or cpuset.
+    #[arg(long, value_name = "TOOL")]
+    pub format: Option<Format>,
+    /// The program the plan is for: decides what its environment needs.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Draw the machine: nodes, caches, cores, and what of it is allowed, held, pinned and busy.
+#[derive(Args, Debug)]
+pub struct TopoArgs {
+    /// Draw another machine: an hwloc XML file (FILE.xml) or a description such as 'pack:2 numa:2 l3:2 core:4 pu:2'.
+    #[arg(long, value_name = "MACHINE")]
+    pub machine: Option<String>,
+    /// Write an SVG picture to FILE (- for standard output).
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub svg: Option<PathBuf>,
+    /// Print the machine and its state as JSON (schema in docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+    /// How to look for foreign load and pins.
+    #[arg(long, value_name = "HOW", default_value = "full")]
+    pub survey: SurveyMode,
+}
+
+/// Show who holds which cores: user, process, command, age, load; and who runs on cores that others hold.
+#[derive(Args, Debug)]
+pub struct PsArgs {
+    /// Print as JSON (schema in docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the map of the machine too.
+    #[arg(long)]
+    pub map: bool,
+}
+
+/// Find the classic faults of machine and environment, and name remedies.
+///
+/// Exit status 0 when all is well, 1 when something should be changed.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Print as JSON (schema in docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Check a plan (JSON of `trimtab plan --json`) against its machine: exit status 0 when it is good, 1 when it is not.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// The plan; - for standard input.
+    #[arg(value_name = "PLAN.json")]
+    pub plan: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct GenerateArgs {
+    /// What to write to standard output.
+    pub what: Generated,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Generated {
+    Man,
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SurveyMode {
+    #[default]
+    Auto,
+    Full,
+    None,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PinMode {
+    #[default]
+    Auto,
+    Mask,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EnvMode {
+    #[default]
+    Set,
+    Print,
+    Keep,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Thp {
+    Inherit,
+    Off,
+    Advised,
+}
+
+impl From<Thp> for HugePages {
+    fn from(thp: Thp) -> Self {
+        match thp {
+            Thp::Inherit => Self::Inherit,
+            Thp::Off => Self::Off,
+            Thp::Advised => Self::Advised,
+        }
+    }
+}
+
+/// How long to wait; `None` for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait(pub Option<Duration>);
+
+/// `30s`, `10m`, `2h`, `1d`, or plain seconds.
+fn parse_wait(text: &str) -> Result<Wait, String> {
+    if text == "forever" {
+        return Ok(Wait(None));
+    }
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let unit = match &text[digits..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        other => return Err(format!("\"{other}\" is no unit of time (known: s, m, h, d)")),
+    };
+    let number: u64 = text[..digits].parse().map_err(|_| format!("\"{text}\" is no time such as 30s or 2h"))?;
+    let seconds = number.checked_mul(unit).ok_or_else(|| format!("{text} is too long"))?;
+    Ok(Wait(Some(Duration::from_secs(seconds))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_end_where_the_command_begins() {
+        let cli = Cli::parse_from(["trimtab", "run", "-c", "4", "./app", "-c", "9", "--", "-v"]);
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.place.cores, Some(Amount::Cores(4)));
+        assert_eq!(run.command, ["./app", "-c", "9", "--", "-v"]);
+    }
+
+    #[test]
+    fn waiting_takes_a_time_only_after_an_equals_sign() {
+        let cli = Cli::parse_from(["trimtab", "run", "--wait", "30", "x"]);
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!((run.run.wait, run.command.len()), (Some(Wait(None)), 2));
+        let cli = Cli::parse_from(["trimtab", "run", "--wait=90m", "x"]);
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.run.wait, Some(Wait(Some(Duration::from_secs(5_400)))));
+        for bad in ["10y", "m", "-3", "", "99999999999999999999s", "99999999999999999d"] {
+            assert!(parse_wait(bad).is_err(), "{bad:?}");
+        }
+    }
+}

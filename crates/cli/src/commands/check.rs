@@ -1,0 +1,44 @@
+//! `trimtab check`: judges a plan from a file, with the checker that shares no code with the planner.
+
+use crate::args::CheckArgs;
+use crate::commands::plan::{Document, SCHEMA};
+use crate::commands::print;
+use crate::exit::{self, Exit};
+use crate::world::World;
+use anyhow::{Context, Result, bail};
+use std::io::Read;
+use trimtab_core::check::check;
+
+/// Checks.
+///
+/// # Errors
+/// [`exit::FAILED`] when the file is no plan or its machine cannot be loaded.
+pub fn run(world: &World, args: &CheckArgs) -> Result<u8, Exit> {
+    let findings = findings(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))?;
+    if findings.is_empty() {
+        return Ok(exit::DONE);
+    }
+    print(&findings.join("\n")).map_err(|error| Exit::new(exit::FAILED, error))?;
+    Ok(exit::NO)
+}
+
+fn findings(world: &World, args: &CheckArgs) -> Result<Vec<String>> {
+    let name = args.plan.display();
+    let text = if args.plan.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+        text
+    } else {
+        std::fs::read_to_string(&args.plan).with_context(|| format!("cannot read {name}"))?
+    };
+    let value: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?;
+    match value.get("schema").and_then(|schema| schema.as_str()) {
+        Some(SCHEMA) => {}
+        Some(other) => bail!("{name} has schema {other}; this trimtab reads {SCHEMA}"),
+        None => bail!("{name} is no plan: it has no schema; write one with trimtab plan --json"),
+    }
+    let document: Document = serde_json::from_value(value).with_context(|| format!("{name} is no plan"))?;
+    let (machine, _) = document.machine.load(world)?;
+    let findings = check(&machine, &document.request, &document.taken, &document.plan);
+    Ok(findings.iter().map(ToString::to_string).collect())
+}

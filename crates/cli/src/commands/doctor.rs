@@ -1,0 +1,279 @@
+//! `trimtab doctor`: the classic faults of machines and environments, each with its remedy.
+
+use crate::args::DoctorArgs;
+use crate::commands::print;
+use crate::exit::{self, Exit};
+use crate::guest;
+use crate::situation::{Situation, location};
+use crate::world::World;
+use serde::Serialize;
+use std::path::Path;
+use trimtab_core::place::{MemoryPlan, MemoryPolicy};
+use trimtab_core::topology::draw;
+use trimtab_linux::ledger::{Ledger, LedgerView};
+use trimtab_linux::limits::{Limiter, Limits};
+use trimtab_linux::memory::{self, Cause, SystemHugePages, system_huge_pages};
+use trimtab_linux::sys::mempolicy;
+
+/// The version of the JSON.
+pub const SCHEMA: &str = "trimtab.doctor/1";
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// As it should be.
+    Good,
+    /// Worth knowing; nothing to change.
+    Note,
+    /// Should be changed.
+    Fault,
+}
+
+/// One thing looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    verdict: Verdict,
+    subject: &'static str,
+    found: String,
+    /// What to do; absent where there is nothing to do.
+    remedy: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Document {
+    schema: &'static str,
+    findings: Vec<Finding>,
+}
+
+impl Finding {
+    fn good(subject: &'static str, found: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Good, subject, found: found.into(), remedy: None }
+    }
+
+    fn note(subject: &'static str, found: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Note, ..Self::good(subject, found) }
+    }
+
+    fn fault(subject: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fault, remedy: Some(remedy.into()), ..Self::good(subject, found) }
+    }
+}
+
+/// Looks at everything.
+///
+/// # Errors
+/// Stdout cannot be written.
+pub fn run(world: &World, args: &DoctorArgs) -> Result<u8, Exit> {
+    let situation = Situation::live(world, false);
+    let nodes = situation.as_ref().map_or(0, |situation| situation.machine.nodes().len());
+    let mut findings = vec![machine(&situation)];
+    findings.extend(bounds(world));
+    findings.extend([
+        ledger(world),
+        library(),
+        memory_policies(nodes),
+        balancing(world, nodes),
+        huge_pages(world),
+        rules(world),
+    ]);
+    findings.extend(process_hiding(world));
+    findings.extend(environment(world));
+    let worst = findings.iter().map(|finding| finding.verdict).max();
+    let text = if args.json {
+        let document = Document { schema: SCHEMA, findings };
+        serde_json::to_string_pretty(&document).map_err(|error| Exit::new(exit::FAILED, error))?
+    } else {
+        words(&findings)
+    };
+    print(&text).map_err(|error| Exit::new(exit::FAILED, error))?;
+    Ok(if worst == Some(Verdict::Fault) { exit::NO } else { exit::DONE })
+}
+
+fn words(findings: &[Finding]) -> String {
+    let mut lines = Vec::new();
+    for Finding { verdict, subject, found, remedy } in findings {
+        let mark = match verdict {
+            Verdict::Good => "ok   ",
+            Verdict::Note => "note ",
+            Verdict::Fault => "FAULT",
+        };
+        lines.push(format!("{mark} {subject}: {found}"));
+        lines.extend(remedy.iter().map(|remedy| format!("      remedy: {remedy}")));
+    }
+    lines.join("\n")
+}
+
+fn machine(situation: &anyhow::Result<Situation>) -> Finding {
+    match situation {
+        Ok(situation) if situation.warnings.is_empty() => Finding::good("machine", draw::summary(&situation.machine)),
+        Ok(situation) => Finding::fault(
+            "machine",
+            situation.warnings.join("; "),
+            "make the cache folder writable, or set XDG_CACHE_HOME; until then every start discovers the machine anew",
+        ),
+        Err(error) => {
+            Finding::fault("machine", format!("{error:#}"), "install libhwloc15 (hwloc's library) and reinstall trimtab")
+        }
+    }
+}
+
+fn bounds(world: &World) -> Vec<Finding> {
+    let limits = match Limits::read(&world.root, None) {
+        Ok(limits) => limits,
+        Err(error) => return vec![Finding::fault("limits", error.to_string(), "mount /proc")],
+    };
+    let mut findings: Vec<Finding> = limits.limiters.iter().map(|limiter| match limiter {
+        Limiter::Mask { .. } => Finding::note("limits", format!("{limiter}; programs started from this shell get the rest")),
+        other => Finding::note("limits", other.to_string()),
+    }).collect();
+    if let Some(quota) = &limits.quota {
+        let cpus = limits.allowed.len();
+        let found = format!(
+            "{} group {} grants {}.{:02} CPUs of time for {cpus} CPUs",
+            quota.hierarchy,
+            quota.group,
+            quota.milli_cpus / 1000,
+            quota.milli_cpus % 1000 / 10
+        );
+        findings.push(if (quota.milli_cpus as usize) < cpus * 1000 {
+            Finding::fault("quota", found, "most runtimes ignore quotas and are throttled; trimtab run sets their thread counts, or raise cpu.max")
+        } else {
+            Finding::good("quota", found)
+        });
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good("limits", format!("all {} online CPUs may be used, without a quota", limits.allowed.len())));
+    }
+    findings
+}
+
+fn ledger(world: &World) -> Finding {
+    let location = match location(world) {
+        Ok(location) => location,
+        Err(error) => return Finding::fault("ledger", error.to_string(), "mount /proc"),
+    };
+    let seen = LedgerView::open(&location);
+    let path = match Ledger::open(&location) {
+        Ok(ledger) => ledger.path(),
+        Err(error) => {
+            let remedy = "until then runs are not kept apart; as root: mkdir -m 1777 /run/trimtab, or install the tmpfiles rule";
+            return Finding::fault("ledger", error.to_string(), remedy);
+        }
+    };
+    let found = path.display().to_string();
+    if in_container(world) && !path.starts_with("/run/trimtab") {
+        return Finding::fault(
+            "ledger",
+            format!("{found} is this container's own: runs in other containers and on the host are not seen"),
+            "bind-mount one folder into every container, such as -v /run/trimtab:/run/trimtab",
+        );
+    }
+    match seen {
+        Ok(None) => Finding::good("ledger", format!("{found} (made now)")),
+        _ => Finding::good("ledger", found),
+    }
+}
+
+/// Whether this is a container: as its runtimes mark it, and as its init's name space shows.
+fn in_container(world: &World) -> bool {
+    let exists = |name: &str| world.root.join(name).exists();
+    exists(".dockerenv") || exists("run/.containerenv") || world.text("container").is_some()
+}
+
+fn library() -> Finding {
+    match guest::library() {
+        Ok(path) => Finding::good("guest library", path.display().to_string()),
+        Err(error) => Finding::fault("guest library", error, "run make install; until then threads are not pinned at birth"),
+    }
+}
+
+/// Asks the kernel for the policy in force and sets the same again, which changes nothing.
+fn memory_policies(nodes: usize) -> Finding {
+    let subject = "memory policy";
+    if let Err(errno) = mempolicy::get() {
+        return Finding::fault(
+            subject,
+            format!("get_mempolicy is refused ({errno})"),
+            "containers block it by default: add --cap-add SYS_NICE, or allow set_mempolicy and get_mempolicy in the seccomp profile",
+        );
+    }
+    let outcome = memory::apply(&MemoryPlan { policy: MemoryPolicy::Local, nodes: Default::default() });
+    match outcome.refused.first() {
+        Some(refusal) if matches!(refusal.cause, Cause::Filtered | Cause::FilteredOrNoNuma) => Finding::fault(
+            subject,
+            refusal.to_string(),
+            "containers block it by default: add --cap-add SYS_NICE, or allow set_mempolicy in the seccomp profile",
+        ),
+        Some(refusal) => Finding::note(subject, refusal.to_string()),
+        None => Finding::good(subject, format!("can be set; {nodes} NUMA node{}", if nodes == 1 { "" } else { "s" })),
+    }
+}
+
+fn balancing(world: &World, nodes: usize) -> Finding {
+    let subject = "NUMA balancing";
+    let path = world.proc().join("sys/kernel/numa_balancing");
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        return Finding::good(subject, "not part of this kernel");
+    };
+    match text.trim() {
+        "0" => Finding::good(subject, "off"),
+        mode if nodes > 1 => Finding::fault(
+            subject,
+            format!("on (mode {mode}): the kernel unmaps and migrates pages under pinned threads, with stalls of milliseconds"),
+            "as root: sysctl kernel.numa_balancing=0 while programs are placed by hand or by trimtab",
+        ),
+        mode => Finding::note(subject, format!("on (mode {mode}), without effect on one node")),
+    }
+}
+
+fn huge_pages(world: &World) -> Finding {
+    let subject = "huge pages";
+    match system_huge_pages(&world.sys()) {
+        Ok(Some(SystemHugePages::Always)) => Finding::note(
+            subject,
+            "transparent huge pages are always on: good for most, bad for some; try trimtab run --thp off ./app, and keep what helps in rules.toml",
+        ),
+        Ok(Some(mode)) => Finding::good(subject, format!("transparent huge pages: {}", format!("{mode:?}").to_lowercase())),
+        Ok(None) => Finding::note(subject, "this kernel has no transparent huge pages"),
+        Err(error) => Finding::note(subject, error.to_string()),
+    }
+}
+
+fn rules(world: &World) -> Finding {
+    match crate::site::Policy::read(&world.config()) {
+        Ok(_) => Finding::good("site and rules files", "absent or in order"),
+        Err(error) => Finding::fault("site and rules files", error.to_string(), "mend the file, or run with --no-rules"),
+    }
+}
+
+fn process_hiding(world: &World) -> Option<Finding> {
+    let mounts = std::fs::read_to_string(world.proc().join("self/mounts")).ok()?;
+    let proc = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/proc"))?;
+    let options = proc.split(' ').nth(3)?;
+    let hides = options.split(',').any(|option| option.starts_with("hidepid=") && option != "hidepid=0" && option != "hidepid=off");
+    hides.then(|| {
+        Finding::note("/proc", "other users' processes are hidden (hidepid): cores they are bound to cannot be avoided, busy ones can")
+    })
+}
+
+/// Variables that fight a launcher.
+fn environment(world: &World) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for name in ["GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"] {
+        if let Some(value) = world.of_user(name) {
+            findings.push(Finding::fault(
+                "environment",
+                format!("{name}={value} is set: it binds OpenMP threads whatever cores a run gets"),
+                format!("unset {name}, and let trimtab run place the threads"),
+            ));
+        }
+    }
+    if let Some(value) = world.of_user("LD_PRELOAD") {
+        let missing = value.split([':', ' ']).filter(|path| path.starts_with('/') && !Path::new(path).exists());
+        for path in missing {
+            findings.push(Finding::fault("environment", format!("LD_PRELOAD names {path}, which does not exist"), "unset LD_PRELOAD"));
+        }
+    }
+    findings
+}

@@ -1,0 +1,24 @@
+//! One file per command: options in, an exit status out.
+
+pub mod check;
+pub mod doctor;
+pub mod generate;
+pub mod plan;
+pub mod ps;
+pub mod run;
+pub mod topo;
+
+use std::io::{self, Write};
+
+/// Writes machine output or a command's answer to stdout.
+///
+/// # Errors
+/// Stdout cannot be written: nobody reads any more, or the disk is full.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    out.flush()
+}

@@ -1,0 +1,242 @@
+//! `trimtab run`: plan, reserve, apply, become the program.
+
+use crate::args::{EnvMode, PinMode, RunArgs};
+use crate::exit::{self, Exit};
+use crate::guest::{self, Guest};
+use crate::launch::{apply, become_program, set};
+use crate::reserve::{Order, Reserved, reserve};
+use crate::say::{self, Volume};
+use crate::situation::{HOLD, Situation};
+use crate::surroundings::Surroundings;
+use crate::table::{Align, Table};
+use crate::world::{SET_BY_US, World};
+use anyhow::{Context, anyhow};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use trimtab_core::handoff;
+use trimtab_core::place::{Action, Amount, LocalRank, Plan, Variable, environment, local_rank};
+use trimtab_linux::limits::parent_mask;
+use trimtab_linux::process::{self, Pid};
+use trimtab_linux::program::{Family, Program, resolve};
+
+/// Runs the command.
+///
+/// # Errors
+/// Whatever stands between the options and the running program; see [`exit`] for the statuses.
+pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
+    let failed = |cause: anyhow::Error| Exit::new(exit::RUN_FAILED, cause);
+    let volume = Volume::of(args.run.quiet, args.run.verbose);
+    let program = find(world, args)?;
+    let situation = Situation::live(world, !args.place.no_rules).map_err(failed)?;
+    for warning in &situation.warnings {
+        say::note(volume, warning);
+    }
+    let (mut request, rule) = situation.request(&args.place, Some(&program.path)).map_err(failed)?;
+    let rank = rank(world, &situation, volume);
+    if let Rank::Bound(_) = rank {
+        // The launcher gave this rank its CPUs; whatever was asked for is a count for the whole machine.
+        request.amount = Amount::Auto;
+        request.or_fewer = true;
+    }
+    warn_about(&program, volume);
+    let seen = Surroundings::look(world, args.place.survey, &situation.machine, &situation.taken.allowed);
+    let label = label(&args.command);
+    let order = Order {
+        request: &request,
+        seen: &seen,
+        rank: match &rank {
+            Rank::Shares(rank, job) => Some((rank, *job)),
+            _ => None,
+        },
+        wait: args.run.wait,
+        label: &label,
+        strict: args.place.strict,
+        volume,
+    };
+    let Reserved { plan, held } = reserve(world, &situation, &order)?;
+
+    let openmp = program.binary.as_ref().is_some_and(|binary| binary.openmp.is_some());
+    let bind = openmp && args.run.pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
+    let user = |name: &str| world.of_user(name);
+    let mut environment = environment(&plan, &user, bind);
+    let places = environment.iter().any(|variable| variable.name == "OMP_PLACES" && matches!(variable.action, Action::Set { .. }));
+    let guest = guest::decide(&program, args.run.pin, rule.as_ref(), places);
+    environment.extend(guest_variables(world, &plan, &guest, volume));
+    if args.run.env == EnvMode::Print {
+        crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
+        return Ok(exit::DONE);
+    }
+    tell(&plan, &program, &guest, rule.as_ref().map(|rule| rule.program.as_str()), volume);
+    apply(&plan, args.place.strict, volume)?;
+
+    let mut variables = BTreeMap::new();
+    if args.run.env == EnvMode::Set {
+        put(world, &mut variables, &environment);
+    }
+    if let Some(held) = held {
+        if let Some(error) = held.unnamed() {
+            say::note(volume, &format!("trimtab ps cannot name this run: {error}"));
+        }
+        let (depth, id) = (held.level().depth(), held.id().map(|id| id.number()));
+        let descriptor = held.keep().context("cannot keep the cores reserved").map_err(failed)?;
+        let id = id.map_or_else(String::new, |id| format!(" {id}"));
+        set(&mut variables, HOLD, format!("{depth} {descriptor}{id}"));
+    }
+    Err(become_program(&program.path, &args.command, &variables))
+}
+
+/// Looks the program up before anything is reserved.
+fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
+    let search = world.raw("PATH");
+    let Some(name) = args.command.first() else {
+        return Err(Exit::new(exit::RUN_FAILED, anyhow!("no command is given")));
+    };
+    let path = resolve(name, search).map_err(|error| Exit::new(error.exit_status(), error))?;
+    Program::look(&path, search).map_err(|error| Exit::new(exit::CANNOT_EXECUTE, error))
+}
+
+/// What this process is to a parallel job.
+enum Rank {
+    /// Nothing: started by hand.
+    None,
+    /// One of several that share an allotment, known by the job's key.
+    Shares(LocalRank, u64),
+    /// One that its launcher has bound by itself.
+    Bound(#[expect(dead_code, reason = "says who, for debugging")] LocalRank),
+}
+
+fn rank(world: &World, situation: &Situation, volume: Volume) -> Rank {
+    let Some(rank) = local_rank(&|name| world.text(name)) else { return Rank::None };
+    let Some(of) = rank.of else {
+        let launcher = rank.launcher;
+        say::warning(volume, &format!("{launcher} does not say how many ranks run here, so this rank is placed alone"));
+        return Rank::None;
+    };
+    let parent = parent_mask(&world.proc(), Pid::own()).ok().flatten();
+    let allowed = &situation.taken.allowed;
+    if of > 1 && parent.is_some_and(|parent| parent.difference(allowed).intersects(&situation.machine.cpus())) {
+        let launcher = rank.launcher;
+        say::note(
+            volume,
+            &format!("{launcher} bound this rank to CPUs {allowed}, and it stays there; with mpirun --bind-to none trimtab places the ranks"),
+        );
+        return Rank::Bound(rank);
+    }
+    if of < 2 {
+        return Rank::None;
+    }
+    let job = job_key(world, &rank);
+    Rank::Shares(rank, job)
+}
+
+/// What the ranks of one job have in common on this machine: the launcher's name for the job, or the process that
+/// started them.
+fn job_key(world: &World, rank: &LocalRank) -> u64 {
+    let parent = || {
+        let parent = process::stat(&world.proc(), Pid::own()).ok()?.parent;
+        let start = process::stat(&world.proc(), parent).ok()?.start;
+        Some(format!("{parent} {}", start.0))
+    };
+    let job = rank.job.clone().or_else(parent).unwrap_or_default();
+    // FNV-1a, 64 bits: a name for a job, not a secret. 0 means no job.
+    let bytes = rank.launcher.bytes().chain([0]).chain(job.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)).max(1)
+}
+
+fn warn_about(program: &Program, volume: Volume) {
+    if program.family == Some(Family::Launcher) {
+        let name = program.path.file_name().unwrap_or_default().to_string_lossy();
+        say::warning(
+            volume,
+            &format!("{name} may bind its ranks by itself; better put trimtab behind it: {name} … trimtab run … ./app"),
+        );
+    }
+}
+
+/// What the holder is called in `trimtab ps`: the command line, as typed.
+fn label(command: &[OsString]) -> String {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+/// The variables that bring the guest along.
+fn guest_variables(world: &World, plan: &Plan, guest: &Guest, volume: Volume) -> Vec<Variable> {
+    let variable = |name: &str, action| Variable { name: name.to_owned(), reader: "trimtab's guest library", action };
+    let unset = |why: &str| {
+        ["LD_PRELOAD", handoff::VARIABLE].map(|name| variable(name, Action::Unset { why: why.to_owned() })).to_vec()
+    };
+    let pin = match guest {
+        Guest::Stays(why) => return unset(why),
+        Guest::Goes(pin) => *pin,
+    };
+    match guest::library() {
+        Ok(library) => {
+            let value = guest::handoff(plan, pin).to_string();
+            vec![
+                variable("LD_PRELOAD", Action::Set { value: guest::preload(world, &library) }),
+                variable(handoff::VARIABLE, Action::Set { value }),
+            ]
+        }
+        Err(why) => {
+            say::warning(volume, &format!("threads are not pinned at birth: {why}"));
+            unset(&why)
+        }
+    }
+}
+
+/// Puts the variables that are to be set, and the list of them for runs inside this one.
+fn put(world: &World, variables: &mut BTreeMap<String, OsString>, environment: &[Variable]) {
+    let mut ours: Vec<String> = Vec::new();
+    for variable in environment {
+        if let Action::Set { value } = &variable.action {
+            set(variables, &variable.name, value);
+            ours.push(format!("{}={value}", variable.name));
+        }
+    }
+    // What an enclosing run set and this one leaves stays known as not the user's.
+    let before = world.text(SET_BY_US).unwrap_or_default();
+    ours.extend(before.lines().filter(|line| line.split_once('=').is_some_and(|(name, _)| !variables.contains_key(name))).map(str::to_owned));
+    set(variables, SET_BY_US, ours.join("\n"));
+}
+
+fn environment_table(environment: &[Variable]) -> String {
+    let mut table = Table::new(&[("VARIABLE", Align::Left), ("READ BY", Align::Left), ("ACTION", Align::Left)]);
+    for Variable { name, reader, action } in environment {
+        let action = match action {
+            Action::Set { value } => format!("set to {value}"),
+            Action::Kept { value } => format!("kept as you set it: {value}"),
+            Action::Unset { why } => format!("not set: {why}"),
+        };
+        table.row([name.clone(), (*reader).to_owned(), action]);
+    }
+    table.to_string()
+}
+
+/// Says what the run got, and with `--verbose` why.
+fn tell(plan: &Plan, program: &Program, guest: &Guest, rule: Option<&str>, volume: Volume) {
+    say::headline(volume, &headline(plan));
+    for reason in &plan.reasons {
+        say::note(volume, &format!("  {reason}"));
+    }
+    if let Some(rule) = rule {
+        say::note(volume, &format!("  the rule for \"{rule}\" applies"));
+    }
+    let threads = match guest {
+        Guest::Stays(why) => why.clone(),
+        Guest::Goes(handoff::Pin::Born) => "new threads are born on their own slots".to_owned(),
+        Guest::Goes(handoff::Pin::Mask) if program.binary.as_ref().is_some_and(|binary| binary.openmp.is_some()) => {
+            "OpenMP threads get exact places, other threads float inside the mask".to_owned()
+        }
+        Guest::Goes(handoff::Pin::Mask) => "threads float inside the mask".to_owned(),
+    };
+    say::note(volume, &format!("  {threads}"));
+}
+
+/// One line: how much, where.
+pub fn headline(plan: &Plan) -> String {
+    let count = |count: usize, noun: &str| if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") };
+    let cores: std::collections::BTreeSet<_> = plan.slots.iter().map(|slot| slot.core).collect();
+    let nodes = if plan.nodes.is_empty() { String::new() } else { format!(" on node {}", plan.nodes) };
+    let threads = if plan.slots.len() == cores.len() { String::new() } else { format!(", {}", count(plan.slots.len(), "slot")) };
+    format!("{}{threads}: CPUs {}{nodes}", count(cores.len(), "core"), plan.mask)
+}

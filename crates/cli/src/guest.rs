@@ -1,0 +1,85 @@
+//! Whether and how the guest library goes along with a program.
+
+use crate::args::PinMode;
+use crate::site::Rule;
+use crate::world::World;
+use std::path::{Path, PathBuf};
+use trimtab_core::handoff::{Handoff, Pin};
+use trimtab_core::place::Plan;
+use trimtab_core::set::CpuSet;
+use trimtab_linux::program::{Family, Program};
+
+/// The library's file name.
+pub const LIBRARY: &str = "libtrimtab_shim.so";
+
+/// What the guest does for a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Guest {
+    /// It is preloaded and pins threads in this way.
+    Goes(Pin),
+    /// It stays out, for this reason.
+    Stays(String),
+}
+
+/// Decides by what the program is.
+pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, places: bool) -> Guest {
+    let stays = |why: &str| Guest::Stays(why.to_owned());
+    match program.takes_preload() {
+        Some(true) => {}
+        Some(false) if program.secure_exec.is_some() => {
+            return stays("it runs with more privilege than its user, so the loader ignores preloads: threads float inside the mask");
+        }
+        Some(false) => return stays("it is statically linked: threads float inside the mask"),
+        None => return stays("its file cannot be read: threads float inside the mask"),
+    }
+    if program.binary.as_ref().is_some_and(|binary| binary.go) {
+        return stays("Go moves its work between threads: they float inside the mask");
+    }
+    match program.family {
+        Some(Family::Jvm) => return stays("the JVM manages its threads: they float inside the mask"),
+        Some(Family::Node) => return stays("Node.js manages its threads: they float inside the mask"),
+        Some(Family::Launcher) => return stays("it starts other programs: they share the mask"),
+        _ => {}
+    }
+    let floats = mode == PinMode::Mask
+        || rule.is_some_and(|rule| rule.mask_only)
+        || matches!(program.family, Some(Family::Shell | Family::Make))
+        // OpenMP's places cover the slots; a second thread on any of them would halve it.
+        || places;
+    Guest::Goes(if floats { Pin::Mask } else { Pin::Born })
+}
+
+/// What the launcher hands to the guest.
+pub fn handoff(plan: &Plan, pin: Pin) -> Handoff {
+    let slots = plan.slots.iter().map(|slot| [slot.cpu].into_iter().collect::<CpuSet>()).collect();
+    Handoff { pid: std::process::id(), mask: plan.mask.clone(), slots, pin }
+}
+
+/// The library, next to this program or where `make install` puts it; the error lists the places looked at.
+pub fn library() -> Result<PathBuf, String> {
+    let own = std::fs::canonicalize("/proc/self/exe").map_err(|error| format!("this program's own path is unknown: {error}"))?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(LIBRARY), folder.join("../lib/trimtab").join(LIBRARY)];
+    match places.iter().find(|path| path.is_file()) {
+        // LD_PRELOAD is split at spaces and colons; the loader has no way to quote them.
+        Some(path) if path.to_string_lossy().contains([' ', ':']) => {
+            Err(format!("{} has a space or colon in its path, which LD_PRELOAD cannot name", path.display()))
+        }
+        Some(path) => Ok(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())),
+        None => {
+            let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+            Err(format!("{LIBRARY} is not installed (looked for {})", places.join(", ")))
+        }
+    }
+}
+
+/// `LD_PRELOAD` with the library behind whatever the user preloads, so that the user's libraries are asked first.
+pub fn preload(world: &World, library: &Path) -> String {
+    let ours = library.display().to_string();
+    match world.text("LD_PRELOAD") {
+        None => ours,
+        Some(theirs) if theirs.split([':', ' ']).any(|path| path == ours) => theirs,
+        Some(theirs) if theirs.trim_matches([':', ' ']).is_empty() => ours,
+        Some(theirs) => format!("{theirs}:{ours}"),
+    }
+}

@@ -1,0 +1,92 @@
+//! Carrying a plan out on this process, and becoming the program.
+//!
+//! Everything is set on this process before exec, so that the loader, the interpreter and the allocator of the program
+//! already live where it will: nothing is half applied to a running program, and no parent stays.
+
+use crate::exit::{self, Exit};
+use crate::say::{self, Volume};
+use anyhow::{Context, anyhow};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use trimtab_core::place::Plan;
+use trimtab_linux::memory;
+use trimtab_linux::sys::affinity;
+
+/// Sets affinity, memory policy and huge pages, each read back. What cannot be had is said, or with `strict` an error.
+///
+/// # Errors
+/// The mask cannot be set; with `strict` also a memory policy or huge-page mode that was refused.
+pub fn apply(plan: &Plan, strict: bool, volume: Volume) -> Result<(), Exit> {
+    let failed = |cause: anyhow::Error| Exit::new(exit::RUN_FAILED, cause);
+    affinity::set(None, &plan.mask)
+        .with_context(|| format!("cannot bind to CPUs {}", plan.mask))
+        .map_err(failed)?;
+    let now = affinity::get(None).context("cannot read the CPU mask back").map_err(failed)?;
+    if now != plan.mask {
+        return Err(failed(anyhow!("asked for CPUs {}, got {now}: the cpuset changed meanwhile; try again", plan.mask)));
+    }
+    let outcome = memory::apply(&plan.memory);
+    if !outcome.is_as_asked() {
+        let refusals: Vec<String> = outcome.refused.iter().map(ToString::to_string).collect();
+        let instead = match outcome.applied.policy {
+            policy if policy.takes_nodes() => format!("{policy} on node {} instead", outcome.applied.nodes),
+            _ => "the inherited policy stays".to_owned(),
+        };
+        let text = if refusals.is_empty() { instead } else { format!("{}; {instead}", refusals.join("; ")) };
+        if strict {
+            return Err(failed(anyhow!("{text} (--strict)")));
+        }
+        say::warning(volume, &text);
+    }
+    let outcome = memory::apply_huge_pages(plan.huge_pages);
+    if let Some(refusal) = outcome.refused {
+        if strict {
+            return Err(failed(anyhow!("{refusal} (--strict)")));
+        }
+        say::warning(volume, &format!("{refusal}; huge pages stay as they were"));
+    }
+    Ok(())
+}
+
+/// Becomes the program. Returns only when that fails.
+pub fn become_program(path: &Path, command: &[OsString], variables: &BTreeMap<String, OsString>) -> Exit {
+    let Some((name, arguments)) = command.split_first() else {
+        return Exit::new(exit::RUN_FAILED, anyhow!("no command is given"));
+    };
+    let mut program = Command::new(path);
+    program.arg0(name).args(arguments).envs(variables);
+    let mut error = program.exec();
+    if error.raw_os_error() == Some(NO_EXEC_FORMAT) {
+        // As execvp does: a text without a first line that names its interpreter is the shell's.
+        let mut shell = Command::new("/bin/sh");
+        shell.arg(path).args(arguments).envs(variables);
+        error = shell.exec();
+    }
+    let status = match error.kind() {
+        io::ErrorKind::NotFound => exit::NOT_FOUND,
+        _ => exit::CANNOT_EXECUTE,
+    };
+    let what = explain(path, &error);
+    Exit::new(status, anyhow::Error::from(error).context(what))
+}
+
+/// `ENOEXEC`, which has no kind of its own.
+const NO_EXEC_FORMAT: i32 = 8;
+
+fn explain(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("cannot start {path}: its interpreter or loader is missing"),
+        io::ErrorKind::ArgumentListTooLong => format!("cannot start {path}: arguments and environment are too long"),
+        _ => format!("cannot start {path}"),
+    }
+}
+
+/// The variables for exec: a name set to what.
+pub fn set(variables: &mut BTreeMap<String, OsString>, name: &str, value: impl AsRef<OsStr>) {
+    variables.insert(name.to_owned(), value.as_ref().to_owned());
+}

@@ -1,0 +1,59 @@
+//! Which machine is meant: this one, a file's, or a description's.
+
+use crate::world::World;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use trimtab_core::topology::Machine;
+use trimtab_linux::machine::{self, Options};
+
+/// Which machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "from", content = "of", rename_all = "lowercase")]
+pub enum Which {
+    /// The one this runs on.
+    Live,
+    /// An hwloc XML file's.
+    Xml(PathBuf),
+    /// A description's.
+    Synthetic(String),
+}
+
+impl Which {
+    /// What `--machine` means: a path or an `.xml` name is a file, anything else a description.
+    pub fn of(text: Option<&str>) -> Self {
+        match text {
+            None => Self::Live,
+            Some(text) if is_file(text) => Self::Xml(PathBuf::from(text)),
+            Some(text) => Self::Synthetic(text.to_owned()),
+        }
+    }
+
+    /// Loads it. The second value says why the model could not be kept for the next start, if so.
+    ///
+    /// # Errors
+    /// The file, the description or the discovery fails; the message names cause and remedy.
+    pub fn load(&self, world: &World) -> Result<(Machine, Option<String>)> {
+        match self {
+            Self::Live => {
+                let options = Options {
+                    helper: None,
+                    system_cache: Some(PathBuf::from(machine::SYSTEM_CACHE)),
+                    user_cache: world.cache(),
+                    refresh: false,
+                };
+                let loaded = machine::load(&options).context("cannot discover this machine")?;
+                let warning = loaded.warning.map(|fault| format!("the machine model is not cached: {fault}"));
+                Ok((loaded.machine, warning))
+            }
+            Self::Xml(path) => Ok((machine::from_xml(path, None)?, None)),
+            Self::Synthetic(text) => Ok((machine::from_synthetic(text).context("--machine")?, None)),
+        }
+    }
+}
+
+/// Descriptions hold a colon and no slash; anything that looks like a path or exists is a file.
+fn is_file(text: &str) -> bool {
+    let xml = Path::new(text).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("xml"));
+    xml || text.contains('/') || !text.contains(':')
+}

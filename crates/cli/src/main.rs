@@ -1,0 +1,46 @@
+//! `trimtab`: parse, run the command, exit with its status.
+
+use clap::Parser;
+use std::process::ExitCode;
+use trimtab_cli::args::{Cli, Command};
+use trimtab_cli::commands::{check, doctor, generate, plan, ps, run, topo};
+use trimtab_cli::exit;
+use trimtab_cli::say;
+use trimtab_cli::world::World;
+
+fn main() -> ExitCode {
+    let world = World::current();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
+    let done = match cli.command {
+        Command::Run(args) => run::run(&world, &args),
+        Command::Plan(args) => plan::run(&world, &args),
+        Command::Topo(args) => topo::run(&world, &args),
+        Command::Ps(args) => ps::run(&world, &args),
+        Command::Doctor(args) => doctor::run(&world, &args),
+        Command::Check(args) => check::run(&world, &args),
+        Command::Generate(args) => generate::run(&args),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(error) if say::is_broken_pipe(&error) => ExitCode::from(exit::DONE),
+        Err(error) => {
+            say::error(&error);
+            ExitCode::from(error.status)
+        }
+    }
+}
+
+/// A command line that does not parse. `run`'s own failures have a status that programs do not use.
+fn refused(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let running = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    ExitCode::from(match (error.use_stderr(), running) {
+        (false, _) => exit::DONE,
+        (true, true) => exit::RUN_FAILED,
+        (true, false) => exit::FAILED,
+    })
+}
+

@@ -1,0 +1,59 @@
+//! Words for people, on stderr, one line each; stdout belongs to machine output and to the child.
+#![expect(clippy::print_stderr, reason = "this is the one place that writes there")]
+
+use crate::exit::Exit;
+use std::io::{ErrorKind, IsTerminal};
+
+/// How much is said.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Volume {
+    /// Errors only.
+    Quiet,
+    /// What the user should know.
+    Normal,
+    /// What was chosen and why.
+    Verbose,
+}
+
+impl Volume {
+    /// From the two flags.
+    pub fn of(quiet: bool, verbose: bool) -> Self {
+        match (quiet, verbose) {
+            (true, _) => Self::Quiet,
+            (_, true) => Self::Verbose,
+            _ => Self::Normal,
+        }
+    }
+}
+
+/// An error: the command ends.
+pub fn error(error: &Exit) {
+    eprintln!("trimtab: {error}");
+}
+
+/// Something is not as asked, and work goes on.
+pub fn warning(volume: Volume, text: &str) {
+    if volume > Volume::Quiet {
+        eprintln!("trimtab: warning: {text}");
+    }
+}
+
+/// A remark.
+pub fn note(volume: Volume, text: &str) {
+    if volume == Volume::Verbose {
+        eprintln!("trimtab: {text}");
+    }
+}
+
+/// The one line that says what a run got: to a person at a terminal, or when asked.
+pub fn headline(volume: Volume, text: &str) {
+    if volume == Volume::Verbose || (volume == Volume::Normal && std::io::stderr().is_terminal()) {
+        eprintln!("trimtab: {text}");
+    }
+}
+
+/// Whether an error is only that nobody reads our output any more.
+pub fn is_broken_pipe(error: &Exit) -> bool {
+    let causes = error.cause.chain();
+    causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(|error| error.kind() == ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,325 @@
+//! Site and rules files: what an administrator sets for everybody, and a user for oneself.
+//!
+//! `site.toml` limits: how much `auto` takes, how much one run may have, which CPUs are kept for housekeeping, where the
+//! ledger lives. `rules.toml` says per program what is known to suit it (huge pages, memory policy, ...), by glob on its
+//! name, or on its path where the pattern holds a slash. Layers: `/etc/trimtab`, then the user's folder, then flags; a
+//! user's limits can be tighter than the site's, never looser.
+
+use glob::Pattern;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use trimtab_core::place::{HugePages, MemoryRequest, Smt, Strategy};
+use trimtab_core::set::CpuSet;
+
+/// Why a file was not used.
+#[derive(Debug, Error)]
+pub enum SiteError {
+    /// It exists but cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// It does not parse.
+    #[error("{path}, line {line}, column {column}: {problem}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line of the fault, from 1.
+        line: usize,
+        /// Column of the fault, from 1.
+        column: usize,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Limits and defaults of a site.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Site {
+    /// The most cores that `auto` takes.
+    pub auto_cores: Option<u32>,
+    /// The most cores one run may have.
+    pub max_cores: Option<u32>,
+    /// CPUs kept for the system.
+    pub reserved_cpus: Option<CpuSet>,
+}
+
+/// What suits one kind of program.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rule {
+    /// The pattern that matched.
+    pub program: String,
+    /// Huge pages.
+    pub thp: Option<HugePages>,
+    /// Memory.
+    pub mem: Option<MemoryRequest>,
+    /// Layout.
+    pub strategy: Option<Strategy>,
+    /// Hardware threads per core.
+    pub smt: Option<Smt>,
+    /// Leave threads free inside the mask.
+    pub mask_only: bool,
+    /// Why, for people.
+    pub why: Option<String>,
+}
+
+/// The rules of one file, compiled.
+#[derive(Debug, Default)]
+pub struct Rules(Vec<(Pattern, Rule)>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RulesFile {
+    #[serde(default)]
+    rule: Vec<toml::Spanned<RuleText>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    program: String,
+    thp: Option<HugePages>,
+    mem: Option<String>,
+    strategy: Option<String>,
+    smt: Option<toml::Value>,
+    pin: Option<String>,
+    why: Option<String>,
+}
+
+impl Site {
+    /// Parses a site file.
+    ///
+    /// # Errors
+    /// [`SiteError::Parse`] with the position and what was expected.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, SiteError> {
+        let site: Self = toml::from_str(text).map_err(|error| parse_error(text, path, &error))?;
+        for (limit, name) in [(site.auto_cores, "auto-cores"), (site.max_cores, "max-cores")] {
+            if limit == Some(0) {
+                let at = text.find(name).unwrap_or(0);
+                return Err(at_offset(text, path, at, format!("{name} = 0 would let nobody run")));
+            }
+        }
+        Ok(site)
+    }
+
+    /// This site's limits with `inner`'s inside them: each the tighter of the two.
+    #[must_use]
+    pub fn tightened(self, inner: Self) -> Self {
+        let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
+        let reserved = match (self.reserved_cpus, inner.reserved_cpus) {
+            (Some(a), Some(b)) => Some(a.union(&b)),
+            (a, b) => a.or(b),
+        };
+        Self {
+            auto_cores: least(self.auto_cores, inner.auto_cores),
+            max_cores: least(self.max_cores, inner.max_cores),
+            reserved_cpus: reserved,
+        }
+    }
+}
+
+impl Rules {
+    /// Parses a rules file.
+    ///
+    /// # Errors
+    /// [`SiteError::Parse`] with the position and what was expected.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, SiteError> {
+        let file: RulesFile = toml::from_str(text).map_err(|error| parse_error(text, path, &error))?;
+        let mut rules = Vec::new();
+        for spanned in file.rule {
+            let at = spanned.span().start;
+            let fault = |problem: String| at_offset(text, path, at, problem);
+            let words = spanned.into_inner();
+            let pattern = Pattern::new(&words.program)
+                .map_err(|error| fault(format!("program \"{}\" is no pattern: {}", words.program, error.msg)))?;
+            let smt = words.smt.map(|value| match value {
+                toml::Value::Integer(number) => number.to_string(),
+                toml::Value::String(word) => word,
+                other => other.to_string(),
+            });
+            let mask_only = match words.pin.as_deref() {
+                None | Some("auto") => false,
+                Some("mask") => true,
+                Some(other) => return Err(fault(format!("pin \"{other}\" is unknown (known: auto, mask)"))),
+            };
+            rules.push((
+                pattern,
+                Rule {
+                    program: words.program,
+                    thp: words.thp,
+                    mem: words.mem.map(|text| text.parse()).transpose().map_err(fault)?,
+                    strategy: words.strategy.map(|text| text.parse()).transpose().map_err(fault)?,
+                    smt: smt.map(|text| text.parse()).transpose().map_err(fault)?,
+                    mask_only,
+                    why: words.why,
+                },
+            ));
+        }
+        Ok(Self(rules))
+    }
+
+    /// The last rule that matches a program: later lines are the more particular ones.
+    pub fn of(&self, program: &Path) -> Option<&Rule> {
+        let name = program.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let path = program.to_string_lossy();
+        let matches = |pattern: &Pattern| {
+            if pattern.as_str().contains('/') { pattern.matches(&path) } else { pattern.matches(&name) }
+        };
+        self.0.iter().rev().find(|(pattern, _)| matches(pattern)).map(|(_, rule)| rule)
+    }
+}
+
+/// The site's and the user's files together.
+#[derive(Debug, Default)]
+pub struct Policy {
+    /// The limits in force.
+    pub site: Site,
+    /// The site's rules, then the user's.
+    rules: Vec<Rules>,
+}
+
+impl Policy {
+    /// Reads the files of these folders, outermost first. An absent file or folder is no rule; one that cannot be used
+    /// is an error, since running against a site's limits is worse than not running.
+    ///
+    /// # Errors
+    /// The first file that exists and cannot be used.
+    pub fn read(folders: &[PathBuf]) -> Result<Self, SiteError> {
+        let mut policy = Self::default();
+        for folder in folders {
+            let site = folder.join("site.toml");
+            if let Some(text) = read(&site)? {
+                policy.site = policy.site.tightened(Site::parse(&text, &site)?);
+            }
+            let rules = folder.join("rules.toml");
+            if let Some(text) = read(&rules)? {
+                policy.rules.push(Rules::parse(&text, &rules)?);
+            }
+        }
+        Ok(policy)
+    }
+
+    /// What the rules say of a program: each setting from the innermost layer that has one.
+    pub fn of(&self, program: &Path) -> Option<Rule> {
+        let mut matching = self.rules.iter().filter_map(|rules| rules.of(program));
+        let mut sum = matching.next()?.clone();
+        for rule in matching {
+            let rule = rule.clone();
+            sum = Rule {
+                program: rule.program,
+                thp: rule.thp.or(sum.thp),
+                mem: rule.mem.or(sum.mem),
+                strategy: rule.strategy.or(sum.strategy),
+                smt: rule.smt.or(sum.smt),
+                mask_only: rule.mask_only || sum.mask_only,
+                why: rule.why.or(sum.why),
+            };
+        }
+        Some(sum)
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>, SiteError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Ok(None),
+        Err(source) => Err(SiteError::Read { path: path.to_owned(), source }),
+    }
+}
+
+fn parse_error(text: &str, path: &Path, error: &toml::de::Error) -> SiteError {
+    let at = error.span().map_or(0, |span| span.start);
+    at_offset(text, path, at, error.message().to_owned())
+}
+
+fn at_offset(text: &str, path: &Path, at: usize, problem: String) -> SiteError {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
+    SiteError::Parse { path: path.to_owned(), line, column, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use trimtab_core::place::MemoryPolicy;
+
+    fn rules(text: &str) -> Result<Rules, SiteError> {
+        Rules::parse(text, Path::new("rules.toml"))
+    }
+
+    #[test]
+    fn limits_tighten_inwards() {
+        let site = |text| Site::parse(text, Path::new("site.toml")).unwrap();
+        let both = site("auto-cores = 8\nreserved-cpus = \"0\"").tightened(site("auto-cores = 16\nmax-cores = 4\nreserved-cpus = \"1\""));
+        assert_eq!(both, site("auto-cores = 8\nmax-cores = 4\nreserved-cpus = \"0-1\""));
+    }
+
+    #[test]
+    fn rules_match_names_and_paths_and_the_last_wins() {
+        let rules = rules(
+            "[[rule]]\nprogram = \"cg.*\"\nthp = \"off\"\n[[rule]]\nprogram = \"/opt/*/cg.C\"\nthp = \"advised\"\nmem = \"interleave\"\nsmt = 2\n",
+        )
+        .unwrap();
+        assert_eq!(rules.of(Path::new("/home/me/cg.C")).unwrap().thp, Some(HugePages::Off));
+        let path = rules.of(Path::new("/opt/npb/cg.C")).unwrap();
+        assert_eq!((path.thp, path.smt), (Some(HugePages::Advised), Some(Smt::Threads(2))));
+        assert_eq!(path.mem.as_ref().unwrap().policy, Some(MemoryPolicy::Interleave));
+        assert!(rules.of(Path::new("/bin/ls")).is_none());
+    }
+
+    #[test]
+    fn layers_join_setting_by_setting() {
+        let folders = tempfile::tempdir().unwrap();
+        let (outer, inner) = (folders.path().join("site"), folders.path().join("user"));
+        for (folder, text) in [
+            (&outer, "[[rule]]\nprogram = \"db*\"\nthp = \"off\"\nwhy = \"latency\"\n"),
+            (&inner, "[[rule]]\nprogram = \"dbase\"\nstrategy = \"scatter\"\n"),
+        ] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("rules.toml"), text).unwrap();
+        }
+        let policy = Policy::read(&[outer, inner, folders.path().join("absent")]).unwrap();
+        let rule = policy.of(Path::new("/usr/bin/dbase")).unwrap();
+        assert_eq!((rule.thp, rule.strategy), (Some(HugePages::Off), Some(Strategy::Scatter)));
+        assert_eq!(rule.why.as_deref(), Some("latency"));
+    }
+
+    #[test]
+    fn faults_name_file_line_and_column() {
+        for (text, place) in [
+            ("auto-cores = \"x\"", "line 1, column 14"),
+            ("\nmax-core = 3", "line 2, column 1"),
+            ("reserved-cpus = \"3-1\"", "line 1, column 17"),
+            ("max-cores = 0", "line 1, column 1"),
+        ] {
+            let error = Site::parse(text, Path::new("site.toml")).unwrap_err().to_string();
+            assert!(error.contains(place), "{error}");
+        }
+        for (text, word) in [
+            ("[[rule]]\nthp = \"off\"", "program"),
+            ("[[rule]]\nprogram = \"a\"\nthp = \"never\"", "never"),
+            ("[[rule]]\nprogram = \"a[\"", "no pattern"),
+            ("[[rule]]\nprogram = \"a\"\nmem = \"hbm\"", "no memory policy"),
+            ("[[rule]]\nprogram = \"a\"\npin = \"hard\"", "known: auto, mask"),
+            ("[[rules]]", "unknown field"),
+        ] {
+            let error = rules(text).unwrap_err().to_string();
+            assert!(error.contains(word) && error.starts_with("rules.toml, line"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "(\\[\\[rule\\]\\]\n|program = \"[a-z*\\[]{0,4}\"\n|smt = .{0,4}\n|.{0,6}\n){0,6}") {
+            let _ = rules(&text);
+            let _ = Site::parse(&text, Path::new("x"));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a request meets: the machine, what bounds this process, the site's rules, and where in the ledger it stands.
+
+use crate::args::{PlaceArgs, Thp};
+use crate::machine::Which;
+use crate::site::{Policy, Rule};
+use crate::world::{LEDGER, World};
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use trimtab_core::ids::OsNode;
+use trimtab_core::place::{Amount, HugePages, KindChoice, MemoryRequest, Reason, Request, Smt, Strategy, Taken};
+use trimtab_core::set::CpuSet;
+use trimtab_core::topology::Machine;
+use trimtab_linux::ledger::{BootId, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
+use trimtab_linux::limits::Limits;
+use trimtab_linux::sys::affinity;
+
+/// How an enclosing run tells the ones inside it where they stand: `DEPTH DESCRIPTOR ID` of its hold.
+pub const HOLD: &str = "TRIMTAB_HOLD";
+
+/// What a request meets.
+#[derive(Debug)]
+pub struct Situation {
+    /// The machine.
+    pub machine: Machine,
+    /// What of it may be used: `allowed`, `mems` and `quota` are set, nothing is taken yet.
+    pub taken: Taken,
+    /// Why not all of it, in words.
+    pub limited: Vec<Reason>,
+    /// The site's and user's files.
+    pub policy: Policy,
+    /// What the user should know and nobody has said yet.
+    pub warnings: Vec<String>,
+}
+
+impl Situation {
+    /// The live machine and this process's bounds.
+    ///
+    /// # Errors
+    /// The machine cannot be discovered, or a rules file cannot be used.
+    pub fn live(world: &World, rules: bool) -> Result<Self> {
+        let (machine, warning) = Which::Live.load(world)?;
+        let mask = affinity::get(None).context("cannot read this process's CPU mask")?;
+        let limits = Limits::read(&world.root, Some(&mask)).context("cannot read what bounds this process")?;
+        let mut situation = Self {
+            taken: Taken {
+                mems: limits.mems.clone(),
+                quota: limits.quota.as_ref().map(|quota| quota.milli_cpus),
+                ..Taken::nothing(limits.allowed.intersection(&machine.cpus()))
+            },
+            limited: Vec::new(),
+            policy: Policy::default(),
+            warnings: warning.into_iter().collect(),
+            machine,
+        };
+        let words: Vec<String> = limits.limiters.iter().map(ToString::to_string).collect();
+        let allowed = situation.taken.allowed.len();
+        if allowed < situation.machine.pu_count() {
+            situation.limited.push(Reason::Limited { allowed, of: situation.machine.pu_count(), by: words.join("; ") });
+        }
+        if rules {
+            situation.policy = Policy::read(&world.config())?;
+            situation.reserve_for_system();
+        }
+        Ok(situation)
+    }
+
+    /// Another machine, all of it free.
+    ///
+    /// # Errors
+    /// The file or description cannot be used.
+    pub fn elsewhere(world: &World, which: &Which) -> Result<Self> {
+        let (machine, _) = which.load(world)?;
+        let taken = Taken::nothing(machine.allowed());
+        Ok(Self { machine, taken, limited: Vec::new(), policy: Policy::default(), warnings: Vec::new() })
+    }
+
+    fn reserve_for_system(&mut self) {
+        let Some(reserved) = &self.policy.site.reserved_cpus else { return };
+        let left = self.taken.allowed.difference(reserved);
+        if left.is_empty() {
+            self.warnings.push(format!("site rules reserve CPUs {reserved}, which is all there is: ignored"));
+            return;
+        }
+        let by = format!("site rules reserve CPUs {reserved}");
+        self.limited.push(Reason::Limited { allowed: left.len(), of: self.taken.allowed.len(), by });
+        self.taken.allowed = left;
+    }
+
+    /// The request that options and rules make together: flags over rules over defaults.
+    ///
+    /// # Errors
+    /// Options that contradict each other.
+    pub fn request(&self, args: &PlaceArgs, program: Option<&Path>) -> Result<(Request, Option<Rule>)> {
+        let rule = program.and_then(|program| self.policy.of(program));
+        let by_rule = rule.clone().unwrap_or_default();
+        let amount = match (args.cores, &args.cpus) {
+            (Some(amount), _) => amount,
+            (None, Some(_)) => Amount::Exact,
+            (None, None) => Amount::Auto,
+        };
+        if amount == Amount::Exact && (args.smt.is_some() || args.or_fewer) {
+            bail!("--cpus without --cores names the CPUs exactly; --smt and --or-fewer have no meaning then");
+        }
+        let kind = match args.kind.as_deref() {
+            None | Some("one") => KindChoice::One,
+            Some("any") => KindChoice::Any,
+            Some(name) => KindChoice::Named(name.to_owned()),
+        };
+        let request = Request {
+            amount,
+            cpus: args.cpus.clone(),
+            strategy: args.strategy.or(by_rule.strategy).unwrap_or(Strategy::Compact),
+            smt: args.smt.or(by_rule.smt).unwrap_or(Smt::Threads(1)),
+            kind,
+            memory: args.mem.clone().or(by_rule.mem).unwrap_or_else(MemoryRequest::default),
+            huge_pages: args.thp.map(Thp::into).or(by_rule.thp).unwrap_or(HugePages::Inherit),
+            share: args.share,
+            or_fewer: args.or_fewer,
+            cores_max: self.policy.site.max_cores,
+            cores_auto: self.policy.site.auto_cores,
+        };
+        Ok((request, rule))
+    }
+
+    /// Whether a node is part of the machine and may be used; all are when nothing is said.
+    pub fn may_use(&self, node: OsNode) -> bool {
+        self.taken.mems.as_ref().is_none_or(|mems| mems.contains(node))
+    }
+}
+
+/// Where the ledger is looked for.
+///
+/// # Errors
+/// The boot id cannot be read.
+pub fn location(world: &World) -> Result<Location, LedgerError> {
+    let boot = BootId::read(&world.proc())?;
+    Ok(match world.raw(LEDGER) {
+        Some(directory) => Location::named(Path::new(directory), boot),
+        None => Location::usual(&world.root, boot),
+    })
+}
+
+/// A place in the ledger: the level, and the CPUs of the hold that encloses it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standpoint {
+    /// The level to take CPUs at.
+    pub level: Level,
+    /// What there is to take at this level.
+    pub within: CpuSet,
+}
+
+impl Standpoint {
+    /// Where this process stands: inside an enclosing run when it has inherited that run's hold, or can name it; at the
+    /// level of the machine otherwise.
+    pub fn find(world: &World, view: &LedgerView, machine: &Machine) -> Self {
+        let outside = Self { level: Level::MACHINE, within: machine.cpus() };
+        let Some(text) = world.text(HOLD) else { return outside };
+        let mut words = text.split(' ');
+        let depth = words.next().and_then(|word| word.parse().ok()).and_then(Level::new);
+        let descriptor = words.next().and_then(|word| word.parse::<i32>().ok());
+        let id = words.next().and_then(|word| word.parse::<u64>().ok());
+        let (Some(level), Some(descriptor)) = (depth, descriptor) else { return outside };
+        let Some(inner) = level.inner() else { return outside };
+        let inherited = view.held_through(descriptor, level, &machine.cpus()).unwrap_or_default();
+        let within = if inherited.is_empty() { named(world, view, level, id, machine) } else { inherited };
+        if within.is_empty() { outside } else { Self { level: inner, within } }
+    }
+}
+
+/// The CPUs of the hold with this id, if it is ours: for programs that close descriptors they do not know, as Python
+/// does for what it starts.
+fn named(world: &World, view: &LedgerView, level: Level, id: Option<u64>, machine: &Machine) -> CpuSet {
+    let uid = rustix::process::getuid().as_raw();
+    let processes = ProcessTable::at(&world.proc());
+    let holds = view.holders(level, &machine.cpus()).map(|holders| holders.known).unwrap_or_default();
+    let ours = |hold: &&trimtab_linux::ledger::Hold| {
+        Some(hold.id.number()) == id
+            && hold.holder.uid == uid
+            && !matches!(processes.standing(&hold.holder), Standing::Impostor { .. })
+    };
+    holds.iter().filter(ours).fold(CpuSet::new(), |sum, hold| sum.union(&hold.cpus))
+}

@@ -1,0 +1,83 @@
+//! What the program reads from its surroundings once, at its start: the environment, its own file, its user.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A variable that lists what an enclosing trimtab set, as `NAME=VALUE` separated by newlines, so that a run inside it
+/// does not take those values for the user's own.
+pub const SET_BY_US: &str = "TRIMTAB_SET";
+/// Where the ledger is, instead of the usual places.
+pub const LEDGER: &str = "TRIMTAB_LEDGER";
+/// Where site and user files are, instead of `/etc/trimtab` and the user's configuration folder.
+pub const CONFIG: &str = "TRIMTAB_CONFIG";
+
+/// The surroundings.
+#[derive(Debug, Default)]
+pub struct World {
+    variables: BTreeMap<OsString, OsString>,
+    /// The root of the file system.
+    pub root: PathBuf,
+}
+
+impl World {
+    /// This process's.
+    pub fn current() -> Self {
+        Self { variables: std::env::vars_os().collect(), root: PathBuf::from("/") }
+    }
+
+    /// A variable as it is.
+    pub fn raw(&self, name: &str) -> Option<&OsStr> {
+        self.variables.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// A variable that is text; others count as unset.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.raw(name)?.to_str().map(str::to_owned)
+    }
+
+    /// A variable that the *user* set: one that an enclosing trimtab set, and nobody changed since, is not.
+    pub fn of_user(&self, name: &str) -> Option<String> {
+        let value = self.text(name)?;
+        let ours = format!("{name}={value}");
+        let set = self.text(SET_BY_US).unwrap_or_default();
+        (!set.split('\n').any(|line| line == ours)).then_some(value)
+    }
+
+    /// `/proc`.
+    pub fn proc(&self) -> PathBuf {
+        self.root.join("proc")
+    }
+
+    /// `/sys`.
+    pub fn sys(&self) -> PathBuf {
+        self.root.join("sys")
+    }
+
+    /// The folders of site and user files, outermost first.
+    pub fn config(&self) -> Vec<PathBuf> {
+        if let Some(only) = self.raw(CONFIG) {
+            return vec![PathBuf::from(only)];
+        }
+        let user = self.folder("XDG_CONFIG_HOME", ".config");
+        std::iter::once(PathBuf::from("/etc/trimtab")).chain(user).collect()
+    }
+
+    /// The folder for the cached machine.
+    pub fn cache(&self) -> Option<PathBuf> {
+        self.folder("XDG_CACHE_HOME", ".cache")
+    }
+
+    fn folder(&self, variable: &str, below_home: &str) -> Option<PathBuf> {
+        let named = self.raw(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = || self.raw("HOME").map(|home| Path::new(home).join(below_home)).filter(|path| path.is_absolute());
+        named.or_else(home).map(|folder| folder.join("trimtab"))
+    }
+
+    /// Time since boot, suspend included.
+    pub fn now(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+}

@@ -1,0 +1,261 @@
+//! The machine as nested frames: what both pictures show, before either decides where it goes.
+//!
+//! Problem: machines nest their parts in many orders (nodes in packages, packages in nodes, groups of either), leave
+//! levels out, and repeat the same run of cores at several levels. Idea: of groups, packages, dies and nodes the
+//! outermost objects are frames, less those that say nothing; the cores directly inside a frame are blocks, one for each
+//! last-level cache. Properties: every core is in exactly one block; blocks and frames are in logical order; frames nest
+//! four deep at most, whatever the parts say.
+
+use super::{DeviceKind, Level, Machine, Object, Tier};
+use crate::ids::{CoreId, NodeId, OsNode};
+use crate::set::{CpuSet, NodeSet};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// A group, package, die or node.
+pub(super) struct Frame {
+    pub(super) level: Level,
+    /// `pack 0`, `node 3`.
+    pub(super) name: String,
+    /// Of nodes: how much memory of what kind.
+    pub(super) memory: Option<String>,
+    pub(super) content: Vec<Content>,
+}
+
+/// What a frame holds.
+pub(super) enum Content {
+    Frame(Frame),
+    Block(Block),
+}
+
+/// Cores with one last-level cache, or cores that share none.
+pub(super) struct Block {
+    /// `l3 5`, with the number placement uses; `None` without a shared cache.
+    pub(super) name: Option<String>,
+    pub(super) cores: Range<u32>,
+}
+
+/// Nodes without cores that are alike and next to each other in number.
+pub(super) struct Memory {
+    pub(super) nodes: NodeSet,
+    /// `16 GiB HBM`; `None` when nothing is known.
+    pub(super) size: Option<String>,
+    /// The nodes with cores it is nearest to; empty when it is equally near to all, or nothing is known.
+    pub(super) near: NodeSet,
+}
+
+/// A GPU or network interface.
+pub(super) struct Attached {
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+    pub(super) address: String,
+    /// The nearest nodes; on machines without nodes empty.
+    pub(super) near: NodeSet,
+}
+
+/// The frames and blocks of a machine, outermost first.
+pub(super) fn contents(machine: &Machine) -> Vec<Content> {
+    let shown = shown(machine);
+    let caches = caches(machine);
+    let all = 0..u32::try_from(machine.cores().len()).unwrap_or(u32::MAX);
+    inside(machine, &caches, &mut shown.into_iter().peekable(), &all)
+}
+
+/// A frame to be: its object and its number among its like.
+type Shown<'m> = (&'m Object, u32);
+
+/// The objects worth a frame, depth first.
+fn shown(machine: &Machine) -> Vec<Shown<'_>> {
+    const LEVELS: [Level; 4] = [Level::Group, Level::Package, Level::Die, Level::Node];
+    let runs = |level| machine.at(level).map(|object| (object.pus.start, object.pus.end));
+    let named: BTreeSet<(u32, u32)> =
+        runs(Level::Machine).chain(runs(Level::Package)).chain(runs(Level::Node)).collect();
+    let mut next = [(0, 0); LEVELS.len()]; // of each level, where its last frame ended and how many there are
+    let mut shown = Vec::new();
+    for object in machine.objects() {
+        let Some(at) = LEVELS.iter().position(|&level| level == object.level) else { continue };
+        let redundant = matches!(object.level, Level::Group | Level::Die)
+            && named.contains(&(object.pus.start, object.pus.end));
+        if !redundant && object.pus.start >= next[at].0 {
+            shown.push((object, next[at].1));
+            next[at] = (object.pus.end, next[at].1 + 1);
+        }
+    }
+    shown
+}
+
+/// The frames that lie in a run of cores, and the blocks between them.
+fn inside<'m>(
+    machine: &'m Machine,
+    caches: &[Option<&'static str>],
+    shown: &mut std::iter::Peekable<std::vec::IntoIter<Shown<'m>>>,
+    run: &Range<u32>,
+) -> Vec<Content> {
+    let mut content = Vec::new();
+    let mut next = run.start;
+    while let Some((object, number)) =
+        shown.next_if(|(object, _)| machine.cores_in(&object.pus).start < run.end)
+    {
+        let cores = machine.cores_in(&object.pus);
+        content.extend(blocks(machine, caches, next..cores.start).map(Content::Block));
+        next = cores.end;
+        let (name, memory) = names(machine, object, number);
+        let inner = inside(machine, caches, shown, &cores);
+        content.push(Content::Frame(Frame { level: object.level, name, memory, content: inner }));
+    }
+    content.extend(blocks(machine, caches, next..run.end).map(Content::Block));
+    content
+}
+
+fn names(machine: &Machine, object: &Object, number: u32) -> (String, Option<String>) {
+    let number = object.os.unwrap_or(number);
+    let word = if object.level == Level::Package { "pack" } else { object.level.word() };
+    let node = machine.nodes().iter().find(|node| object.level == Level::Node && node.os == OsNode(number));
+    (format!("{word} {number}"), node.and_then(|node| memory(node.bytes, node.tier)))
+}
+
+/// The blocks of a run of cores that no frame lies in.
+fn blocks(
+    machine: &Machine,
+    caches: &[Option<&'static str>],
+    run: Range<u32>,
+) -> impl Iterator<Item = Block> + use<> {
+    let cores = &machine.cores()[run.start as usize..run.end.max(run.start) as usize];
+    // Caches of one core each are no groups: their cores stand together.
+    let shared = cores.windows(2).any(|pair| pair[0].llc == pair[1].llc);
+    let mut blocks: Vec<Block> = Vec::new();
+    for (at, core) in (run.start..).zip(cores) {
+        let fresh = at == run.start || shared && core.llc != cores[(at - run.start - 1) as usize].llc;
+        match blocks.last_mut() {
+            Some(block) if !fresh => block.cores.end = at + 1,
+            _ => {
+                let cache = caches[at as usize].filter(|_| shared);
+                let name = cache.map(|cache| format!("{cache} {}", core.llc));
+                blocks.push(Block { name, cores: at..at + 1 });
+            }
+        }
+    }
+    blocks.into_iter()
+}
+
+/// The level of each core's last-level cache, in words.
+pub(super) fn caches(machine: &Machine) -> Vec<Option<&'static str>> {
+    let mut caches = vec![None; machine.cores().len()];
+    for object in machine.objects() {
+        if matches!(object.level, Level::L3 | Level::L2) {
+            for core in machine.cores_in(&object.pus) {
+                caches[core as usize].get_or_insert(object.level.word()); // outermost first
+            }
+        }
+    }
+    caches
+}
+
+/// Where a new second-level cache begins that several cores share: true for the first core of each, and for the first
+/// core after one.
+pub(super) fn module_starts(machine: &Machine) -> Vec<bool> {
+    let mut starts = vec![false; machine.cores().len() + 1];
+    for unit in machine.units(Level::L2).iter().filter(|unit| unit.len() > 1) {
+        starts[unit.start as usize] = true;
+        starts[unit.end as usize] = true;
+    }
+    starts
+}
+
+/// The memory of nodes that have no cores.
+pub(super) fn memories(machine: &Machine) -> Vec<Memory> {
+    let mut memories: Vec<Memory> = Vec::new();
+    for (at, node) in (0..).zip(machine.nodes()).filter(|(_, node)| node.cores.is_empty()) {
+        let (size, near) = (memory(node.bytes, node.tier), nearest(machine, NodeId(at)));
+        match memories.last_mut() {
+            Some(last)
+                if (&last.size, &last.near) == (&size, &near)
+                    && last.nodes.last().is_some_and(|os| os.0 + 1 == node.os.0) =>
+            {
+                last.nodes.insert(node.os);
+            }
+            _ => memories.push(Memory { nodes: std::iter::once(node.os).collect(), size, near }),
+        }
+    }
+    memories
+}
+
+/// The nodes with cores that a memory-only node is nearest to: by firmware's distances where it gives any, else by the
+/// locality it was reported with.
+fn nearest(machine: &Machine, memory: NodeId) -> NodeSet {
+    let with_cores = || (0..).map(NodeId).zip(machine.nodes()).filter(|(_, node)| !node.cores.is_empty());
+    let all: NodeSet = with_cores().map(|(_, node)| node.os).collect();
+    let near = if machine.parts().distances.is_empty() {
+        let cores = machine.cores_in(&machine.nodes()[memory.0 as usize].near);
+        let homes = cores.filter_map(|core| machine.core(CoreId(core)).node);
+        homes.map(|node| machine.nodes()[node.0 as usize].os).collect()
+    } else {
+        let least = with_cores().map(|(id, _)| machine.distance(id, memory)).min();
+        let tied = with_cores().filter(|&(id, _)| Some(machine.distance(id, memory)) == least);
+        tied.map(|(_, node)| node.os).collect()
+    };
+    if near == all { NodeSet::new() } else { near }
+}
+
+/// The devices a placement may care about.
+pub(super) fn attached(machine: &Machine) -> Vec<Attached> {
+    let of = |device: &super::Device| {
+        let kind = match device.kind {
+            DeviceKind::Gpu => "gpu",
+            DeviceKind::Nic => "nic",
+            DeviceKind::Storage => return None,
+        };
+        let (name, address) = (plain(&device.name), plain(device.address.as_deref().unwrap_or("")));
+        Some(Attached { kind, name, address, near: machine.nodes_of(&device.cpus) })
+    };
+    machine.devices().iter().filter_map(of).collect()
+}
+
+/// Text from outside as a picture may show it: printable ASCII, everything else a question mark.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|char| if char.is_ascii_graphic() || char == ' ' { char } else { '?' }).collect()
+}
+
+/// `62 GiB`, `16 GiB HBM`, `HBM`; ordinary memory of unknown size is nothing to tell.
+fn memory(bytes: Option<u64>, tier: Tier) -> Option<String> {
+    match (bytes, tier) {
+        (None, Tier::Dram) => None,
+        (None, tier) => Some(tier.to_string()),
+        (Some(bytes), Tier::Dram) => Some(size(bytes)),
+        (Some(bytes), tier) => Some(format!("{} {tier}", size(bytes))),
+    }
+}
+
+/// Bytes in the largest unit that leaves at least one of it, to two digits or more.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = (bytes.max(1).ilog2() / 10) as usize;
+    let tenths = (u128::from(bytes) * 10 + (1 << (10 * unit) >> 1)) >> (10 * unit);
+    match (tenths / 10, tenths % 10) {
+        (whole @ ..10, rest @ 1..) => format!("{whole}.{rest} {}", UNITS[unit]),
+        (whole, rest) => format!("{} {}", whole + u128::from(rest >= 5), UNITS[unit]),
+    }
+}
+
+/// CPUs as people name them to `taskset`: runs, and runs with a step (`0-30:2`).
+pub(super) fn list(cpus: &CpuSet) -> String {
+    let ids: Vec<u32> = cpus.iter().map(|cpu| cpu.0).collect();
+    let mut items = Vec::new();
+    let mut at = 0;
+    while at < ids.len() {
+        let step = ids.get(at + 1).map_or(1, |next| next - ids[at]);
+        let run = 1 + ids[at..].windows(2).take_while(|pair| pair[1] - pair[0] == step).count();
+        let (first, last) = (ids[at], ids[at + run - 1]);
+        match (run, step) {
+            (2.., 1) => items.push(format!("{first}-{last}")),
+            (3.., _) => items.push(format!("{first}-{last}:{step}")),
+            _ => {
+                items.push(first.to_string());
+                at += 1;
+                continue;
+            }
+        }
+        at += run;
+    }
+    items.join(",")
+}

@@ -1,0 +1,181 @@
+//! Where topologies come from: this machine, or a file.
+
+use crate::DiscoverError;
+use hwlocality::errors::{HybridError, RawHwlocError};
+use hwlocality::topology::builder::{BuildFlags, TopologyBuilder, TypeFilter};
+use hwlocality::{Topology, hwloc_api_version};
+use std::convert::Infallible;
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The largest file that is read. The largest in hwloc's own corpus is half a mebibyte, for 384 PUs.
+const MAX_XML_BYTES: u64 = 256 << 20;
+
+/// The version of the interface of the hwloc library that is linked, such as `2.8`. It follows the library's own version
+/// without being it: hwloc 2.9 still offers interface 2.8.
+pub fn hwloc_version() -> String {
+    let version = hwloc_api_version();
+    format!("{}.{}", version >> 16, version >> 8 & 0xff)
+}
+
+/// The running machine.
+///
+/// Bindings are left alone: hwloc's x86 part would visit every CPU to ask it, which adds little to what the kernel says
+/// here, disturbs cores that were isolated from just that, and waits without end for one that a real-time task keeps.
+pub(crate) fn live() -> Result<Topology, DiscoverError> {
+    let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
+    load(TopologyBuilder::new(), flags)
+        .map_err(|problem| refused("this machine", &problem, "are /proc and /sys mounted?"))
+}
+
+/// The machine in an hwloc XML file. What hwloc says to a bad one is `Invalid argument`, so the file is looked at first.
+pub(crate) fn xml(path: &Path) -> Result<Topology, DiscoverError> {
+    let text = read(path).map_err(|source| DiscoverError::Unreadable { path: path.to_owned(), source })?;
+    check(path, &text)?;
+    let builder = TopologyBuilder::new().from_xml(&text).map_err(|error| error.to_string());
+    builder.and_then(|builder| load(builder, BuildFlags::INCLUDE_DISALLOWED)).map_err(|problem| {
+        refused(
+            &path.display().to_string(),
+            &problem,
+            "is it damaged? `lstopo machine.xml` writes one that loads",
+        )
+    })
+}
+
+fn load(builder: TopologyBuilder, flags: BuildFlags) -> Result<Topology, String> {
+    builder
+        .with_flags(flags)
+        .map_err(words)?
+        .with_io_type_filter(TypeFilter::KeepImportant)
+        .map_err(words)?
+        .build()
+        .map_err(|error| words::<Infallible>(HybridError::Hwloc(error)))
+}
+
+/// What hwloc said, as the system words it.
+fn words<E: Error>(error: HybridError<E>) -> String {
+    match error {
+        HybridError::Hwloc(RawHwlocError { errno: Some(errno), .. }) => errno.to_string(),
+        HybridError::Hwloc(RawHwlocError { api, .. }) => format!("{api} failed"),
+        HybridError::Rust(error) => error.to_string(),
+    }
+}
+
+fn refused(what: &str, problem: &str, advice: &'static str) -> DiscoverError {
+    DiscoverError::Refused {
+        what: what.to_owned(),
+        problem: problem.to_owned(),
+        advice,
+        hwloc: hwloc_version(),
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let about = fs::metadata(path)?; // before it is opened: a FIFO would keep us waiting
+    if !about.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if about.len() > MAX_XML_BYTES {
+        return Err(io::Error::other(format!("it is larger than {} MiB", MAX_XML_BYTES >> 20)));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_XML_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether the text has a chance with hwloc.
+fn check(path: &Path, text: &str) -> Result<(), DiscoverError> {
+    let wrong = |problem: &str| {
+        Err(DiscoverError::NotTopology { path: path.to_owned(), problem: problem.to_owned() })
+    };
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    if text.is_empty() {
+        return wrong("it is empty");
+    }
+    if !text.starts_with('<') || text.contains('\0') {
+        return wrong("it is not XML");
+    }
+    let Some(tag) = root(text) else { return wrong("it has no element") };
+    if tag.name != "topology" {
+        return wrong(&format!("its root element is <{}>, not <topology>", tag.name));
+    }
+    if !text.contains("</topology>") {
+        return wrong("it is cut short, without a closing </topology>");
+    }
+    // Format 1 carries no version.
+    let format = tag.attribute("version").unwrap_or("1");
+    let major = format.split('.').next().and_then(|major| major.parse::<usize>().ok());
+    match major {
+        Some(major) if major <= hwloc_api_version() >> 16 => Ok(()),
+        Some(_) => Err(DiscoverError::TooNew {
+            path: path.to_owned(),
+            format: format.to_owned(),
+            hwloc: hwloc_version(),
+        }),
+        None => wrong(&format!("its format version is \"{format}\"")),
+    }
+}
+
+/// An element's opening tag.
+struct Tag<'a> {
+    name: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Tag<'a> {
+    fn attribute(&self, name: &str) -> Option<&'a str> {
+        self.rest.split_ascii_whitespace().find_map(|word| {
+            let value = word.strip_prefix(name)?.strip_prefix('=')?;
+            Some(value.trim_matches(['"', '\'', '/']))
+        })
+    }
+}
+
+/// The first element, past the declaration, comments and the document type.
+fn root(mut text: &str) -> Option<Tag<'_>> {
+    loop {
+        text = &text[text.find('<')? + 1..];
+        if let Some(comment) = text.strip_prefix("!--") {
+            text = &comment[comment.find("-->")?..];
+        } else if !text.starts_with(['?', '!']) {
+            let tag = &text[..text.find('>')?];
+            let end = tag.find(|letter: char| letter.is_whitespace() || letter == '/').unwrap_or(tag.len());
+            return Some(Tag { name: &tag[..end], rest: &tag[end..] });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(text: &str) -> String {
+        check(Path::new("m.xml"), text).map_or_else(|error| error.to_string(), |()| "ok".to_owned())
+    }
+
+    #[test]
+    fn files_without_a_chance_are_told_apart() {
+        let head = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- <topology version=\"9\"> -->\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n";
+        for (text, words) in [
+            (format!("{head}<topology version=\"2.0\">\n</topology>"), "ok"),
+            (format!("{head}<topology>\n</topology>"), "ok"),
+            (format!("\u{feff}{head}<topology version='1'>\n</topology>"), "ok"),
+            (
+                format!("{head}<topology version=\"3.0\">\n</topology>"),
+                "XML format 3.0, and the installed hwloc (API 2.",
+            ),
+            (format!("{head}<topology version=\"x\">\n</topology>"), "format version is \"x\""),
+            (format!("{head}<topology version=\"2.0\">\n<object"), "cut short"),
+            (format!("{head}<topologydiff>\n</topologydiff>"), "root element is <topologydiff>"),
+            ("<html><body/></html>".to_owned(), "root element is <html>"),
+            ("<!-- only a comment".to_owned(), "no element"),
+            (" \n".to_owned(), "it is empty"),
+            ("{\"pus\": 4}".to_owned(), "not XML"),
+        ] {
+            let verdict = verdict(&text);
+            assert!(verdict.contains(words), "{text}: {verdict}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The program: this machine, and every way a file can be wrong.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // tests: a panic is the report, and skips must be seen
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use trimtab_core::topology::Machine;
+use trimtab_linux::machine::{Key, Options, Origin, decode, load};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_trimtab-discover");
+
+fn run(words: &[&str]) -> Output {
+    Command::new(PROGRAM).args(words).output().unwrap()
+}
+
+fn live() -> Machine {
+    let out = run(&["live"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+    decode(&out.stdout, &Key::live().unwrap()).unwrap()
+}
+
+/// The one line of a refusal, and the proof that it was one.
+fn refusal(words: &[&str]) -> String {
+    let out = run(words);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(2), "{words:?}: {said}");
+    assert!(out.stdout.is_empty(), "{words:?} printed something");
+    assert_eq!(said.lines().count(), 1, "{words:?}: {said}");
+    said.strip_prefix("trimtab-discover: ").unwrap_or_else(|| panic!("{said}")).trim_end().to_owned()
+}
+
+/// A machine of two cores, as lstopo would write it.
+fn xml() -> String {
+    let object = |level: &str, attributes: &str| {
+        format!(
+            "<object type=\"{level}\" {attributes} cpuset=\"0x00000001\" complete_cpuset=\"0x00000001\" nodeset=\"0x1\" complete_nodeset=\"0x1\">"
+        )
+    };
+    let second = |text: String| text.replace("0x00000001", "0x00000002");
+    let core = |at: u32| {
+        format!(
+            "{}{}</object></object>",
+            object("Core", &format!("os_index=\"{at}\" gp_index=\"{}\"", 10 + at)),
+            object("PU", &format!("os_index=\"{at}\" gp_index=\"{}\"", 20 + at)),
+        )
+    };
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\n\
+         <object type=\"Machine\" os_index=\"0\" cpuset=\"0x00000003\" complete_cpuset=\"0x00000003\" allowed_cpuset=\"0x00000003\" \
+         nodeset=\"0x1\" complete_nodeset=\"0x1\" allowed_nodeset=\"0x1\" gp_index=\"1\">\n\
+         <object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x00000003\" complete_cpuset=\"0x00000003\" nodeset=\"0x1\" complete_nodeset=\"0x1\" \
+         gp_index=\"2\" local_memory=\"1073741824\"/>\n{}\n{}\n</object>\n</topology>\n",
+        core(0),
+        second(core(1)),
+    )
+}
+
+#[test]
+fn a_file_is_read_and_printed_for_people_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("two cores.xml");
+    fs::write(&file, xml()).unwrap();
+    let file = file.to_str().unwrap();
+    let out = run(&["xml", file]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let machine = decode(&out.stdout, &Key::file()).unwrap();
+    assert_eq!((machine.name(), machine.cores().len(), machine.nodes().len()), ("two cores", 2, 1));
+    for words in [["xml", file, "--json"], ["--json", "xml", file]] {
+        let out = run(&words);
+        let json: Machine = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(json, machine);
+    }
+}
+
+#[test]
+fn every_bad_file_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = xml();
+    let half = &whole[..whole.len() / 2];
+    for (name, contents, cause, remedy) in [
+        ("empty", String::new(), "it is empty", "lstopo"),
+        ("text", "two cores, please\n".to_owned(), "not XML", "lstopo"),
+        ("html", "<!DOCTYPE html><html></html>".to_owned(), "<html>", "lstopo"),
+        ("cut", half.to_owned(), "cut short", "lstopo"),
+        ("cut and closed", format!("{half}</topology>"), "refuses", "damaged"),
+        ("hollow", "<topology version=\"2.0\">\n</topology>".to_owned(), "refuses", "damaged"),
+        (
+            "newer",
+            whole.replace("version=\"2.0\"", "version=\"3.0\""),
+            "XML format 3.0, and the installed hwloc",
+            "--export-xml-flags v2",
+        ),
+        ("no processor", whole.replace("\"PU\"", "\"Thing\""), "refuses", "damaged"),
+    ] {
+        let file = folder.path().join(name);
+        fs::write(&file, contents).unwrap();
+        let line = refusal(&["xml", file.to_str().unwrap()]);
+        assert!(line.contains(name) && line.contains(cause) && line.contains(remedy), "{name}: {line}");
+    }
+    let gone = refusal(&["xml", "/nowhere/at/all.xml"]);
+    assert!(gone.contains("/nowhere/at/all.xml") && gone.contains("No such file"), "{gone}");
+    assert!(refusal(&["xml", "/proc"]).contains("not a regular file"));
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(refusal(&["xml", pipe.to_str().unwrap()]).contains("not a regular file"));
+}
+
+/// Files that hwloc lets through, or dies of. Never a hang, never a panic's backtrace, never a model that is none.
+#[test]
+fn odd_files_end_in_a_machine_or_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = xml();
+    for (name, contents) in [
+        ("all CPUs everywhere", whole.replace("cpuset=\"0x00000001\"", "cpuset=\"0x00000003\"")),
+        ("endless set", whole.replace("cpuset=\"0x00000003\"", "cpuset=\"0xf...f\"")),
+        ("huge number", whole.replace("os_index=\"1\"", "os_index=\"4294967290\"")),
+        ("twice the same", whole.replace("os_index=\"1\"", "os_index=\"0\"")),
+        ("nodes elsewhere", whole.replace("nodeset=\"0x1\"", "nodeset=\"0x8\"")),
+        ("no node", whole.replace("NUMANode", "Group")),
+    ] {
+        let file = folder.path().join(name);
+        fs::write(&file, contents).unwrap();
+        let out = run(&["xml", file.to_str().unwrap()]);
+        let said = String::from_utf8(out.stderr).unwrap();
+        match out.status.code() {
+            Some(0) => assert!(decode(&out.stdout, &Key::file()).is_ok(), "{name}"),
+            Some(2) => assert_eq!(said.lines().count(), 1, "{name}: {said}"),
+            // Built for debugging, the binding has hwloc assert its own invariants, which ends the process.
+            None if cfg!(debug_assertions) => assert!(said.contains("Assertion"), "{name}: {said}"),
+            other => panic!("{name}: {other:?} {said}"),
+        }
+    }
+}
+
+#[test]
+fn a_wrong_command_line_says_what_is_expected() {
+    for words in [&[][..], &["xml"], &["live", "x"], &["xml", "a", "b"], &["alive"]] {
+        assert!(refusal(words).contains("expected `live` or `xml FILE`"), "{words:?}");
+    }
+    let help = run(&["--help"]);
+    assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("usage"));
+}
+
+#[test]
+fn this_machine_agrees_with_lscpu() {
+    let machine = live();
+    let Ok(out) = Command::new("lscpu").arg("-p=CPU,CORE,SOCKET,NODE").output() else {
+        eprintln!("SKIPPED: no lscpu to compare with");
+        return;
+    };
+    let text = String::from_utf8(out.stdout).unwrap();
+    let rows: Vec<Vec<&str>> =
+        text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(',').collect()).collect();
+    let distinct = |column: usize| rows.iter().map(|row| row[column]).collect::<BTreeSet<_>>().len();
+    assert_eq!(machine.pu_count(), rows.len());
+    assert_eq!(machine.cores().len(), distinct(1));
+    let homes: BTreeSet<_> = machine.cores().iter().filter_map(|core| core.node).collect();
+    assert_eq!(homes.len(), distinct(3));
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    assert_eq!(machine.cpus().to_string(), online.trim());
+    let Ok(count) = Command::new("hwloc-calc").args(["--disallowed", "-N", "core", "all"]).output() else {
+        eprintln!("SKIPPED: no hwloc-calc to compare with");
+        return;
+    };
+    assert_eq!(String::from_utf8(count.stdout).unwrap().trim(), machine.cores().len().to_string());
+}
+
+#[test]
+fn this_machine_is_the_same_from_wherever_it_is_seen() {
+    let all = live();
+    assert_eq!(all.parts().allowed, None, "what one process may use is not the machine's");
+    // From one CPU.
+    let cpu = all.cpus().first().unwrap().to_string();
+    match Command::new("taskset").args(["-c", &cpu, PROGRAM, "live"]).output() {
+        Ok(out) => assert_eq!(decode(&out.stdout, &Key::live().unwrap()).unwrap(), all),
+        Err(_) => eprintln!("SKIPPED: no taskset to narrow the mask with"),
+    }
+    // With hwloc told to describe another machine: `live` means this one.
+    let out = Command::new(PROGRAM)
+        .arg("live")
+        .env("HWLOC_SYNTHETIC", "pack:4 core:4 pu:4")
+        .env("HWLOC_XMLFILE", "/nowhere.xml")
+        .env("HWLOC_XML_VERBOSE", "1")
+        .output()
+        .unwrap();
+    assert!(out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(decode(&out.stdout, &Key::live().unwrap()).unwrap(), all);
+}
+
+#[test]
+fn a_start_finds_this_machine_once_and_remembers_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        helper: Some(PROGRAM.into()),
+        user_cache: Some(folder.path().join("trimtab")),
+        ..Options::default()
+    };
+    let first = load(&options).unwrap();
+    assert_eq!(first.origin, Origin::Helper(Path::new(PROGRAM).to_owned()));
+    let second = load(&options).unwrap();
+    assert!(matches!(second.origin, Origin::Cache(_)));
+    assert_eq!(first.machine, second.machine);
+}

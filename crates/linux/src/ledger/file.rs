@@ -1,0 +1,211 @@
+//! Opening the ledger's files without trusting whoever made them, and making them so that everybody can use them.
+//!
+//! An existing file is opened plainly: with `fs.protected_regular` the kernel refuses `O_CREAT` on another user's file
+//! in a sticky directory even if it is there and open to all. A missing file is made under a private name, opened to
+//! all past the umask, and only then given its name, so that nobody ever meets one that is half made.
+
+use super::error::{Fault, Found, LedgerError};
+use super::listing::Listing;
+use super::place::{Part, Place, kind_in_words};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, openat, renameat_with, statat,
+    unlinkat,
+};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Which file, whatever its name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Identity {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+impl Identity {
+    fn of(stat: &Stat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
+
+/// What the file is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Access {
+    /// Looking.
+    Read,
+    /// Taking part.
+    Write,
+}
+
+/// An opened file of the ledger.
+#[derive(Debug)]
+pub(super) struct LedgerFile {
+    pub(super) descriptor: OwnedFd,
+    pub(super) identity: Identity,
+    /// The file is not empty: see [`PREDECESSORS`].
+    pub(super) has_predecessors: bool,
+}
+
+/// How a name was found.
+pub(super) enum Opened {
+    Yes(LedgerFile),
+    /// There, but not for us to open.
+    Closed(Identity, LedgerError),
+    Absent,
+}
+
+/// How often a name may come and go before that is called interference. Chosen: an honest race needs two.
+const ATTEMPTS: u32 = 16;
+
+/// Written into a new lock file whose predecessor was deleted while holds on it lived. Being there is what counts; the
+/// words are for whoever looks into the file.
+const PREDECESSORS: &[u8] =
+    b"An earlier ledger here was deleted while CPUs were held; /proc/locks still lists them.\n";
+
+impl Place {
+    /// Opens an existing file.
+    pub(super) fn open(&self, part: Part, access: Access) -> Result<Opened, LedgerError> {
+        let name = self.name(part);
+        let access_flag = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR,
+        };
+        // NONBLOCK: opening a named pipe must not wait for its other end. NOCTTY: nor may a terminal become ours.
+        let flags = access_flag | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let refused =
+            |stat: &Stat, fault| LedgerError::Refused { path: self.path(part), found: found(stat), fault };
+        match openat(&self.directory, &name, flags, Mode::empty()) {
+            Ok(descriptor) => {
+                let stat = fstat(&descriptor).map_err(|error| self.failed("looking at", part, error))?;
+                if stat.st_nlink == 0 {
+                    return Ok(Opened::Absent); // deleted since
+                }
+                if let Some(fault) = fault(&stat, access) {
+                    return Err(refused(&stat, fault));
+                }
+                let (identity, has_predecessors) = (Identity::of(&stat), stat.st_size != 0);
+                Ok(Opened::Yes(LedgerFile { descriptor, identity, has_predecessors }))
+            }
+            Err(Errno::NOENT) => Ok(Opened::Absent),
+            // Links, directories, sockets and closed files each fail in their own way: look what stands there.
+            Err(error) => match statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => match fault(&stat, access) {
+                    Some(fault @ (Fault::Kind | Fault::Linked)) => Err(refused(&stat, fault)),
+                    fault if error == Errno::ACCESS || error == Errno::PERM => Ok(Opened::Closed(
+                        Identity::of(&stat),
+                        refused(&stat, fault.unwrap_or(Fault::Denied)),
+                    )),
+                    _ => Err(self.failed("opening", part, error)),
+                },
+                Err(Errno::NOENT) => Ok(Opened::Absent),
+                Err(_) => Err(self.failed("opening", part, error)),
+            },
+        }
+    }
+
+    /// Opens a file for taking part, and makes it first if nobody has.
+    pub(super) fn open_or_create(&self, part: Part) -> Result<LedgerFile, LedgerError> {
+        for _ in 0..ATTEMPTS {
+            match self.open(part, Access::Write)? {
+                Opened::Yes(file) => return Ok(file),
+                Opened::Closed(_, error) => return Err(error),
+                Opened::Absent => self.create(part)?,
+            }
+        }
+        Err(LedgerError::Unsettled { path: self.path(part) })
+    }
+
+    /// Opens the same file once more, for a description of its own.
+    pub(super) fn reopen(&self, part: Part, identity: Identity) -> Result<OwnedFd, LedgerError> {
+        match self.open(part, Access::Write)? {
+            Opened::Yes(file) if file.identity == identity => Ok(file.descriptor),
+            Opened::Closed(_, error) => Err(error),
+            Opened::Yes(_) | Opened::Absent => Err(LedgerError::Replaced { path: self.path(part) }),
+        }
+    }
+
+    /// Whether the name still stands for this very file.
+    pub(super) fn confirm(&self, part: Part, identity: Identity) -> Result<(), LedgerError> {
+        match statat(&self.directory, self.name(part), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if Identity::of(&stat) == identity => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => Err(LedgerError::Replaced { path: self.path(part) }),
+            Err(error) => Err(self.failed("looking at", part, error)),
+        }
+    }
+
+    pub(super) fn failed(
+        &self,
+        attempt: &'static str,
+        part: Part,
+        error: impl Into<io::Error>,
+    ) -> LedgerError {
+        LedgerError::Io { attempt, path: self.path(part), source: error.into() }
+    }
+
+    /// Makes the file, unless somebody else does meanwhile, which is as good.
+    fn create(&self, part: Part) -> Result<(), LedgerError> {
+        let failed = |error| self.failed("creating", part, error);
+        // The clock only keeps a leftover of a killed process with our number, or a squatter, from being in the way.
+        let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
+        let temporary = format!(".{}.{}.{nanoseconds}", self.name(part), process::id());
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match openat(&self.directory, &temporary, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => file,
+            Err(Errno::EXIST) => return Ok(()), // the caller tries again, under another name
+            Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => return Err(self.closed(part, error)),
+            Err(error) => return Err(failed(error)),
+        };
+        let named = fchmod(&file, Mode::from_raw_mode(0o666))
+            .and_then(|()| self.note_predecessors(part, &file))
+            .and_then(|()| {
+                renameat_with(
+                    &self.directory,
+                    &temporary,
+                    &self.directory,
+                    self.name(part),
+                    RenameFlags::NOREPLACE,
+                )
+            });
+        match named {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                // Best effort: what is left behind is an empty file that is in nobody's way.
+                let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
+                if error == Errno::EXIST { Ok(()) } else { Err(failed(error)) }
+            }
+        }
+    }
+
+    /// Holds on deleted ledgers can only end: once the name is gone, no taking is confirmed any more. So it is enough
+    /// to look when a new file is made, and to leave a mark in it.
+    fn note_predecessors(&self, part: Part, file: &OwnedFd) -> Result<(), Errno> {
+        if part == Part::Locks && !Listing::of_system(&self.proc_root).lost(self.tag, None).is_empty() {
+            rustix::io::pwrite(file, PREDECESSORS, 0)?;
+        }
+        Ok(())
+    }
+}
+
+fn fault(stat: &Stat, access: Access) -> Option<Fault> {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        Some(Fault::Kind)
+    } else if stat.st_nlink > 1 {
+        Some(Fault::Linked)
+    } else if access == Access::Write && stat.st_mode & 0o666 != 0o666 {
+        Some(Fault::Private)
+    } else {
+        None
+    }
+}
+
+#[allow(clippy::useless_conversion, reason = "the number of links is narrower on other architectures")]
+fn found(stat: &Stat) -> Found {
+    Found {
+        kind: kind_in_words(stat.st_mode),
+        uid: stat.st_uid,
+        mode: stat.st_mode & 0o7777,
+        links: u64::from(stat.st_nlink),
+    }
+}

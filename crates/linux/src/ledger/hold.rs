@@ -1,0 +1,234 @@
+//! Taking CPUs, and keeping them for a program.
+
+use super::error::{LedgerError, TakeError};
+use super::layout::{HoldId, Level, set_bytes};
+use super::map::LockTable;
+use super::place::Part;
+use super::record::{Holder, RECORD_BYTES, Record};
+use super::view::record_bytes;
+use super::{Ledger, Mode};
+use crate::sys::lock::{END, LockKind, unlock};
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, pwrite};
+use rustix::process::{Resource, getrlimit};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use trimtab_core::ids::OsCpu;
+use trimtab_core::set::CpuSet;
+
+/// CPUs that are ours. Given back when this is dropped, unless a child has inherited the descriptor meanwhile: then
+/// when the last copy of it is closed.
+#[derive(Debug)]
+pub struct Held {
+    /// A description of its own: locks of one description do not conflict, so two holds must not share it.
+    file: OwnedFd,
+    path: PathBuf,
+    level: Level,
+    mode: Mode,
+    cpus: CpuSet,
+    id: Option<HoldId>,
+    unnamed: Option<LedgerError>,
+}
+
+/// Where a kept descriptor goes: above all that scripts use (3 to 9 by hand, 10 and 255 by shells) and below the 1,024
+/// that `select` can watch. Chosen.
+const KEPT_FROM: RawFd = 700;
+
+/// How many ids are tried until one is free. Chosen; a second try is needed once in 2^40 holds.
+const ID_ATTEMPTS: u32 = 16;
+
+impl Ledger {
+    /// Takes all of `cpus` at a level, or none. Never waits. Safe without the planner's byte: what others hold is
+    /// refused whatever was planned, and of takers that collide at least one succeeds, since all lock upwards.
+    ///
+    /// The record says who in [`holders`](super::LedgerView::holders); when it cannot be written the CPUs are held
+    /// nevertheless and [`Held::unnamed`] says why.
+    ///
+    /// # Errors
+    /// [`TakeError::Busy`] with the CPUs in the way; [`TakeError::Ledger`] with [`LedgerError::Replaced`] when the
+    /// ledger has to be opened again, or another fault of it.
+    pub fn take(&self, level: Level, cpus: &CpuSet, mode: Mode, holder: &Holder) -> Result<Held, TakeError> {
+        if cpus.is_empty() {
+            return Err(TakeError::Nothing);
+        }
+        let bytes = set_bytes(level, cpus)?;
+        let lost = self.view.lost(level, cpus)?;
+        if !lost.is_empty() {
+            return Err(TakeError::Busy { cpus: lost });
+        }
+        let file = self.description()?;
+        for (range, piece) in bytes.iter().zip(cpus.ranges()) {
+            if !self.lock(&file, range.clone(), mode.lock())? {
+                let piece = (piece.0.0..=piece.1.0).map(OsCpu).collect();
+                return Err(TakeError::Busy {
+                    cpus: self.in_the_way(&file, level, cpus, mode)?.unwrap_or(piece),
+                });
+            }
+        }
+        let id = self.vouch(&file, mode, holder)?;
+        // Not earlier: from here on a file made under our name is made by somebody who can see these locks.
+        self.view.place.confirm(Part::Locks, self.view.identity)?;
+        let unnamed = self.write_records(&bytes, id, holder).err();
+        Ok(Held { file, path: self.path(), level, mode, cpus: cpus.clone(), id, unnamed })
+    }
+
+    /// Which of `cpus` others hold, after giving back what was taken of them; none when they are gone again.
+    fn in_the_way(
+        &self,
+        file: &OwnedFd,
+        level: Level,
+        cpus: &CpuSet,
+        mode: Mode,
+    ) -> Result<Option<CpuSet>, LedgerError> {
+        unlock(file.as_fd(), 0..END).map_err(|error| self.failed("unlocking", error))?;
+        let map = self.view.place.map(LockTable::Queried(file.as_fd()), level, cpus)?;
+        let busy = match mode {
+            Mode::Exclusive => map.held(),
+            Mode::Shared => map.exclusive,
+        };
+        Ok((!busy.is_empty()).then_some(busy))
+    }
+
+    /// Locks the byte of an id, by which our records are told from those that earlier holds left behind.
+    fn vouch(&self, file: &OwnedFd, mode: Mode, holder: &Holder) -> Result<Option<HoldId>, LedgerError> {
+        let tag = self.view.place.tag;
+        if mode == Mode::Shared && holder.job != 0 {
+            let id = HoldId::of_job(holder.job, holder.uid);
+            if self.lock(file, id.byte(tag), LockKind::Read)? {
+                return Ok(Some(id));
+            }
+        }
+        let since_ns = u64::try_from(holder.since.as_nanos()).unwrap_or(u64::MAX);
+        let mut id = HoldId::of_process(holder.pid, holder.start_ticks, since_ns);
+        for _ in 0..ID_ATTEMPTS {
+            if self.lock(file, id.byte(tag), LockKind::Write)? {
+                return Ok(Some(id));
+            }
+            id = id.next();
+        }
+        Ok(None) // only by somebody's malice, and only a name is lost
+    }
+
+    fn write_records(
+        &self,
+        cpus: &[Range<u64>],
+        id: Option<HoldId>,
+        holder: &Holder,
+    ) -> Result<(), LedgerError> {
+        let failed = |error| self.view.place.failed("writing who holds CPUs to", Part::Holders, error);
+        let Some(hold) = id else { return Err(failed(io::Error::other("no id is free"))) };
+        let Some(file) = self.view.records() else {
+            return Err(failed(io::Error::other("the file cannot be used")));
+        };
+        let record = Record { hold, holder: holder.clone() }.encode();
+        // Beyond this limit the kernel does not just refuse, it kills us (SIGXFSZ).
+        let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        for range in cpus {
+            let bytes = record_bytes(range);
+            if bytes.end > limit {
+                return Err(failed(io::Error::other("the limit on file sizes (ulimit -f) is too low")));
+            }
+            let text = record.repeat(usize::try_from(bytes.end - bytes.start).unwrap_or(0) / RECORD_BYTES);
+            write_at(file, &text, bytes.start).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Held {
+    /// At which level.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Alone or shared.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The CPUs.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.cpus
+    }
+
+    /// What tells this hold from others in [`Holders`](super::Holders).
+    pub fn id(&self) -> Option<HoldId> {
+        self.id
+    }
+
+    /// Why others cannot see who holds these CPUs, if so.
+    pub fn unnamed(&self) -> Option<&LedgerError> {
+        self.unnamed.as_ref()
+    }
+
+    /// Makes the hold outlive this process's exec: the descriptor stays open, at a high number that scripts do not
+    /// use, and is inherited by children; the CPUs are held until the last process that has it ends. To be called
+    /// right before exec, since nothing in this process gives the CPUs back any more. Returns the number, which an
+    /// enclosed run can pass to [`held_through`](super::LedgerView::held_through).
+    ///
+    /// A program that closes all descriptors it does not know (daemons do, `sudo` does) gives its hold up by that, and
+    /// a helper it leaves running in the background keeps it.
+    ///
+    /// # Errors
+    /// [`LedgerError::Io`] when the process has no descriptor left; the hold is then given back.
+    pub fn keep(self) -> Result<RawFd, LedgerError> {
+        match self.lend() {
+            Ok(copy) => Ok(copy.into_raw_fd()),
+            // No room up there: the number it has is less hidden, but what matters is the hold.
+            Err(_) if self.file.as_raw_fd() > 2 => {
+                fcntl_setfd(&self.file, FdFlags::empty()).map_err(|error| self.failed(error))?;
+                Ok(self.file.into_raw_fd())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A copy of the descriptor that children inherit, at a high number. For a parent that stays: lend, start the
+    /// child, drop the copy. The CPUs are then held until both this value is dropped and the child and its
+    /// descendants have ended.
+    ///
+    /// # Errors
+    /// [`LedgerError::Io`] when the process has no descriptor left.
+    pub fn lend(&self) -> Result<OwnedFd, LedgerError> {
+        let limit = getrlimit(Resource::Nofile).current.and_then(|limit| RawFd::try_from(limit).ok());
+        let limit = limit.unwrap_or(RawFd::MAX);
+        // With a low limit, the highest numbers there are; 3 at the least, since 0 to 2 are the program's own.
+        let mut lowest =
+            [KEPT_FROM, limit.saturating_sub(16), limit / 2].into_iter().filter(|&number| number < limit);
+        let copy = lowest.find_map(|lowest| fcntl_dupfd_cloexec(&self.file, lowest.max(3)).ok());
+        let copy = copy.ok_or_else(|| self.failed(Errno::MFILE))?;
+        fcntl_setfd(&copy, FdFlags::empty()).map_err(|error| self.failed(error))?;
+        Ok(copy)
+    }
+
+    fn failed(&self, error: Errno) -> LedgerError {
+        LedgerError::Io {
+            attempt: "copying the descriptor of",
+            path: self.path.clone(),
+            source: error.into(),
+        }
+    }
+}
+
+impl Mode {
+    fn lock(self) -> LockKind {
+        match self {
+            Self::Exclusive => LockKind::Write,
+            Self::Shared => LockKind::Read,
+        }
+    }
+}
+
+fn write_at(file: &OwnedFd, text: &[u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < text.len() {
+        match pwrite(file, &text[done..], offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(more) => done += more,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! Which byte of the lock file means what, and where records stand.
+//!
+//! | bytes | meaning |
+//! | --- | --- |
+//! | `level << 20 \| cpu` | CPU `cpu` is held at this level |
+//! | `2^32 + level` | somebody plans at this level |
+//! | `2^60 + level << 52 + lane << 32 + n` | ticket `n` of a queue |
+//! | `2^62 + tag << 41 + id` | the hold with this id is alive; `tag` names directory and boot |
+//!
+//! No byte of the file is ever read or written there: a lock may stand beyond the end of a file. The numbers are the
+//! protocol between versions of the program that run at once, so they never change without a change of file name.
+
+use super::error::LedgerError;
+use std::fmt;
+use std::ops::Range;
+use trimtab_core::ids::{Id, OsCpu};
+use trimtab_core::set::CpuSet;
+
+const CPU_BITS: u32 = 20;
+const PLANNERS: u64 = 1 << 32;
+const QUEUES: u64 = 1 << 60;
+const QUEUE_LEVEL_BITS: u32 = 52;
+const TICKET_BITS: u32 = 32;
+const HOLDS: u64 = 1 << 62;
+const HOLD_BITS: u32 = 41;
+const TAG_BITS: u32 = 20;
+
+/// How many levels there are.
+const LEVELS: u8 = 16;
+
+/// How deep a hold is nested. The machine is level 0; a run started inside a level-0 hold divides that hold with locks
+/// of level 1, and so on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Level(u8);
+
+impl Level {
+    /// The whole machine.
+    pub const MACHINE: Self = Self(0);
+
+    /// The level this deep, if there is one: 16 are kept.
+    pub fn new(depth: u8) -> Option<Self> {
+        (depth < LEVELS).then_some(Self(depth))
+    }
+
+    /// The level inside this one, if there is one.
+    pub fn inner(self) -> Option<Self> {
+        Self::new(self.0 + 1)
+    }
+
+    /// How deep, from 0.
+    pub fn depth(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The byte of a CPU at a level.
+fn cpu_byte(level: Level, cpu: OsCpu) -> Result<u64, LedgerError> {
+    if cpu.0 >> CPU_BITS != 0 {
+        return Err(LedgerError::CpuOutOfRange { cpu });
+    }
+    Ok(u64::from(level.0) << CPU_BITS | u64::from(cpu.0))
+}
+
+/// The bytes from one CPU to another, both included.
+pub(super) fn cpu_bytes(level: Level, first: OsCpu, last: OsCpu) -> Result<Range<u64>, LedgerError> {
+    Ok(cpu_byte(level, first)?..cpu_byte(level, last)? + 1)
+}
+
+/// The bytes of a set, as few ranges as it has, ascending.
+pub(super) fn set_bytes(level: Level, cpus: &CpuSet) -> Result<Vec<Range<u64>>, LedgerError> {
+    cpus.ranges().into_iter().map(|(first, last)| cpu_bytes(level, first, last)).collect()
+}
+
+/// The CPU that a CPU byte stands for, at whatever level.
+pub(super) fn cpu_of(byte: u64) -> OsCpu {
+    OsCpu::from_index(usize::try_from(byte & ((1 << CPU_BITS) - 1)).unwrap_or(usize::MAX))
+}
+
+/// The byte that serialises planning at a level.
+pub(super) fn planner_byte(level: Level) -> Range<u64> {
+    let start = PLANNERS + u64::from(level.0);
+    start..start + 1
+}
+
+/// The tickets of one queue: of those at this level who wait for CPUs of the same set, known by its lowest member.
+pub(super) fn queue_bytes(level: Level, lane: OsCpu) -> Result<Range<u64>, LedgerError> {
+    let lane = cpu_byte(Level::MACHINE, lane)?;
+    let start = QUEUES + (u64::from(level.0) << QUEUE_LEVEL_BITS) + (lane << TICKET_BITS);
+    Ok(start..start + (1 << TICKET_BITS))
+}
+
+/// Names the holds of one boot's ledgers in one directory, so that they are told from other ledgers' when found in the
+/// kernel's list of locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tag(u64);
+
+impl Tag {
+    /// The tag of the ledgers with this name in the directory with this device and inode.
+    pub(super) fn of(device: u64, inode: u64, stem: &str) -> Self {
+        Self(fingerprint(&[device, inode, checksum(stem.bytes())]) & ((1 << TAG_BITS) - 1))
+    }
+
+    /// The bytes of all holds with this tag.
+    pub(super) fn bytes(self) -> Range<u64> {
+        let start = HOLDS + (self.0 << HOLD_BITS);
+        start..start + (1 << HOLD_BITS)
+    }
+}
+
+/// Names a hold among the living ones; whoever holds its byte vouches for the records that carry it. Never 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HoldId(u64);
+
+impl HoldId {
+    const OWN: u64 = 1 << (HOLD_BITS - 1);
+
+    /// The id with this number, if it can be one.
+    pub(super) fn new(number: u64) -> Option<Self> {
+        (number != 0 && number >> HOLD_BITS == 0).then_some(Self(number))
+    }
+
+    /// Where a hold of one process starts to look for a free id.
+    pub(super) fn of_process(pid: u32, start_ticks: u64, since_ns: u64) -> Self {
+        Self((fingerprint(&[u64::from(pid), start_ticks, since_ns]) & (Self::OWN - 1)).max(1))
+    }
+
+    /// The next id of one process.
+    pub(super) fn next(self) -> Self {
+        Self(((self.0 + 1) & (Self::OWN - 1)).max(1))
+    }
+
+    /// The id all processes of a job share, so that it lives as long as any of them.
+    pub(super) fn of_job(job: u64, uid: u32) -> Self {
+        Self(Self::OWN | fingerprint(&[job, u64::from(uid)]) & (Self::OWN - 1))
+    }
+
+    /// The number, for records and messages.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The byte that is locked as long as the hold lives.
+    pub(super) fn byte(self, tag: Tag) -> Range<u64> {
+        let start = tag.bytes().start + self.0;
+        start..start + 1
+    }
+}
+
+impl fmt::Display for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+/// FNV-1a over the little-endian bytes of `words`: spreads, finds accidents; no protection against malice.
+pub(super) fn fingerprint(words: &[u64]) -> u64 {
+    checksum(words.iter().flat_map(|word| word.to_le_bytes()))
+}
+
+/// FNV-1a.
+pub(super) fn checksum(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::lock::END;
+
+    #[test]
+    fn no_two_meanings_share_a_byte() {
+        let deepest = Level::new(LEVELS - 1).unwrap();
+        let widest = OsCpu((1 << CPU_BITS) - 1);
+        let mut regions = Vec::new();
+        regions.push(Tag(0).bytes().start..Tag((1 << TAG_BITS) - 1).bytes().end);
+        for depth in 0..LEVELS {
+            let level = Level::new(depth).unwrap();
+            regions.push(cpu_bytes(level, OsCpu(0), widest).unwrap());
+            regions.push(planner_byte(level));
+            regions
+                .push(queue_bytes(level, OsCpu(0)).unwrap().start..queue_bytes(level, widest).unwrap().end);
+        }
+        regions.sort_by_key(|region| region.start);
+        assert!(regions.windows(2).all(|pair| pair[0].end <= pair[1].start), "{regions:?}");
+        assert!(regions.last().unwrap().end < END);
+        assert_eq!(deepest.inner(), None);
+        assert!(cpu_bytes(deepest, OsCpu(0), OsCpu(1 << CPU_BITS)).is_err());
+    }
+
+    #[test]
+    fn ids_stay_in_their_half() {
+        let last = HoldId(HoldId::OWN - 1);
+        assert_eq!(last.next(), HoldId(1));
+        assert!(HoldId::of_job(7, 1000).0 >= HoldId::OWN);
+        assert!(HoldId::of_process(7, 8, 9).0 < HoldId::OWN);
+        assert_eq!(HoldId::new(0), None);
+        assert_eq!(HoldId::new(1 << HOLD_BITS), None);
+        assert!(HoldId::new(HoldId::of_job(u64::MAX, u32::MAX).number()).is_some());
+    }
+}

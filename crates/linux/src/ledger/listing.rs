@@ -1,0 +1,157 @@
+//! The kernel's own list of file locks, as text: `/proc/locks` for the whole machine, `/proc/self/fdinfo/<n>` for one
+//! descriptor. Anybody may read both, without opening the locked file.
+//!
+//! A line reads `1: OFDLCK ADVISORY  WRITE -1 00:1b:40 0 63`: number, family, strictness, kind, process, device and
+//! inode, first and last byte, the last one `EOF` for locks without end. `->` after the number marks one who waits.
+//! Device numbers are the file system's; on some (btrfs, overlayfs) `stat` tells another one.
+
+use super::file::Identity;
+use super::layout::Tag;
+use crate::sys::lock::{ByteLock, END, LockKind};
+use std::fs;
+use std::path::Path;
+
+/// The locks in such a text, in its order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listing {
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    file: FileNumber,
+    lock: ByteLock,
+}
+
+/// Device and inode as the kernel's list has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct FileNumber {
+    major: u32,
+    minor: u32,
+    inode: u64,
+}
+
+impl Listing {
+    /// All locks of the system; none when `/proc` is not there.
+    pub(super) fn of_system(proc_root: &Path) -> Self {
+        Self::parse(&fs::read_to_string(proc_root.join("locks")).unwrap_or_default())
+    }
+
+    /// The locks of one of our descriptors; none when it is not open.
+    pub(super) fn of_descriptor(proc_root: &Path, number: i32) -> Self {
+        Self::parse(&fs::read_to_string(proc_root.join(format!("self/fdinfo/{number}"))).unwrap_or_default())
+    }
+
+    /// The locks of one file.
+    pub(super) fn of_file(&self, identity: Identity) -> Vec<ByteLock> {
+        let (major, minor) = (rustix::fs::major(identity.device), rustix::fs::minor(identity.device));
+        let wanted = FileNumber { major, minor, inode: identity.inode };
+        self.lines.iter().filter(|line| line.file == wanted).map(|line| line.lock.clone()).collect()
+    }
+
+    /// The locks of the file with this inode, for a list that is of one descriptor and so of one file.
+    pub(super) fn with_inode(&self, inode: u64) -> Vec<ByteLock> {
+        self.lines.iter().filter(|line| line.file.inode == inode).map(|line| line.lock.clone()).collect()
+    }
+
+    /// The locks of other files that carry our ledger's tag: of ledgers of this name that were deleted here while
+    /// somebody held CPUs. The present one is told by its inode alone, as its device may be listed differently.
+    pub(super) fn lost(&self, tag: Tag, present: Option<Identity>) -> Vec<ByteLock> {
+        let bytes = tag.bytes();
+        let tagged = |line: &&Line| {
+            bytes.contains(&line.lock.bytes.start) && bytes.contains(&(line.lock.bytes.end - 1))
+        };
+        let mut files: Vec<FileNumber> = self.lines.iter().filter(tagged).map(|line| line.file).collect();
+        files.retain(|file| present.is_none_or(|present| present.inode != file.inode));
+        self.lines.iter().filter(|line| files.contains(&line.file)).map(|line| line.lock.clone()).collect()
+    }
+
+    fn parse(text: &str) -> Self {
+        Self { lines: text.lines().filter_map(Line::parse).collect() }
+    }
+}
+
+impl Line {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("lock:").unwrap_or(line).split_whitespace();
+        words.next()?.strip_suffix(':')?;
+        // Locks of the classic family are in the way as much; whole-file locks (FLOCK) and leases are not, and those
+        // who wait (->) hold nothing.
+        matches!(words.next()?, "OFDLCK" | "POSIX").then_some(())?;
+        words.next()?;
+        let kind = match words.next()? {
+            "READ" => LockKind::Read,
+            "WRITE" => LockKind::Write,
+            _ => return None,
+        };
+        words.next()?;
+        let mut file = words.next()?.split(':');
+        let major = u32::from_str_radix(file.next()?, 16).ok()?;
+        let minor = u32::from_str_radix(file.next()?, 16).ok()?;
+        let inode = file.next()?.parse().ok()?;
+        let start: u64 = words.next()?.parse().ok()?;
+        let end = match words.next()? {
+            "EOF" => END,
+            last => last.parse::<u64>().ok()?.checked_add(1)?,
+        };
+        (start < end).then_some(Self {
+            file: FileNumber { major, minor, inode },
+            lock: ByteLock { bytes: start..end, kind },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::HoldId;
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines_are_read_as_the_kernel_writes_them() {
+        let text = "\
+1: OFDLCK ADVISORY  READ -1 00:1b:40 7 7
+2: POSIX  ADVISORY  WRITE 4711 fd:00:123456 0 EOF
+2: -> POSIX  ADVISORY  WRITE 4712 fd:00:123456 0 EOF
+3: FLOCK  ADVISORY  WRITE 12 00:1b:40 0 EOF
+4: LEASE  ACTIVE    READ 12 00:1b:40 0 EOF
+pos:\t0
+lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1b:41 3 5
+";
+        let listing = Listing::parse(text);
+        let locks = |major, minor, inode| {
+            listing.of_file(Identity { device: rustix::fs::makedev(major, minor), inode })
+        };
+        assert_eq!(locks(0, 0x1b, 40), [ByteLock { bytes: 7..8, kind: LockKind::Read }]);
+        assert_eq!(locks(0xfd, 0, 123_456), [ByteLock { bytes: 0..END, kind: LockKind::Write }]);
+        assert_eq!(locks(0, 0x1b, 41), [ByteLock { bytes: 3..6, kind: LockKind::Write }]);
+        assert_eq!(listing.lines.len(), 3);
+    }
+
+    #[test]
+    fn lost_ledgers_are_known_by_their_directorys_tag() {
+        let (ours, theirs) = (Tag::of(1, 2, "x"), Tag::of(1, 3, "x"));
+        assert!(ours != theirs && ours != Tag::of(1, 2, "y"));
+        let byte = |tag| HoldId::new(9).map(|id| id.byte(tag).start).unwrap_or_default();
+        let text = format!(
+            "1: OFDLCK ADVISORY  WRITE -1 00:1b:40 0 3\n2: OFDLCK ADVISORY  WRITE -1 00:1b:40 {0} {0}\n\
+             3: OFDLCK ADVISORY  WRITE -1 00:1b:41 4 7\n4: OFDLCK ADVISORY  WRITE -1 00:1b:41 {1} {1}\n\
+             5: OFDLCK ADVISORY  WRITE -1 00:1b:42 8 9\n",
+            byte(ours),
+            byte(theirs)
+        );
+        let listing = Listing::parse(&text);
+        assert_eq!(listing.lost(ours, None)[0].bytes, 0..4);
+        assert_eq!(listing.lost(ours, None).len(), 2);
+        assert_eq!(listing.lost(ours, Some(Identity { device: 9, inode: 40 })), []);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_harm(text in "(lock:)?[0-9]{1,3}: (-> )?(OFDLCK|POSIX) [A-Z]{1,9} (READ|WRITE) [-0-9:a-f ]{0,40}|.{0,60}") {
+            for line in Listing::parse(&text).lines {
+                prop_assert!(line.lock.bytes.start < line.lock.bytes.end);
+            }
+        }
+    }
+}

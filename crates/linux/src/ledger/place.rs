@@ -1,0 +1,318 @@
+//! Where the ledger is: one directory that everybody on the machine arrives at by the same rules.
+//!
+//! Two users who end up in different directories do not see each other, so the choice depends on nothing that differs
+//! between them: which directories there are, their owner and mode, whether their mount is read-only. The first that
+//! is fit by those is *the* place. Trouble inside it is an error and never a reason to go to the next, where nobody
+//! else would follow.
+
+use super::error::{LedgerError, PassedOver};
+use super::layout::Tag;
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, StatVfsMountFlags, fstat, fstatvfs, openat};
+use rustix::io::Errno;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// This run of the kernel, as 32 hexadecimal digits. Names the ledger's files, since what they say of processes means
+/// nothing after a reboot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BootId(String);
+
+impl BootId {
+    const LENGTH: usize = 32;
+
+    /// The boot id under a `/proc`.
+    ///
+    /// # Errors
+    /// [`LedgerError::Io`] or [`LedgerError::BootId`] when `/proc` is not there or is not one.
+    pub fn read(proc_root: &Path) -> Result<Self, LedgerError> {
+        let path = proc_root.join("sys/kernel/random/boot_id");
+        match fs::read_to_string(&path) {
+            Ok(text) => Self::parse(&text).ok_or(LedgerError::BootId { path, found: text }),
+            Err(source) => Err(LedgerError::Io { attempt: "reading the boot id from", path, source }),
+        }
+    }
+
+    /// A boot id from text, with dashes as the kernel writes it or without.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: String = text.trim().chars().filter(|&letter| letter != '-').collect();
+        let whole = digits.len() == Self::LENGTH && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        whole.then(|| Self(digits.to_ascii_lowercase()))
+    }
+}
+
+impl fmt::Display for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where to look for the ledger.
+#[derive(Clone, Debug)]
+pub struct Location {
+    candidates: Vec<Candidate>,
+    boot: BootId,
+    proc_root: PathBuf,
+}
+
+#[derive(Clone, Debug)]
+struct Candidate {
+    path: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Named by the user, who answers for it.
+    Named,
+    /// Made for the ledger by a package; when it is there, it is meant.
+    Packaged,
+    /// Anybody's scratch.
+    Shared,
+}
+
+/// Made by a package's tmpfiles rule; see the module's documentation for the rule.
+const PACKAGED: &str = "run/trimtab";
+
+/// World-writable directories in memory that every user has, the one that containers most often share first.
+/// `/run/lock` is for root only on some distributions, and `/tmp` may be private to a service.
+const SHARED: [&str; 3] = ["dev/shm", "run/lock", "tmp"];
+
+impl Location {
+    /// The one directory that is named, and no other.
+    pub fn named(directory: &Path, boot: BootId) -> Self {
+        let candidates = vec![Candidate { path: directory.to_owned(), kind: Kind::Named }];
+        Self { candidates, boot, proc_root: "/proc".into() }
+    }
+
+    /// The usual directories under `root`, which is `/` outside of tests: `run/trimtab` when it exists, else the first
+    /// of `dev/shm`, `run/lock`, `tmp` that is sticky, writable for everybody and not on a read-only mount.
+    pub fn usual(root: &Path, boot: BootId) -> Self {
+        let packaged = Candidate { path: root.join(PACKAGED), kind: Kind::Packaged };
+        let shared = SHARED.iter().map(|name| Candidate { path: root.join(name), kind: Kind::Shared });
+        Self {
+            candidates: std::iter::once(packaged).chain(shared).collect(),
+            boot,
+            proc_root: "/proc".into(),
+        }
+    }
+
+    /// The same with another `/proc`.
+    #[must_use]
+    pub fn with_proc(mut self, proc_root: &Path) -> Self {
+        self.proc_root = proc_root.to_owned();
+        self
+    }
+
+    /// The directory by the rules above, opened.
+    pub(super) fn find(&self) -> Result<Place, LedgerError> {
+        let mut tried = Vec::new();
+        for Candidate { path, kind } in &self.candidates {
+            match Directory::open(path).and_then(|directory| Ok((directory.verdict(*kind)?, directory))) {
+                Ok((Verdict::Fit, Directory { descriptor, stat })) => {
+                    let stem = format!("trimtab-{}", self.boot);
+                    return Ok(Place {
+                        directory: descriptor,
+                        path: path.clone(),
+                        tag: Tag::of(stat.st_dev, stat.st_ino, &stem),
+                        stem,
+                        proc_root: self.proc_root.clone(),
+                    });
+                }
+                Ok((Verdict::Unfit(found), directory)) if *kind == Kind::Packaged => {
+                    let found =
+                        format!("{found} (uid {}, mode {:04o})", directory.stat.st_uid, directory.mode());
+                    let remedy = "root should own it, and nobody else write to it unless it is sticky; \
+                                  or set TRIMTAB_LEDGER";
+                    return Err(LedgerError::Directory { path: path.clone(), found, remedy });
+                }
+                Ok((Verdict::Unfit(found), _)) => {
+                    tried.push(PassedOver { path: path.clone(), reason: found.to_owned() });
+                }
+                // Absent, that is: for these two, whether a directory is there is the same for everybody.
+                Err(Errno::NOENT | Errno::NOTDIR) if *kind == Kind::Packaged && !path.exists() => {}
+                Err(error) if *kind == Kind::Shared => {
+                    tried.push(PassedOver { path: path.clone(), reason: io::Error::from(error).to_string() });
+                }
+                Err(error) => {
+                    let found = io::Error::from(error).to_string();
+                    let remedy =
+                        "make it a directory that all users can enter, or choose another with TRIMTAB_LEDGER";
+                    return Err(LedgerError::Directory { path: path.clone(), found, remedy });
+                }
+            }
+        }
+        Err(LedgerError::NoPlace { tried })
+    }
+}
+
+/// A directory the files of the ledger are in.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// Names are looked up from here, so that a renamed parent does not lead us elsewhere half-way.
+    pub(super) directory: OwnedFd,
+    pub(super) tag: Tag,
+    pub(super) proc_root: PathBuf,
+    path: PathBuf,
+    stem: String,
+}
+
+/// The two files of a ledger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// The locks.
+    Locks,
+    /// The records of who.
+    Holders,
+}
+
+impl Place {
+    /// The file's name in the directory. The same in every directory, so that naming a usual directory changes nothing.
+    pub(super) fn name(&self, part: Part) -> String {
+        let suffix = match part {
+            Part::Locks => "locks",
+            Part::Holders => "holders",
+        };
+        format!("{}.{suffix}", self.stem)
+    }
+
+    /// The file's path, for messages.
+    pub(super) fn path(&self, part: Part) -> PathBuf {
+        self.path.join(self.name(part))
+    }
+
+    /// The error for a directory that neither has the file nor lets us make it.
+    pub(super) fn closed(&self, part: Part, error: Errno) -> LedgerError {
+        let found =
+            format!("{} is not there and may not be made: {}", self.name(part), io::Error::from(error));
+        let remedy = "root can make it (systemd-tmpfiles --create, if a package set up this directory); \
+                      or choose a directory all users can write with TRIMTAB_LEDGER";
+        LedgerError::Directory { path: self.path.clone(), found, remedy }
+    }
+}
+
+struct Directory {
+    descriptor: OwnedFd,
+    stat: Stat,
+}
+
+enum Verdict {
+    Fit,
+    Unfit(&'static str),
+}
+
+impl Directory {
+    /// Links are followed: the parents of the usual directories are root's, and a named one is its user's choice.
+    fn open(path: &Path) -> Result<Self, Errno> {
+        let descriptor =
+            openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = fstat(&descriptor)?;
+        Ok(Self { descriptor, stat })
+    }
+
+    fn mode(&self) -> u32 {
+        self.stat.st_mode & 0o7777
+    }
+
+    fn verdict(&self, kind: Kind) -> Result<Verdict, Errno> {
+        let mode = self.mode();
+        let sticky = mode & 0o1000 != 0;
+        Ok(match kind {
+            Kind::Named => Verdict::Fit,
+            // Whoever can write a directory that is not sticky can replace the files in it.
+            Kind::Packaged if mode & 0o022 != 0 && !sticky => {
+                Verdict::Unfit("others can replace files in it")
+            }
+            Kind::Packaged if ![0, rustix::process::geteuid().as_raw()].contains(&self.stat.st_uid) => {
+                Verdict::Unfit("it belongs to an ordinary user")
+            }
+            Kind::Packaged => Verdict::Fit,
+            Kind::Shared if mode & 0o1777 != 0o1777 => Verdict::Unfit("is not shared by all users"),
+            Kind::Shared if fstatvfs(&self.descriptor)?.f_flag.contains(StatVfsMountFlags::RDONLY) => {
+                Verdict::Unfit("is mounted read-only")
+            }
+            Kind::Shared => Verdict::Fit,
+        })
+    }
+}
+
+/// The kind of file a mode stands for, in words.
+pub(super) fn kind_in_words(raw_mode: u32) -> &'static str {
+    match FileType::from_raw_mode(raw_mode) {
+        FileType::RegularFile => "a regular file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        _ => "something unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const BOOT: &str = "0123abcd-0123-abcd-0123-0123456789AB";
+
+    fn make(root: &Path, name: &str, mode: u32) {
+        fs::create_dir_all(root.join(name)).unwrap();
+        fs::set_permissions(root.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn found(root: &Path) -> String {
+        match Location::usual(root, BootId::parse(BOOT).unwrap()).find() {
+            Ok(place) => place.path.strip_prefix(root).unwrap().display().to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_boot_id_is_32_digits_with_or_without_dashes() {
+        let id = BootId::parse(BOOT).unwrap();
+        assert_eq!(id.to_string(), "0123abcd0123abcd01230123456789ab");
+        assert_eq!(BootId::parse(&id.to_string()), Some(id));
+        for text in
+            ["", "../../../../../../../../../etc/pas", &BOOT[1..], "0123abcd-0123-abcd-0123-0123456789ag"]
+        {
+            assert_eq!(BootId::parse(text), None, "{text:?}");
+        }
+        assert!(BootId::read(Path::new("/proc")).is_ok());
+    }
+
+    #[test]
+    fn the_packaged_directory_comes_first_then_shared_ones_in_order() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        assert!(found(root).contains("no directory here can hold the ledger"), "{}", found(root));
+        make(root, "tmp", 0o1777);
+        assert_eq!(found(root), "tmp");
+        make(root, "run/lock", 0o755);
+        assert_eq!(found(root), "tmp", "run/lock is for its owner only");
+        make(root, "run/lock", 0o1777);
+        assert_eq!(found(root), "run/lock");
+        make(root, "dev/shm", 0o777);
+        assert_eq!(found(root), "run/lock", "dev/shm is not sticky");
+        make(root, "dev/shm", 0o1777);
+        assert_eq!(found(root), "dev/shm");
+        make(root, "run/trimtab", 0o755);
+        assert_eq!(found(root), "run/trimtab");
+        make(root, "run/trimtab", 0o1777);
+        assert_eq!(found(root), "run/trimtab");
+    }
+
+    #[test]
+    fn a_packaged_directory_that_cannot_be_trusted_is_an_error_and_not_passed_over() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        make(root, "dev/shm", 0o1777);
+        make(root, "run/trimtab", 0o777);
+        assert!(found(root).contains("others can replace files in it"), "{}", found(root));
+        fs::remove_dir(root.join("run/trimtab")).unwrap();
+        fs::write(root.join("run/trimtab"), "").unwrap();
+        assert!(found(root).contains("Not a directory"), "{}", found(root));
+    }
+}

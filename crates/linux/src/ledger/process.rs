@@ -1,0 +1,208 @@
+//! Whether the process a record names is the one that is running.
+
+use super::error::LedgerError;
+use super::record::Holder;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, process};
+
+/// What `/proc` says about a record's claim. The lock says that the CPUs are held; this is about by whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// The process runs, started when the record says and belongs to the user it says.
+    Running,
+    /// The process has ended; what it started still holds the CPUs.
+    Outlived,
+    /// The process runs but belongs to another user than the record says: somebody wrote in another's name, or the
+    /// two live in different user namespaces.
+    Impostor {
+        /// Its real user.
+        uid: u32,
+    },
+    /// The process lives in another pid namespace (a container), where its number means another process.
+    OtherNamespace,
+    /// `/proc` does not show other users' processes here (`hidepid`).
+    Hidden,
+}
+
+/// The processes visible under a `/proc`.
+#[derive(Clone, Debug)]
+pub struct ProcessTable {
+    root: PathBuf,
+    /// Our pid namespace; none when this `/proc` belongs to another one than we do.
+    namespace: Option<u64>,
+}
+
+impl ProcessTable {
+    /// The processes under `root`, which is `/proc` outside of tests.
+    pub fn at(root: &Path) -> Self {
+        let number =
+            fs::read_link(root.join("self")).ok().and_then(|link| link.to_str()?.parse::<u32>().ok());
+        let namespace = (number == Some(process::id()))
+            .then(|| fs::metadata(root.join("self/ns/pid")).ok())
+            .flatten()
+            .map(|namespace| namespace.ino());
+        Self { root: root.to_owned(), namespace }
+    }
+
+    /// The running process as the holder of CPUs it takes `since` (time since boot), for `job` (0 for none).
+    ///
+    /// # Errors
+    /// [`LedgerError::Io`] when this process's own entry cannot be read: `/proc` is not mounted.
+    pub fn this_process(&self, job: u64, since: Duration, label: &str) -> Result<Holder, LedgerError> {
+        let path = self.root.join("self/stat");
+        let start_ticks = fs::read(&path)
+            .and_then(|stat| {
+                stat_fields(&stat).map(|(_, start)| start).ok_or_else(|| ErrorKind::InvalidData.into())
+            })
+            .map_err(|source| LedgerError::Io {
+                attempt: "reading the start time of this process from",
+                path,
+                source,
+            })?;
+        Ok(Holder {
+            pid: process::id(),
+            start_ticks,
+            uid: rustix::process::getuid().as_raw(),
+            pid_namespace: self.namespace.unwrap_or(0),
+            job,
+            since,
+            label: label.to_owned(),
+        })
+    }
+
+    /// What is known of the process that `holder` names.
+    pub fn standing(&self, holder: &Holder) -> Standing {
+        if self.namespace.is_none_or(|ours| ours != holder.pid_namespace) {
+            return Standing::OtherNamespace;
+        }
+        let entry = self.root.join(holder.pid.to_string());
+        match fs::read(entry.join("stat")).map(|stat| stat_fields(&stat)) {
+            // A zombie has closed its descriptors: if the lock is there, somebody else holds it.
+            Ok(Some((state, start))) if start != holder.start_ticks || matches!(state, b'Z' | b'X') => {
+                return Standing::Outlived;
+            }
+            Ok(Some(_)) => {}
+            Err(error) if gone(&error) => {
+                return if self.hides_processes() { Standing::Hidden } else { Standing::Outlived };
+            }
+            Ok(None) | Err(_) => return Standing::Hidden,
+        }
+        // The owner of the /proc entry is the *effective* user, or root for undumpable programs; the record has the
+        // real one.
+        match fs::read_to_string(entry.join("status")).map(|status| real_uid(&status)) {
+            Ok(Some(uid)) if uid == holder.uid => Standing::Running,
+            Ok(Some(uid)) => Standing::Impostor { uid },
+            Err(error) if gone(&error) => Standing::Outlived,
+            Ok(None) | Err(_) => Standing::Hidden,
+        }
+    }
+
+    /// Process 1 always exists; when not even that is shown, absence proves nothing.
+    fn hides_processes(&self) -> bool {
+        !self.root.join("1").exists()
+    }
+}
+
+/// Reading an entry whose process ends meanwhile gives "no such process" instead of "no such file".
+fn gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+}
+
+/// State and start time from the text of a `stat` file. The program's name in parentheses may hold anything, so the
+/// fields are counted from the last parenthesis.
+fn stat_fields(stat: &[u8]) -> Option<(u8, u64)> {
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = stat.get(name_end + 1..)?.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+    let state = *fields.next()?.first()?;
+    let start = fields.nth(18)?; // field 22 of the file; the state is field 3
+    Some((state, std::str::from_utf8(start).ok()?.trim_end().parse().ok()?))
+}
+
+/// The real user from the text of a `status` file.
+fn real_uid(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "7 (a) b) R 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
+
+    /// A `/proc` of our own making: this process in namespace-inode terms, and process 7.
+    fn table(stat: Option<&str>, uid: u32) -> (tempfile::TempDir, ProcessTable, Holder) {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join(process::id().to_string());
+        fs::create_dir_all(own.join("ns")).unwrap();
+        fs::write(own.join("ns/pid"), "").unwrap();
+        std::os::unix::fs::symlink(process::id().to_string(), root.path().join("self")).unwrap();
+        fs::create_dir(root.path().join("1")).unwrap();
+        if let Some(stat) = stat {
+            fs::create_dir(root.path().join("7")).unwrap();
+            fs::write(root.path().join("7/stat"), stat).unwrap();
+            fs::write(root.path().join("7/status"), format!("Name:\ta) b\nUid:\t{uid}\t0\t0\t0\n")).unwrap();
+        }
+        let processes = ProcessTable::at(root.path());
+        let pid_namespace = processes.namespace.unwrap();
+        let holder = Holder { pid: 7, start_ticks: 4242, uid: 1000, pid_namespace, ..Holder::default() };
+        (root, processes, holder)
+    }
+
+    #[test]
+    fn the_named_process_is_running_as_the_named_user() {
+        let (_root, processes, holder) = table(Some(STAT), 1000);
+        assert_eq!(processes.standing(&holder), Standing::Running);
+    }
+
+    #[test]
+    fn another_users_process_is_an_impostor() {
+        let (_root, processes, holder) = table(Some(STAT), 1001);
+        assert_eq!(processes.standing(&holder), Standing::Impostor { uid: 1001 });
+    }
+
+    #[test]
+    fn an_ended_reused_or_zombie_process_is_outlived() {
+        let (_root, processes, holder) = table(None, 1000);
+        assert_eq!(processes.standing(&holder), Standing::Outlived);
+        let (_root, processes, holder) = table(Some(&STAT.replace("4242", "4243")), 1000);
+        assert_eq!(processes.standing(&holder), Standing::Outlived);
+        let (_root, processes, holder) = table(Some(&STAT.replace(") R", ") Z")), 1000);
+        assert_eq!(processes.standing(&holder), Standing::Outlived);
+    }
+
+    #[test]
+    fn nothing_is_told_of_other_namespaces_or_hidden_processes() {
+        let (root, processes, mut holder) = table(None, 1000);
+        fs::remove_dir(root.path().join("1")).unwrap();
+        assert_eq!(processes.standing(&holder), Standing::Hidden);
+        holder.pid_namespace += 1;
+        assert_eq!(processes.standing(&holder), Standing::OtherNamespace);
+    }
+
+    #[test]
+    fn damaged_entries_tell_nothing() {
+        for stat in [
+            "",
+            "7",
+            "7 (x",
+            "7 (x)",
+            "7 (x) R 1 2",
+            "7 (x) R 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 soon",
+        ] {
+            let (_root, processes, holder) = table(Some(stat), 1000);
+            assert_eq!(processes.standing(&holder), Standing::Hidden, "{stat:?}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_running() {
+        let processes = ProcessTable::at(Path::new("/proc"));
+        let us = processes.this_process(3, Duration::from_secs(5), "test").unwrap();
+        assert_eq!(processes.standing(&us), Standing::Running);
+        assert_eq!((us.pid, us.job), (process::id(), 3));
+    }
+}

@@ -1,0 +1,298 @@
+//! Looking at the ledger without taking part: what is held, by whom, who waits.
+
+use super::Mode;
+use super::error::LedgerError;
+use super::file::{Access, Identity, LedgerFile, Opened};
+use super::layout::{HoldId, Level, cpu_bytes, queue_bytes};
+use super::listing::Listing;
+use super::map::{LockMap, LockTable};
+use super::place::{Location, Part, Place};
+use super::process::{ProcessTable, Standing};
+use super::record::{Holder, RECORD_BYTES, Record};
+use crate::sys::lock::ByteLock;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use trimtab_core::ids::{Id, OsCpu};
+use trimtab_core::set::CpuSet;
+
+/// CPUs somebody holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hold {
+    /// Tells it from other holds that live now.
+    pub id: HoldId,
+    /// At which level.
+    pub level: Level,
+    /// Alone or shared.
+    pub mode: Mode,
+    /// Those of its CPUs that are locked now.
+    pub cpus: CpuSet,
+    /// Who says to hold them; of a job's processes, the last that joined. A claim: see [`ProcessTable::standing`].
+    pub holder: Holder,
+}
+
+/// Everybody who holds CPUs at a level.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Holders {
+    /// The holds, by their lowest CPU.
+    pub known: Vec<Hold>,
+    /// CPUs that are held, with no record that a living hold vouches for.
+    pub unknown: CpuSet,
+}
+
+/// The ledger, for looking. Needs no more than to read its files, and creates nothing.
+#[derive(Debug)]
+pub struct LedgerView {
+    pub(super) place: Place,
+    pub(super) identity: Identity,
+    locks: Locks,
+    /// None when the file of records is not there or not for us.
+    records: Option<OwnedFd>,
+    names_missing: Option<LedgerError>,
+    has_predecessors: bool,
+}
+
+/// Where the locks are looked up.
+#[derive(Debug)]
+enum Locks {
+    /// Through a description that never holds any itself, or it would not see them.
+    File(OwnedFd),
+    /// In the kernel's list as of opening, since the file is not for us to open.
+    Listed(Vec<ByteLock>),
+}
+
+impl LedgerView {
+    /// Opens the ledger for looking; none when nobody has made one. When the lock file may not be read, the locks come
+    /// from `/proc/locks`, as they were at this moment: open again for a later look.
+    ///
+    /// # Errors
+    /// [`LedgerError::NoPlace`], [`LedgerError::Directory`] when there is no place for one, [`LedgerError::Refused`]
+    /// when something else stands under its name, [`LedgerError::Io`].
+    pub fn open(location: &Location) -> Result<Option<Self>, LedgerError> {
+        let place = location.find()?;
+        let (locks, identity, has_predecessors) = match place.open(Part::Locks, Access::Read)? {
+            Opened::Yes(file) => (Locks::File(file.descriptor), file.identity, file.has_predecessors),
+            Opened::Closed(identity, _) => {
+                (Locks::Listed(Listing::of_system(&place.proc_root).of_file(identity)), identity, false)
+            }
+            Opened::Absent => return Ok(None),
+        };
+        let (records, names_missing) = match place.open(Part::Holders, Access::Read) {
+            Ok(Opened::Yes(file)) => (Some(file.descriptor), None),
+            Ok(Opened::Closed(_, error)) | Err(error) => (None, Some(error)),
+            Ok(Opened::Absent) => (None, None),
+        };
+        Ok(Some(Self { place, identity, locks, records, names_missing, has_predecessors }))
+    }
+
+    /// The view of somebody who takes part.
+    pub(super) fn taking_part(
+        place: Place,
+        locks: LedgerFile,
+        holders: Result<LedgerFile, LedgerError>,
+    ) -> Self {
+        let LedgerFile { descriptor, identity, has_predecessors } = locks;
+        let (records, names_missing) = match holders {
+            Ok(file) => (Some(file.descriptor), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { place, identity, locks: Locks::File(descriptor), records, names_missing, has_predecessors }
+    }
+
+    /// The lock file.
+    pub fn path(&self) -> PathBuf {
+        self.place.path(Part::Locks)
+    }
+
+    /// Why nobody's name can be told, when the file of records cannot be used. Holding CPUs works all the same.
+    pub fn names_missing(&self) -> Option<&LedgerError> {
+        self.names_missing.as_ref()
+    }
+
+    pub(super) fn records(&self) -> Option<&OwnedFd> {
+        self.records.as_ref()
+    }
+
+    /// Which CPUs of `within` are held at a level, by anybody, this process included. Takes about two system calls per
+    /// contiguous piece that is held.
+    ///
+    /// # Errors
+    /// [`LedgerError::CpuOutOfRange`], [`LedgerError::Io`].
+    pub fn map(&self, level: Level, within: &CpuSet) -> Result<LockMap, LedgerError> {
+        let mut map = self.place.map(self.table(), level, within)?;
+        map.lost = self.lost(level, within)?;
+        Ok(map)
+    }
+
+    /// Those CPUs of `within` that are held through deleted files.
+    pub(super) fn lost(&self, level: Level, within: &CpuSet) -> Result<CpuSet, LedgerError> {
+        if !self.has_predecessors {
+            return Ok(CpuSet::new());
+        }
+        let locks = Listing::of_system(&self.place.proc_root).lost(self.place.tag, Some(self.identity));
+        Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
+    }
+
+    /// Who holds CPUs of `within` at a level.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    pub fn holders(&self, level: Level, within: &CpuSet) -> Result<Holders, LedgerError> {
+        let map = self.map(level, within)?;
+        let mut alive: BTreeMap<HoldId, bool> = BTreeMap::new();
+        let mut holds: BTreeMap<(HoldId, u32, Mode), Hold> = BTreeMap::new();
+        let mut unknown = map.lost.clone();
+        for (mode, cpus) in [(Mode::Exclusive, &map.exclusive), (Mode::Shared, &map.shared)] {
+            for (cpu, record) in self.read_records(level, cpus)? {
+                let Some(Record { hold: id, holder }) = record else {
+                    unknown.insert(cpu);
+                    continue;
+                };
+                let lives = match alive.get(&id) {
+                    Some(&lives) => lives,
+                    None => *alive.entry(id).or_insert(self.is_alive(id)?),
+                };
+                if !lives {
+                    unknown.insert(cpu); // left behind by an earlier hold
+                    continue;
+                }
+                let fresh = |holder| Hold { id, level, mode, cpus: CpuSet::new(), holder };
+                holds.entry((id, holder.uid, mode)).or_insert_with(|| fresh(holder)).cpus.insert(cpu);
+            }
+        }
+        let mut known: Vec<Hold> = holds.into_values().collect();
+        known.sort_by_key(|hold| (hold.cpus.first(), hold.id));
+        Ok(Holders { known, unknown })
+    }
+
+    /// The shared CPUs of `within` that processes of user `uid` hold for `job`, if any: what a further process of the
+    /// job joins. Records of processes that verifiably belong to another user do not count.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    pub fn find_group(
+        &self,
+        level: Level,
+        within: &CpuSet,
+        job: u64,
+        uid: u32,
+        processes: &ProcessTable,
+    ) -> Result<Option<CpuSet>, LedgerError> {
+        if job == 0 {
+            return Ok(None);
+        }
+        let ours = |hold: &Hold| {
+            hold.mode == Mode::Shared
+                && hold.holder.job == job
+                && hold.holder.uid == uid
+                && !matches!(processes.standing(&hold.holder), Standing::Impostor { .. })
+        };
+        let holds = self.holders(level, within)?.known;
+        let cpus =
+            holds.iter().filter(|hold| ours(hold)).fold(CpuSet::new(), |all, hold| all.union(&hold.cpus));
+        Ok((!cpus.is_empty()).then_some(cpus))
+    }
+
+    /// How many wait in line for CPUs of the set that `confines` names (see [`Ledger::enqueue`](super::Ledger::enqueue)).
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    pub fn waiting(&self, level: Level, confines: &CpuSet) -> Result<u64, LedgerError> {
+        let lane = queue_bytes(level, confines.first().unwrap_or_default())?;
+        let locks = self
+            .table()
+            .all(lane)
+            .map_err(|error| self.place.failed("asking for the queue of", Part::Locks, error))?;
+        Ok(total(&locks))
+    }
+
+    /// The CPUs of a level that one of *this process's* open descriptors holds: what an enclosing run handed down. None
+    /// of them when the descriptor is closed or is another file's by now, whatever the environment says.
+    ///
+    /// # Errors
+    /// [`LedgerError::CpuOutOfRange`].
+    pub fn held_through(
+        &self,
+        descriptor: i32,
+        level: Level,
+        within: &CpuSet,
+    ) -> Result<CpuSet, LedgerError> {
+        let locks = Listing::of_descriptor(&self.place.proc_root, descriptor).with_inode(self.identity.inode);
+        Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
+    }
+
+    pub(super) fn table(&self) -> LockTable<'_> {
+        match &self.locks {
+            Locks::File(file) => LockTable::Queried(file.as_fd()),
+            Locks::Listed(locks) => LockTable::Listed(locks),
+        }
+    }
+
+    /// Whether somebody vouches for the hold's records.
+    fn is_alive(&self, id: HoldId) -> Result<bool, LedgerError> {
+        let lock = self.table().any(&id.byte(self.place.tag));
+        Ok(lock.map_err(|error| self.place.failed("asking for a hold in", Part::Locks, error))?.is_some())
+    }
+
+    /// The records of CPUs, read a contiguous piece at a time.
+    fn read_records(&self, level: Level, cpus: &CpuSet) -> Result<Vec<(OsCpu, Option<Record>)>, LedgerError> {
+        let mut records = Vec::new();
+        for (first, last) in cpus.ranges() {
+            let bytes = cpu_bytes(level, first, last)?;
+            let text =
+                self.records.as_ref().map_or_else(Vec::new, |file| read_at(file, &record_bytes(&bytes)));
+            for (at, cpu) in (first.index()..=last.index()).map(OsCpu::from_index).enumerate() {
+                let record = text.get(at * RECORD_BYTES..(at + 1) * RECORD_BYTES);
+                records.push((cpu, record.and_then(Record::decode)));
+            }
+        }
+        Ok(records)
+    }
+}
+
+impl Place {
+    /// The locks a table has on CPUs, as sets.
+    pub(super) fn map(
+        &self,
+        table: LockTable<'_>,
+        level: Level,
+        within: &CpuSet,
+    ) -> Result<LockMap, LedgerError> {
+        let (Some(first), Some(last)) = (within.first(), within.last()) else {
+            return Ok(LockMap::default());
+        };
+        let locks = table.all(cpu_bytes(level, first, last)?);
+        let locks = locks.map_err(|error| self.failed("asking for the locks of", Part::Locks, error))?;
+        Ok(LockMap::of(&locks, within))
+    }
+}
+
+/// How many bytes are locked.
+pub(super) fn total(locks: &[ByteLock]) -> u64 {
+    locks.iter().map(|lock| lock.bytes.end - lock.bytes.start).sum()
+}
+
+/// Where the records of the CPUs with these lock bytes stand.
+pub(super) fn record_bytes(cpus: &Range<u64>) -> Range<u64> {
+    let size = RECORD_BYTES as u64;
+    cpus.start * size..cpus.end * size
+}
+
+/// Reads as much as there is. Anybody may cut the file short at any moment, so it is read and never mapped; what is
+/// not there is nobody's record, and so is what cannot be read.
+fn read_at(file: &OwnedFd, bytes: &Range<u64>) -> Vec<u8> {
+    let mut text = vec![0; usize::try_from(bytes.end - bytes.start).unwrap_or(0)];
+    let mut done = 0;
+    while done < text.len() {
+        match rustix::io::pread(file, &mut text[done..], bytes.start + done as u64).map_err(io::Error::from) {
+            Ok(0) => break,
+            Ok(more) => done += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    text.truncate(done);
+    text
+}

@@ -1,0 +1,186 @@
+//! What bounds a program before trimtab does: CPUs, memory nodes, and time on CPUs.
+//!
+//! Of the machine's CPUs a program may use those that are online, inside the cpuset of its control group, and in the mask
+//! it inherited; the kernel keeps the mask inside the cpuset. The three are told apart here, so that "4 of 16" comes
+//! with the name of what took the twelve. A quota takes no CPU but time: it is a number of its own.
+//!
+//! Cost: where the mask covers every online CPU nothing was taken, and the cpuset's files are not opened.
+
+mod cgroup;
+
+pub use cgroup::{Hierarchy, Quota};
+
+use crate::process::{self, Pid, Status};
+use crate::text::{self, ReadError};
+use cgroup::{Cpuset, Groups};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::Path;
+use trimtab_core::ids::{Id, OsNode};
+use trimtab_core::set::{CpuSet, NodeSet, Set};
+
+/// What a program started from here may use.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Limits {
+    /// The machine's CPUs that are online; `None` where the kernel's list cannot be read.
+    pub online: Option<CpuSet>,
+    /// The CPUs left by every limit.
+    pub allowed: CpuSet,
+    /// The memory nodes left by every limit; `None` on a kernel without cpusets.
+    pub mems: Option<NodeSet>,
+    /// The tightest quota of CPU time of the control group and its ancestors.
+    pub quota: Option<Quota>,
+    /// CPUs kept from the scheduler at boot (`isolcpus=`); `None` where the kernel does not say.
+    pub isolated: Option<CpuSet>,
+    /// CPUs whose clock is stopped while one task runs (`nohz_full=`); `None` where the kernel does not say.
+    pub nohz_full: Option<CpuSet>,
+    /// What took CPUs or nodes away, in this order; empty when everything is allowed.
+    pub limiters: Vec<Limiter>,
+}
+
+/// Something that takes part of the machine away.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "limiter")]
+pub enum Limiter {
+    /// CPUs that are there but switched off.
+    Offline {
+        /// The CPUs.
+        cpus: CpuSet,
+    },
+    /// CPUs that the control group's cpuset withholds.
+    Cpuset {
+        /// The group whose list it is, as a path inside the hierarchy.
+        group: String,
+        /// Whether it is a group of version 1 or 2.
+        hierarchy: Hierarchy,
+        /// The CPUs.
+        cpus: CpuSet,
+    },
+    /// CPUs that no task gets by default because they are isolated at boot.
+    Isolated {
+        /// The CPUs.
+        cpus: CpuSet,
+    },
+    /// CPUs that the mask leaves out which this process inherited: `taskset`, an MPI launcher, a batch system.
+    Mask {
+        /// The CPUs.
+        cpus: CpuSet,
+    },
+    /// Memory nodes that the control group's cpuset withholds.
+    CpusetMems {
+        /// The group whose list it is; `None` when its file cannot be found.
+        group: Option<String>,
+        /// The nodes.
+        nodes: NodeSet,
+    },
+}
+
+impl fmt::Display for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Offline { cpus } => write!(f, "offline: CPUs {cpus}"),
+            Self::Cpuset { group, hierarchy, cpus } => {
+                write!(f, "cpuset of {hierarchy} group {group}: CPUs {cpus}")
+            }
+            Self::Isolated { cpus } => write!(f, "isolated at boot: CPUs {cpus}"),
+            Self::Mask { cpus } => write!(f, "inherited CPU mask: CPUs {cpus}"),
+            Self::CpusetMems { group: Some(group), nodes } => {
+                write!(f, "cpuset of group {group}: memory nodes {nodes}")
+            }
+            Self::CpusetMems { group: None, nodes } => write!(f, "cpuset: memory nodes {nodes}"),
+        }
+    }
+}
+
+impl Limits {
+    /// Reads what bounds the calling process. `root` is the directory that holds `proc` and `sys`, `/` on a live machine;
+    /// `inherited` is the mask of the calling thread where it was asked for by system call, otherwise the process's
+    /// status is believed.
+    ///
+    /// # Errors
+    /// The status of the process cannot be read or is malformed. Everything else that cannot be read is missing, since
+    /// a program without a control group, or in a container that hides its own, still runs.
+    pub fn read(root: &Path, inherited: Option<&CpuSet>) -> Result<Self, ReadError> {
+        let (proc, cpu) = (root.join("proc"), root.join("sys/devices/system/cpu"));
+        let status_path = proc.join("self/status");
+        let status = text::read(&status_path)?;
+        let Status { cpus: mask, mems, .. } =
+            Status::parse(&status).map_err(|problem| ReadError::malformed(&status_path, problem))?;
+        let mask = inherited.unwrap_or(&mask);
+        let groups = Groups::of_own_process(root);
+        let online: Option<CpuSet> = list(&cpu.join("online"));
+        let isolated: Option<CpuSet> = list(&cpu.join("isolated"));
+
+        let mut limiters = Vec::new();
+        if let (Some(present), Some(online)) = (list(&cpu.join("present")), &online) {
+            limiters.extend(took(CpuSet::difference(&present, online), |cpus| Limiter::Offline { cpus }));
+        }
+        let allowed = match &online {
+            None => mask.clone(),
+            Some(online) if online.is_subset(mask) => online.clone(),
+            Some(online) => {
+                limiters.extend(what_took_cpus(online, mask, isolated.as_ref(), &groups));
+                online.intersection(mask)
+            }
+        };
+        let mems = match (mems, list::<OsNode>(&root.join("sys/devices/system/node/online"))) {
+            (Some(mems), Some(nodes)) => {
+                limiters.extend(took(nodes.difference(&mems), |nodes| Limiter::CpusetMems {
+                    group: groups.cpuset_mems().map(|cpuset| cpuset.group),
+                    nodes,
+                }));
+                Some(mems.intersection(&nodes))
+            }
+            (mems, _) => mems,
+        };
+        let nohz_full = list(&cpu.join("nohz_full"));
+        Ok(Self { online, allowed, mems, quota: groups.quota(), isolated, nohz_full, limiters })
+    }
+}
+
+/// Who took the CPUs that are online but not in the mask: first the cpuset, then the isolation at boot, then whoever set
+/// the mask.
+fn what_took_cpus(
+    online: &CpuSet,
+    mask: &CpuSet,
+    isolated: Option<&CpuSet>,
+    groups: &Groups,
+) -> Vec<Limiter> {
+    let missing = online.difference(mask);
+    let by_cpuset = groups.cpuset_cpus().map(|Cpuset { members, group, hierarchy }| {
+        (missing.difference(&members), move |cpus| Limiter::Cpuset { group, hierarchy, cpus })
+    });
+    let rest = by_cpuset.as_ref().map_or(missing.clone(), |(taken, _)| missing.difference(taken));
+    let by_boot = isolated.map(|isolated| rest.intersection(isolated)).unwrap_or_default();
+    let by_mask = rest.difference(&by_boot);
+    [
+        by_cpuset.and_then(|(cpus, limiter)| took(cpus, limiter)),
+        took(by_boot, |cpus| Limiter::Isolated { cpus }),
+        took(by_mask, |cpus| Limiter::Mask { cpus }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The limiter that took these, when they are any.
+fn took<T: Id>(taken: Set<T>, limiter: impl FnOnce(Set<T>) -> Limiter) -> Option<Limiter> {
+    (!taken.is_empty()).then(|| limiter(taken))
+}
+
+/// The mask of the process that started this one: an MPI launcher that binds each rank has a wider one than its rank.
+/// `None` when the parent is outside the process-id namespace.
+///
+/// # Errors
+/// The process or its parent cannot be read, or its files are malformed.
+pub fn parent_mask(proc: &Path, pid: Pid) -> Result<Option<CpuSet>, ReadError> {
+    match process::stat(proc, pid)?.parent {
+        Pid(0) => Ok(None),
+        parent => Ok(Some(process::status(proc, parent)?.cpus)),
+    }
+}
+
+/// A list of the kernel; one that cannot be read or makes no sense is missing.
+fn list<T: Id>(path: &Path) -> Option<Set<T>> {
+    text::list(&text::read(path).ok()?)
+}

@@ -1,0 +1,265 @@
+//! Where a process stands in the control-group hierarchies, and what they limit.
+//!
+//! `/proc/self/cgroup` gives the path of a group inside its hierarchy, `/proc/self/mountinfo` which part of the hierarchy
+//! is mounted where. In a container either may be cut down: the path may begin above what is mounted, or name what
+//! only the host can see. Then the mount point itself is the best that can be said: container engines put the
+//! container's own group there.
+
+use crate::text;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use trimtab_core::ids::{Id, OsCpu, OsNode};
+use trimtab_core::set::Set;
+
+/// Which of the two kinds of hierarchy a group is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hierarchy {
+    /// Version 1: a hierarchy for each controller.
+    V1,
+    /// Version 2: one for all.
+    V2,
+}
+
+impl fmt::Display for Hierarchy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1 => "cgroup v1",
+            Self::V2 => "cgroup v2",
+        })
+    }
+}
+
+/// A limit of CPU time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Quota {
+    /// The time all threads together get, in thousandths of a CPU.
+    pub milli_cpus: u32,
+    /// The group that sets it, as a path inside the hierarchy.
+    pub group: String,
+    /// Whether it is a group of version 1 or 2.
+    pub hierarchy: Hierarchy,
+}
+
+/// A list of the cpuset that is in force, and the group it was found at.
+pub(super) struct Cpuset<T> {
+    pub(super) members: Set<T>,
+    pub(super) group: String,
+    pub(super) hierarchy: Hierarchy,
+}
+
+/// The groups of one process, as directories that can be read.
+#[derive(Default)]
+pub(super) struct Groups {
+    unified: Option<Place>,
+    cpuset: Option<Place>,
+    cpu: Option<Place>,
+}
+
+impl Groups {
+    /// The groups of the calling process; hierarchies that are not mounted, or not readable, are left out.
+    pub(super) fn of_own_process(root: &Path) -> Self {
+        let read = |name: &str| text::read(&root.join("proc/self").join(name)).unwrap_or_default();
+        let memberships = read("cgroup");
+        if memberships.is_empty() {
+            return Self::default();
+        }
+        let mounts: Vec<Mount> = text_lines(&read("mountinfo")).filter_map(Mount::parse).collect();
+        let v1 = |controller: &str| {
+            let path = membership(&memberships, controller.as_bytes())?;
+            Place::find(root, Hierarchy::V1, &path, mounts.iter().filter(|mount| mount.has(controller)))
+        };
+        let unified = membership(&memberships, b"").and_then(|path| {
+            Place::find(
+                root,
+                Hierarchy::V2,
+                &path,
+                mounts.iter().filter(|mount| mount.hierarchy == Hierarchy::V2),
+            )
+        });
+        Self { unified, cpuset: v1("cpuset"), cpu: v1("cpu") }
+    }
+
+    /// The CPUs of the cpuset in force.
+    pub(super) fn cpuset_cpus(&self) -> Option<Cpuset<OsCpu>> {
+        self.in_force(&["cpuset.effective_cpus", "cpuset.cpus"], &["cpuset.cpus.effective"])
+    }
+
+    /// The memory nodes of the cpuset in force.
+    pub(super) fn cpuset_mems(&self) -> Option<Cpuset<OsNode>> {
+        self.in_force(&["cpuset.effective_mems", "cpuset.mems"], &["cpuset.mems.effective"])
+    }
+
+    /// The tightest quota of the group and of all its ancestors that can be seen.
+    pub(super) fn quota(&self) -> Option<Quota> {
+        let unified = self.unified.iter().flat_map(Place::upwards).filter_map(|group| {
+            let milli_cpus = quota_v2(&text::read(&group.dir.join("cpu.max")).ok()?)?;
+            Some(Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V2 })
+        });
+        let v1 = self.cpu.iter().flat_map(Place::upwards).filter_map(|group| {
+            let read = |name: &str| text::read(&group.dir.join(name)).ok();
+            let milli_cpus = quota_v1(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)?;
+            Some(Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V1 })
+        });
+        unified.chain(v1).min_by_key(|quota| quota.milli_cpus)
+    }
+
+    /// The first of these lists that is there and not empty, from the group upwards: a group of version 2 without the
+    /// controller has no file of its own and lives by its ancestor's.
+    fn in_force<T: Id>(&self, v1: &[&str], v2: &[&str]) -> Option<Cpuset<T>> {
+        let in_hierarchy = |place: &Option<Place>, files: &[&str]| {
+            let place = place.as_ref()?;
+            place.upwards().find_map(|group| {
+                let read = |name: &&str| text::list(&text::read(&group.dir.join(name)).ok()?);
+                let members = files.iter().filter_map(read).find(|set: &Set<T>| !set.is_empty())?;
+                Some(Cpuset { members, group: group.name, hierarchy: place.hierarchy })
+            })
+        };
+        in_hierarchy(&self.cpuset, v1).or_else(|| in_hierarchy(&self.unified, v2))
+    }
+}
+
+/// A group as a directory.
+struct Group {
+    dir: PathBuf,
+    /// Its path inside the hierarchy, printable.
+    name: String,
+}
+
+/// Where a process is in one hierarchy: a mount, and the way from the mount point to its group.
+struct Place {
+    hierarchy: Hierarchy,
+    /// The mount point below the given root.
+    mount: PathBuf,
+    /// What of the hierarchy is mounted there.
+    mounted: PathBuf,
+    /// From the mount point to the group; empty for the mount point itself.
+    relative: PathBuf,
+}
+
+impl Place {
+    /// The mount through which the group at `path` can be reached: the one that begins closest to it, the latest among
+    /// equals; failing that, the latest mount point itself.
+    fn find<'a>(
+        root: &Path,
+        hierarchy: Hierarchy,
+        path: &Path,
+        mounts: impl Iterator<Item = &'a Mount> + Clone,
+    ) -> Option<Self> {
+        let at = |mount: &Mount, relative: &Path| {
+            let point = mount.point.strip_prefix("/").unwrap_or(&mount.point);
+            Self {
+                hierarchy,
+                mount: root.join(point),
+                mounted: mount.mounted.clone(),
+                relative: relative.to_owned(),
+            }
+        };
+        let reachable = |mount: &'a Mount| {
+            let relative = path.strip_prefix(&mount.mounted).ok()?;
+            let ordinary = relative.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+            ordinary.then_some((mount, relative))
+        };
+        mounts
+            .clone()
+            .filter_map(reachable)
+            .max_by_key(|(mount, _)| mount.mounted.components().count())
+            .map(|(mount, relative)| at(mount, relative))
+            .filter(|place| place.mount.join(&place.relative).is_dir())
+            .or_else(|| mounts.last().map(|mount| at(mount, Path::new(""))))
+    }
+
+    /// The group and its ancestors up to the mount point.
+    fn upwards(&self) -> impl Iterator<Item = Group> + '_ {
+        self.relative.ancestors().map(|relative| {
+            let inside = if relative.as_os_str().is_empty() {
+                self.mounted.clone()
+            } else {
+                self.mounted.join(relative)
+            };
+            let name = text::printable(inside.as_os_str().as_encoded_bytes());
+            Group { dir: self.mount.join(relative), name }
+        })
+    }
+}
+
+/// A line of `mountinfo` that mounts control groups.
+struct Mount {
+    hierarchy: Hierarchy,
+    mounted: PathBuf,
+    point: PathBuf,
+    /// The controllers of a hierarchy of version 1, among other options.
+    options: Vec<u8>,
+}
+
+impl Mount {
+    /// `36 35 0:31 /mounted /mount/point rw shared:9 - cgroup cgroup rw,cpuset`: any number of words before the dash.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut words = text::words(line);
+        let (mounted, point) = (words.nth(3)?, words.next()?);
+        let mut words = words.skip_while(|&word| word != b"-").skip(1);
+        let hierarchy = match words.next()? {
+            b"cgroup" => Hierarchy::V1,
+            b"cgroup2" => Hierarchy::V2,
+            _ => return None,
+        };
+        let options = words.nth(1).unwrap_or_default().to_vec();
+        Some(Self { hierarchy, mounted: unescaped(mounted), point: unescaped(point), options })
+    }
+
+    fn has(&self, controller: &str) -> bool {
+        let mut options = self.options.split(|&byte| byte == b',');
+        self.hierarchy == Hierarchy::V1 && options.any(|option| option == controller.as_bytes())
+    }
+}
+
+/// The path of the group in the hierarchy of a controller, or in the one of version 2 when the name is empty, from lines
+/// like `4:cpu,cpuacct:/user.slice` and `0::/user.slice`.
+fn membership(memberships: &[u8], controller: &[u8]) -> Option<PathBuf> {
+    text_lines(memberships).find_map(|line| {
+        let mut parts = line.splitn(3, |&byte| byte == b':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let mut controllers = controllers.split(|&byte| byte == b',');
+        controllers.any(|name| name == controller).then(|| OsString::from_vec(path.to_vec()).into())
+    })
+}
+
+/// `cpu.max`: `max 100000` or `250000 100000`, both in microseconds.
+fn quota_v2(text: &[u8]) -> Option<u32> {
+    let mut words = text::words(text);
+    milli_cpus(text::number(words.next()?)?, text::number(words.next()?)?)
+}
+
+/// `cpu.cfs_quota_us` (-1 for none) and `cpu.cfs_period_us`.
+fn quota_v1(quota: &[u8], period: &[u8]) -> Option<u32> {
+    milli_cpus(text::number(quota)?, text::number(period)?)
+}
+
+/// Rounded down, but never to nothing: a program with a quota does run.
+fn milli_cpus(quota_us: u64, period_us: u64) -> Option<u32> {
+    let milli = u128::from(quota_us) * 1000;
+    let milli = milli.checked_div(u128::from(period_us))?.max(1);
+    Some(u32::try_from(milli).unwrap_or(u32::MAX))
+}
+
+fn text_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty())
+}
+
+/// `mountinfo` writes blanks, line ends and backslashes in paths as `\040`.
+fn unescaped(word: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after
+            .get(..3)
+            .filter(|digits| first == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        let value = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(value.unwrap_or(first));
+        rest = if value.is_some() { &after[3..] } else { after };
+    }
+    OsString::from_vec(bytes).into()
+}

@@ -1,0 +1,194 @@
+//! The machine model of this computer: from the cache when it still holds, else from `trimtab-discover`.
+//!
+//! Problem: hwloc takes tens of milliseconds and a C library to look at a machine that changes once a boot, and every
+//! `trimtab run` needs the model. Idea: a separate program asks hwloc and prints the model; what it prints is, byte for
+//! byte, the cache file. A start then costs a few small reads ([`Key`]) and a decode.
+//!
+//! Terms: the *key* says which machine in which state a model describes; the *helper* is `trimtab-discover`; the *system
+//! cache* is one file written by root for everyone, the *user cache* a directory of the caller's.
+//!
+//! Properties: nothing read back is trusted (owner, size, checksum and [`Machine::build`] all have their say); a cache
+//! that cannot be read or written costs time, never a run, and is reported as a value. No path and no variable is taken
+//! from the environment here; both are arguments.
+
+mod cache;
+mod codec;
+mod helper;
+mod key;
+
+pub use cache::{CacheFault, slot as user_cache_file};
+pub use codec::{DecodeError, FORMAT, MAX_BYTES, decode, encode};
+pub use helper::HELPER;
+pub use key::{Key, KeyError};
+
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use trimtab_core::topology::{Machine, SyntheticError, parse_synthetic};
+
+/// Where root may leave a model for everyone: exactly what `trimtab-discover live` prints. `/run` forgets it at boot.
+pub const SYSTEM_CACHE: &str = "/run/trimtab/machine";
+
+/// Where to look, and where to keep what was found.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The helper; `None` looks next to the running program, then in `../libexec/trimtab/` from there.
+    pub helper: Option<PathBuf>,
+    /// A file that is tried first and never written, usually [`SYSTEM_CACHE`].
+    pub system_cache: Option<PathBuf>,
+    /// A directory of the caller's for the model, made when missing; usually `$XDG_CACHE_HOME/trimtab`.
+    pub user_cache: Option<PathBuf>,
+    /// Pass both caches by and look at the machine again.
+    pub refresh: bool,
+}
+
+/// A machine and how it was come by.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The machine.
+    pub machine: Machine,
+    /// Where the model came from.
+    pub origin: Origin,
+    /// Why the next start will be slow too: the model could not be kept.
+    pub warning: Option<CacheFault>,
+}
+
+/// Where a model came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// This cache file.
+    Cache(PathBuf),
+    /// This helper, just now.
+    Helper(PathBuf),
+}
+
+/// Why there is no model.
+#[derive(Debug, Error)]
+pub enum MachineLoadError {
+    /// The helper is not installed.
+    #[error("{HELPER} is missing (looked for {}): reinstall trimtab, or name it with its path", list(looked))]
+    NoHelper {
+        /// The places tried.
+        looked: Vec<PathBuf>,
+    },
+    /// The helper is there but would not start.
+    #[error("cannot run {}: {source}", helper.display())]
+    Start {
+        /// The helper.
+        helper: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The helper could not load hwloc's shared library.
+    #[error("{} needs hwloc's shared library: install it (Debian: libhwloc15, Fedora and SUSE: hwloc-libs) [{said}]", helper.display())]
+    NoHwloc {
+        /// The helper.
+        helper: PathBuf,
+        /// What the dynamic linker said.
+        said: String,
+    },
+    /// The helper looked and says why it found no machine. Its line names cause and remedy.
+    #[error("{said}")]
+    Refused {
+        /// Its line.
+        said: String,
+    },
+    /// The helper died, or ended in a way it never should.
+    #[error("{} {status}{}", helper.display(), and(said))]
+    Failed {
+        /// The helper.
+        helper: PathBuf,
+        /// How it ended.
+        status: String,
+        /// The last line it wrote to its standard error, if any.
+        said: String,
+    },
+    /// The helper's output is not a model.
+    #[error("{} printed no usable model: {source}{}", helper.display(), and(said))]
+    Garbage {
+        /// The helper.
+        helper: PathBuf,
+        /// What is wrong with the output.
+        source: DecodeError,
+        /// The last line it wrote to its standard error, if any.
+        said: String,
+    },
+    /// A synthetic description does not parse.
+    #[error(transparent)]
+    Synthetic(#[from] SyntheticError),
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    let words: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    words.join(", ")
+}
+
+fn and(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!(" ({said})") }
+}
+
+/// The machine this program runs on.
+///
+/// # Errors
+/// [`MachineLoadError`] when no cache holds and the helper finds no machine.
+pub fn load(options: &Options) -> Result<Loaded, MachineLoadError> {
+    let key = match Key::live() {
+        Ok(key) => key,
+        // What cannot be told apart cannot be cached; looking afresh still works.
+        Err(error) => return discover(options, &Key::file(), Some(CacheFault::NoKey(error))),
+    };
+    let user = options.user_cache.as_ref().map(|folder| cache::slot(folder, &key));
+    if !options.refresh {
+        for file in options.system_cache.iter().chain(&user) {
+            if let Some(machine) = cache::read(file).and_then(|bytes| decode(&bytes, &key).ok()) {
+                return Ok(Loaded { machine, origin: Origin::Cache(file.clone()), warning: None });
+            }
+        }
+    }
+    discover(options, &key, None)
+}
+
+fn discover(
+    options: &Options,
+    key: &Key,
+    mut warning: Option<CacheFault>,
+) -> Result<Loaded, MachineLoadError> {
+    let helper = helper::find(options.helper.as_deref())?;
+    let output = helper::run(&helper, &["live".as_ref()])?;
+    let mut machine = decode(&output.bytes, key);
+    if let (Err(DecodeError::Stale { .. }), Ok(now)) = (&machine, Key::live()) {
+        // A CPU was switched on or off between our look and the helper's.
+        machine = decode(&output.bytes, &now);
+    }
+    let machine = machine.map_err(|source| MachineLoadError::Garbage {
+        helper: helper.clone(),
+        source,
+        said: output.said,
+    })?;
+    if let (None, Some(folder)) = (&warning, &options.user_cache) {
+        warning = cache::write(&cache::slot(folder, key), &output.bytes).err();
+    }
+    Ok(Loaded { machine, origin: Origin::Helper(helper), warning })
+}
+
+/// The machine that an hwloc XML file describes. Runs the helper; nothing is cached.
+///
+/// # Errors
+/// [`MachineLoadError`], mostly [`Refused`](MachineLoadError::Refused) with the helper's line.
+pub fn from_xml(file: &Path, helper: Option<&Path>) -> Result<Machine, MachineLoadError> {
+    let helper = helper::find(helper)?;
+    let output = helper::run(&helper, &["xml".as_ref(), file.as_os_str()])?;
+    decode(&output.bytes, &Key::file()).map_err(|source| MachineLoadError::Garbage {
+        helper,
+        source,
+        said: output.said,
+    })
+}
+
+/// The machine that a synthetic description such as `pack:2 numa:2 core:8 pu:2` stands for.
+///
+/// # Errors
+/// [`MachineLoadError::Synthetic`] names the position of the fault.
+pub fn from_synthetic(text: &str) -> Result<Machine, MachineLoadError> {
+    Ok(parse_synthetic(text)?)
+}

@@ -1,0 +1,102 @@
+//! Keeping the model in a file between starts.
+//!
+//! A cache file is read once and believed only if the caller or root wrote it and nobody else could. It is replaced
+//! atomically, and never repaired: a file that does not decode is overwritten.
+
+use super::codec::MAX_BYTES;
+use super::key::{Key, KeyError};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// How many drafts of one process number may lie about, of processes at work or killed in the middle of it.
+const MAX_DRAFTS: u32 = 64;
+
+/// Why a model could not be kept for the next start.
+#[derive(Debug, Error)]
+pub enum CacheFault {
+    /// The running machine cannot be told from another.
+    #[error("the machine model is not cached: {0}")]
+    NoKey(#[source] KeyError),
+    /// The cache directory belongs to somebody else, as under `sudo` with the user's home: a file of ours in it would
+    /// only be in their way.
+    #[error("the machine model is not cached: {} belongs to user {owner}", folder.display())]
+    ForeignFolder {
+        /// The directory.
+        folder: PathBuf,
+        /// Its owner's user id.
+        owner: u32,
+    },
+    /// Writing failed.
+    #[error("the machine model is not cached: {}: {source}", path.display())]
+    Write {
+        /// The file or directory that could not be written.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The file of a boot in a cache directory: `machine.3f`, by the first two digits of the boot id.
+///
+/// Computers that share a home directory, and boots, would else overwrite each other's model at every start; since boot
+/// ids are random, they rarely meet in one of the 256 files, and there are never more files than that.
+pub fn slot(folder: &Path, key: &Key) -> PathBuf {
+    let digits: String = key.boot().chars().filter(char::is_ascii_hexdigit).take(2).collect();
+    folder.join(format!("machine.{digits}"))
+}
+
+/// The bytes of a cache file that can be believed to be ours or root's.
+pub(super) fn read(file: &Path) -> Option<Vec<u8>> {
+    // O_NONBLOCK: a FIFO left there must not hold the start up.
+    let mut open = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(file)
+        .ok()?;
+    let about = open.metadata().ok()?;
+    let owned = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
+    let sealed = about.mode() & 0o022 == 0;
+    let size = usize::try_from(about.len()).ok().filter(|&size| size <= MAX_BYTES)?;
+    if !about.is_file() || !owned || !sealed {
+        return None;
+    }
+    let mut bytes = vec![0; size];
+    // Replaced files are whole, so a file that shrinks meanwhile was not written by us.
+    open.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Puts `bytes` in place of `file`, wholly or not at all.
+pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), CacheFault> {
+    let fault = |path: &Path, source| CacheFault::Write { path: path.to_owned(), source };
+    let Some(folder) = file.parent() else {
+        return Err(fault(file, io::ErrorKind::InvalidInput.into()));
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| fault(folder, source))?;
+    let owner = fs::metadata(folder).map_err(|source| fault(folder, source))?.uid();
+    if owner != rustix::process::geteuid().as_raw() {
+        return Err(CacheFault::ForeignFolder { folder: folder.to_owned(), owner });
+    }
+    let (draft, mut open) = draft(folder).map_err(|source| fault(folder, source))?;
+    open.write_all(bytes).and_then(|()| fs::rename(&draft, file)).map_err(|source| {
+        let _ = fs::remove_file(&draft);
+        fault(file, source)
+    })
+}
+
+/// A new file in `folder` that is nobody else's. Another container may have a process of our number, so the name is
+/// tried, not trusted; and another's draft is never removed, since its owner would then put ours in place half-written.
+fn draft(folder: &Path) -> io::Result<(PathBuf, File)> {
+    let mut number = 0;
+    loop {
+        let path = folder.join(format!(".machine.{}.{number}", std::process::id()));
+        let flags = libc::O_NOFOLLOW;
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(flags).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_DRAFTS => number += 1,
+            other => return other.map(|open| (path, open)),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Running `trimtab-discover`.
+
+use super::MachineLoadError;
+use super::codec::MAX_BYTES;
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+/// The helper's file name.
+pub const HELPER: &str = "trimtab-discover";
+
+/// How much of the helper's standard error is kept: one line is meant, a dynamic linker's takes a few hundred bytes.
+const MAX_SAID: u64 = 4096;
+
+/// What a helper that ended well printed.
+pub(super) struct Output {
+    /// Its standard output, at most a byte more than [`MAX_BYTES`].
+    pub(super) bytes: Vec<u8>,
+    /// The last line of its standard error.
+    pub(super) said: String,
+}
+
+/// The helper's path: the one given, else next to the running program, else in `libexec` beside its `bin`.
+pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, MachineLoadError> {
+    let mut looked: Vec<PathBuf> = Vec::new();
+    match (given, std::env::current_exe()) {
+        (Some(given), _) => looked.push(given.to_owned()),
+        (None, Ok(program)) => {
+            let folder = program.parent().unwrap_or(Path::new("/"));
+            looked.push(folder.join(HELPER));
+            looked.push(folder.join("../libexec/trimtab").join(HELPER));
+        }
+        (None, Err(_)) => {} // no /proc: nothing is known of where we are
+    }
+    match looked.iter().find(|path| path.is_file()) {
+        Some(path) => Ok(path.clone()),
+        None => Err(MachineLoadError::NoHelper { looked }),
+    }
+}
+
+/// Runs the helper to its end.
+pub(super) fn run(helper: &Path, arguments: &[&OsStr]) -> Result<Output, MachineLoadError> {
+    let (bytes, said, status) = capture(Command::new(helper).args(arguments))
+        .map_err(|source| MachineLoadError::Start { helper: helper.to_owned(), source })?;
+    let helper = helper.to_owned();
+    let said = last_line(&said);
+    if bytes.len() > MAX_BYTES {
+        return Ok(Output { bytes, said }); // decoding will say so; the helper's end is our closed pipe
+    }
+    match status.code() {
+        Some(0) => Ok(Output { bytes, said }),
+        Some(2) if !said.is_empty() => Err(MachineLoadError::Refused { said }),
+        Some(127) if said.contains("libhwloc") => Err(MachineLoadError::NoHwloc { helper, said }),
+        Some(code) => {
+            Err(MachineLoadError::Failed { helper, status: format!("ended with status {code}"), said })
+        }
+        None => {
+            let signal = status.signal().unwrap_or_default();
+            Err(MachineLoadError::Failed { helper, status: format!("was killed by signal {signal}"), said })
+        }
+    }
+}
+
+/// Both outputs and the end of a command. Reading stops at a limit: what babbles on is cut off by a closed pipe.
+fn capture(command: &mut Command) -> io::Result<(Vec<u8>, Vec<u8>, ExitStatus)> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (bytes, said) = std::thread::scope(|scope| {
+        // Both pipes must be read at once, or a helper that fills one while we wait on the other never ends.
+        let said = scope.spawn(move || read_up_to(stderr, MAX_SAID));
+        let bytes = read_up_to(stdout, MAX_BYTES as u64 + 1);
+        (bytes, said.join().unwrap_or_default())
+    });
+    Ok((bytes, said, child.wait()?))
+}
+
+fn read_up_to(pipe: Option<impl Read>, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        // An error here is an end that came early; what was read decides.
+        let _ = pipe.take(most).read_to_end(&mut bytes);
+    }
+    bytes
+}
+
+/// The last line, without the helper's own name before it.
+fn last_line(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let line = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    line.strip_prefix(HELPER).and_then(|line| line.strip_prefix(": ")).unwrap_or(line).to_owned()
+}

@@ -1,0 +1,105 @@
+//! Which machine, in which state, a model describes.
+//!
+//! The key must be cheap and must not need hwloc: boot id, online CPUs, online nodes and nodes with CPUs are four small
+//! reads. hwloc's own version is *not* part of it, though a newer hwloc might see more: asking would load the library,
+//! which is what the cache avoids, and a stat of the helper would tie a system-wide cache to one installation. The
+//! program's version and the cache format stand in for it, and a boot starts afresh in any case.
+
+use std::path::PathBuf;
+use std::{fs, io};
+use thiserror::Error;
+
+/// The kernel's random name for this boot.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// CPUs that are switched on.
+const CPUS: &str = "/sys/devices/system/cpu/online";
+/// NUMA nodes that are switched on. Absent on kernels without NUMA.
+const NODES: &str = "/sys/devices/system/node/online";
+/// NUMA nodes that have a CPU. Absent on kernels without NUMA.
+const NODES_WITH_CPUS: &str = "/sys/devices/system/node/has_cpu";
+
+/// The names of the key's lines, as faults report them.
+pub(super) const LINES: [&str; 5] = [
+    "trimtab version",
+    "boot",
+    "set of online CPUs",
+    "set of online NUMA nodes",
+    "set of NUMA nodes with CPUs",
+];
+
+/// What a model is valid for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// One line for each of [`LINES`].
+    text: String,
+}
+
+/// A part of the key that could not be read.
+#[derive(Debug, Error)]
+#[error("cannot read {}: {source}", path.display())]
+pub struct KeyError {
+    /// The file.
+    pub path: PathBuf,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+impl Key {
+    /// The key of the running machine, now.
+    ///
+    /// # Errors
+    /// [`KeyError`] when `/proc` or `/sys` do not say which boot or which CPUs.
+    pub fn live() -> Result<Self, KeyError> {
+        Ok(Self::of([&read(BOOT)?, &read(CPUS)?, &read_optional(NODES)?, &read_optional(NODES_WITH_CPUS)?]))
+    }
+
+    /// The key of a machine described by a file: it depends on no state, and is never cached.
+    pub fn file() -> Self {
+        Self::of(["file", "", "", ""])
+    }
+
+    /// The nodes that have CPUs according to this key, in the kernel's list format.
+    pub fn nodes_with_cpus(&self) -> &str {
+        self.text.lines().nth(4).unwrap_or_default()
+    }
+
+    fn of(state: [&str; 4]) -> Self {
+        let [boot, cpus, nodes, nodes_with_cpus] = state.map(str::trim);
+        let version = env!("CARGO_PKG_VERSION");
+        Self { text: format!("{version}\n{boot}\n{cpus}\n{nodes}\n{nodes_with_cpus}\n") }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The boot id, or what stands in its place.
+    pub(super) fn boot(&self) -> &str {
+        self.text.lines().nth(1).unwrap_or_default()
+    }
+}
+
+fn read(path: &str) -> Result<String, KeyError> {
+    fs::read_to_string(path).map_err(|source| KeyError { path: path.into(), source })
+}
+
+fn read_optional(path: &str) -> Result<String, KeyError> {
+    match read(path) {
+        Err(KeyError { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_its_five_lines_whatever_the_state() {
+        for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", ""])] {
+            assert_eq!(key.text().lines().count(), LINES.len(), "{key:?}");
+        }
+        let key = Key::of(["boot\n", "0-3\n", "0-1\n", "1\n"]);
+        assert_eq!((key.boot(), key.nodes_with_cpus()), ("boot", "1"));
+    }
+}

@@ -1,0 +1,255 @@
+//! One process or thread as `/proc` shows it: bytes in, typed values out.
+//!
+//! Numbers of processes are used again; a process is *the same one* when its id and its [`StartTime`] are. Names and
+//! arguments are chosen by whoever runs the program, so they are made printable here, once.
+
+use crate::text::{self, ReadError};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use trimtab_core::ids::OsCpu;
+use trimtab_core::set::{CpuSet, NodeSet};
+
+/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`.
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+macro_rules! task_ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+
+task_ids! {
+    /// A process.
+    Pid;
+    /// A thread. The first thread of a process has the number of the process.
+    Tid;
+}
+
+impl Pid {
+    /// The calling process.
+    pub fn own() -> Self {
+        Self(std::process::id())
+    }
+
+    /// The first thread of the process.
+    pub fn main_thread(self) -> Tid {
+        Tid(self.0)
+    }
+}
+
+/// When a process started, in clock ticks since boot: with its [`Pid`], who it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StartTime(pub u64);
+
+impl StartTime {
+    /// How long ago that was, when the boot-time clock (`CLOCK_BOOTTIME`) shows `now`; exact to a clock tick, 10 ms.
+    pub fn age(self, now: Duration) -> Duration {
+        now.saturating_sub(from_ticks(self.0))
+    }
+}
+
+/// What a task is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// On a CPU or waiting for one.
+    Running,
+    /// Asleep until something happens.
+    Sleeping,
+    /// Asleep in the kernel and not to be woken by signals, usually for a disk.
+    Waiting,
+    /// Stopped by a signal.
+    Stopped,
+    /// Stopped by a debugger.
+    Traced,
+    /// Ended, not yet collected by its parent.
+    Zombie,
+    /// A kernel thread with nothing to do.
+    Idle,
+    /// Something else, by the kernel's letter.
+    Other(char),
+}
+
+impl State {
+    fn from_letter(letter: u8) -> Self {
+        match letter {
+            b'R' => Self::Running,
+            b'S' => Self::Sleeping,
+            b'D' => Self::Waiting,
+            b'T' => Self::Stopped,
+            b't' => Self::Traced,
+            b'Z' => Self::Zombie,
+            b'I' => Self::Idle,
+            other => Self::Other(char::from(other)),
+        }
+    }
+}
+
+/// A line of `/proc/PID/stat` or `/proc/PID/task/TID/stat`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Stat {
+    /// The process, or the thread when a thread's file was read.
+    pub id: u32,
+    /// The short name, at most 15 bytes of the kernel, printable.
+    pub comm: String,
+    /// What it is doing.
+    pub state: State,
+    /// The parent; 0 for the first process and for parents outside the process-id namespace.
+    pub parent: Pid,
+    /// Whether it is a thread of the kernel.
+    pub kernel_thread: bool,
+    /// Time on a CPU in user mode. A process's own file sums its threads, those that ended included.
+    pub user: Duration,
+    /// Time on a CPU in the kernel, summed likewise.
+    pub system: Duration,
+    /// Threads of its process.
+    pub threads: u32,
+    /// When it started.
+    pub start: StartTime,
+    /// The CPU it last ran on.
+    pub last_cpu: Option<OsCpu>,
+}
+
+impl Stat {
+    /// Reads one line of the kernel. The name may hold spaces, parentheses and line ends, so the last `)` ends it.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn parse(line: &[u8]) -> Result<Self, &'static str> {
+        let open = line.iter().position(|&byte| byte == b'(').ok_or("no '(' before the name")?;
+        let close = line.iter().rposition(|&byte| byte == b')').filter(|&at| at > open);
+        let close = close.ok_or("no ')' after the name")?;
+        let rest: Vec<&[u8]> = text::words(&line[close + 1..]).take(37).collect();
+        // Fields are counted as in proc(5), where the state is field 3.
+        let field = |number: usize| rest.get(number - 3).copied();
+        let ticks = |number: usize| field(number).and_then(text::number).map(from_ticks);
+        Ok(Self {
+            id: text::number(&line[..open]).ok_or("no process id")?,
+            comm: text::printable(&line[open + 1..close]),
+            state: field(3).and_then(<[u8]>::first).copied().map(State::from_letter).ok_or("no state")?,
+            parent: field(4).and_then(text::number).map(Pid).ok_or("no parent")?,
+            kernel_thread: field(9).and_then(text::number::<u32>).ok_or("no flags")? & KERNEL_THREAD != 0,
+            user: ticks(14).ok_or("no user time")?,
+            system: ticks(15).ok_or("no system time")?,
+            threads: field(20).and_then(text::number).ok_or("no number of threads")?,
+            start: field(22).and_then(text::number).map(StartTime).ok_or("no start time")?,
+            last_cpu: field(39).and_then(text::number).map(OsCpu),
+        })
+    }
+
+    /// Time on a CPU so far, in steps of a clock tick, 10 ms.
+    pub fn cpu_time(&self) -> Duration {
+        self.user.saturating_add(self.system)
+    }
+}
+
+/// The parts of `/proc/PID/status` that say who runs it and where it may run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Status {
+    /// The real user id.
+    pub uid: u32,
+    /// The CPUs it may run on, those offline included.
+    pub cpus: CpuSet,
+    /// The nodes it may allocate from; `None` on a kernel without cpusets.
+    pub mems: Option<NodeSet>,
+}
+
+impl Status {
+    /// Reads the kernel's text.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn parse(status: &[u8]) -> Result<Self, &'static str> {
+        let uid = text::field(status, b"Uid:").and_then(|ids| text::words(ids).next()).and_then(text::number);
+        Ok(Self {
+            uid: uid.ok_or("no Uid line")?,
+            cpus: text::field(status, b"Cpus_allowed_list:")
+                .and_then(text::list)
+                .ok_or("no Cpus_allowed_list")?,
+            mems: text::field(status, b"Mems_allowed_list:").and_then(text::list),
+        })
+    }
+}
+
+/// The stat line of a process.
+///
+/// # Errors
+/// [`ReadError::is_gone`] when there is no such process; otherwise unreadable or not a stat line.
+pub fn stat(proc: &Path, pid: Pid) -> Result<Stat, ReadError> {
+    parse_file(proc.join(format!("{pid}/stat")), Stat::parse)
+}
+
+/// The stat line of one thread.
+///
+/// # Errors
+/// As [`stat`].
+pub fn thread_stat(proc: &Path, pid: Pid, tid: Tid) -> Result<Stat, ReadError> {
+    parse_file(proc.join(format!("{pid}/task/{tid}/stat")), Stat::parse)
+}
+
+/// Who runs a process and where it may run.
+///
+/// # Errors
+/// As [`stat`].
+pub fn status(proc: &Path, pid: Pid) -> Result<Status, ReadError> {
+    parse_file(proc.join(format!("{pid}/status")), Status::parse)
+}
+
+/// Who runs a thread and where it may run.
+///
+/// # Errors
+/// As [`stat`].
+pub fn thread_status(proc: &Path, pid: Pid, tid: Tid) -> Result<Status, ReadError> {
+    parse_file(proc.join(format!("{pid}/task/{tid}/status")), Status::parse)
+}
+
+/// The threads of a process, ascending.
+///
+/// # Errors
+/// [`ReadError::is_gone`] when there is no such process; otherwise unreadable.
+pub fn threads(proc: &Path, pid: Pid) -> Result<Vec<Tid>, ReadError> {
+    let path = proc.join(format!("{pid}/task"));
+    let entries = std::fs::read_dir(&path).map_err(|source| ReadError::Io { path, source })?;
+    let mut threads: Vec<Tid> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tid)).collect();
+    threads.sort_unstable();
+    Ok(threads)
+}
+
+/// The command line of a process as one printable line, arguments separated by blanks, at most `longest` bytes of it;
+/// empty for threads of the kernel and for zombies.
+///
+/// # Errors
+/// As [`stat`].
+pub fn command_line(proc: &Path, pid: Pid, longest: usize) -> Result<String, ReadError> {
+    let text = text::read(&proc.join(format!("{pid}/cmdline")))?;
+    let end = text.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let words: Vec<u8> =
+        text[..end.min(longest)].iter().map(|&byte| if byte == 0 { b' ' } else { byte }).collect();
+    Ok(text::printable(&words))
+}
+
+/// Reads and parses one file, naming it in both kinds of trouble.
+fn parse_file<T>(path: PathBuf, parse: fn(&[u8]) -> Result<T, &'static str>) -> Result<T, ReadError> {
+    let text = text::read(&path)?;
+    parse(&text).map_err(|problem| ReadError::Malformed { path, problem })
+}
+
+/// Clock ticks of the kernel's interface as a duration.
+fn from_ticks(ticks: u64) -> Duration {
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Duration::from_secs(ticks / per_second)
+        + Duration::from_nanos((ticks % per_second) * 1_000_000_000 / per_second)
+}

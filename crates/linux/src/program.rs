@@ -1,0 +1,192 @@
+//! What a command is, by looking at its file.
+//!
+//! The launcher wants to know, before it starts a program, which of its means can reach it: a preloaded library reaches
+//! dynamic programs that are not privileged; thread counts go to runtimes by name; a managed runtime moves its threads
+//! itself. All of this is read from a few hundred bytes of the file, however large it is.
+//!
+//! The file is not trusted: it may be damaged, or made to mislead. The worst that follows is a wrong answer.
+
+mod elf;
+mod family;
+mod resolve;
+mod script;
+
+pub use elf::{Binary, Linkage, Runtime, WordSize};
+pub use family::Family;
+pub use resolve::{ResolveError, resolve};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// How much of a file's beginning is read: the kernel itself looks at 256 bytes for `#!`, and a page holds the headers
+/// of nearly every program.
+const HEAD_BYTES: usize = 4096;
+
+/// A command, looked at.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Program {
+    /// What would be executed.
+    pub path: PathBuf,
+    /// What kind of file it is.
+    pub kind: Kind,
+    /// For a script, the program that will read it: the one named after `#!`, seen through `env`. `None` when there is no
+    /// such program.
+    pub interpreter: Option<PathBuf>,
+    /// The executable that will run, the program's own or its interpreter's. `None` when it cannot be read or makes no
+    /// sense: then nothing is known about it.
+    pub binary: Option<Binary>,
+    /// The kind of program, by its name or its interpreter's.
+    pub family: Option<Family>,
+    /// Why the loader will ignore `LD_PRELOAD` and the like. By the file alone: somebody who already has the privilege
+    /// that the file gives runs it as any other program.
+    pub secure_exec: Option<SecureExec>,
+}
+
+/// What kind of file a command is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// An ELF executable.
+    Elf,
+    /// A text that starts with `#!`.
+    Script,
+    /// Something else: exec will refuse it, and shells will try to read it as a script of theirs.
+    Other,
+    /// A file that may be executed but not read.
+    Unreadable,
+}
+
+/// What makes a program run with more privilege than its user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SecureExec {
+    /// The set-user-id bit.
+    SetUid,
+    /// The set-group-id bit.
+    SetGid,
+    /// File capabilities.
+    Capabilities,
+}
+
+/// A file could not be looked at.
+#[derive(Debug, Error)]
+#[error("cannot look at {}: {source}", path.display())]
+pub struct LookError {
+    /// The file.
+    pub path: PathBuf,
+    /// What the kernel answered.
+    pub source: std::io::Error,
+}
+
+impl Program {
+    /// Looks at a file that [`resolve`] found. `search_path` is the text of `PATH`, for scripts that ask `env` for their
+    /// interpreter.
+    ///
+    /// # Errors
+    /// The file is gone or cannot be opened for another reason than its permissions.
+    pub fn look(path: &Path, search_path: Option<&OsStr>) -> Result<Self, LookError> {
+        let seen =
+            Seen::look(path).map_err(|errno| LookError { path: path.to_owned(), source: errno.into() })?;
+        let own_family = Family::of_file(path);
+        if seen.kind != Kind::Script {
+            let Seen { kind, binary, secure_exec, .. } = seen;
+            let path = path.to_owned();
+            return Ok(Self { path, kind, interpreter: None, binary, family: own_family, secure_exec });
+        }
+        // The kernel ignores the set-id bits of a script; those of its interpreter count.
+        let interpreter = script::interpreter(&seen.head).and_then(|command| command.find(search_path));
+        let reader = interpreter.as_deref().and_then(|path| Seen::look(path).ok());
+        let (binary, secure_exec) = reader.map_or((None, None), |reader| (reader.binary, reader.secure_exec));
+        let family = own_family.or_else(|| Family::of_file(interpreter.as_deref()?));
+        Ok(Self { path: path.to_owned(), kind: Kind::Script, interpreter, binary, family, secure_exec })
+    }
+
+    /// Whether a library can be preloaded into what will run: a dynamic program without privilege. `None` when it cannot
+    /// be told.
+    pub fn takes_preload(&self) -> Option<bool> {
+        if self.secure_exec.is_some() {
+            return Some(false);
+        }
+        self.binary.as_ref().map(|binary| binary.linkage() == Linkage::Dynamic)
+    }
+}
+
+/// One file, whatever it is to the command.
+struct Seen {
+    kind: Kind,
+    head: Vec<u8>,
+    binary: Option<Binary>,
+    secure_exec: Option<SecureExec>,
+}
+
+impl Seen {
+    fn look(path: &Path) -> Result<Self, Errno> {
+        let seen = |kind, head, binary, secure_exec| Self { kind, head, binary, secure_exec };
+        // Not blocking, for what is not a file after all.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::ACCESS) => {
+                let meta = rustix::fs::stat(path)?;
+                return Ok(seen(Kind::Unreadable, Vec::new(), None, secure_exec(path, meta.st_mode)));
+            }
+            Err(errno) => return Err(errno),
+        };
+        let meta = file.metadata().map_err(errno)?;
+        if !meta.is_file() {
+            return Ok(seen(Kind::Other, Vec::new(), None, None));
+        }
+        let secure_exec = secure_exec(path, meta.permissions().mode());
+        let mut head = vec![0; HEAD_BYTES];
+        let length = read_at_most(&file, &mut head, 0).map_err(errno)?;
+        head.truncate(length);
+        if head.starts_with(b"#!") {
+            return Ok(seen(Kind::Script, head, None, secure_exec));
+        }
+        if !head.starts_with(b"\x7fELF") {
+            return Ok(seen(Kind::Other, head, None, secure_exec));
+        }
+        let binary = Binary::read(file, meta.len(), &head);
+        Ok(seen(Kind::Elf, head, binary, secure_exec))
+    }
+}
+
+fn secure_exec(path: &Path, mode: u32) -> Option<SecureExec> {
+    const SET_UID: u32 = 0o4000;
+    // Without the group's x the bit once meant something else (mandatory locks) and gives nothing.
+    const SET_GID: u32 = 0o2010;
+    if mode & SET_UID != 0 {
+        return Some(SecureExec::SetUid);
+    }
+    if mode & SET_GID == SET_GID {
+        return Some(SecureExec::SetGid);
+    }
+    // The longest version of the attribute takes 24 bytes.
+    let mut value = [0u8; 64];
+    let capabilities = rustix::fs::getxattr(path, c"security.capability", &mut value);
+    matches!(capabilities, Ok(1..) | Err(Errno::RANGE)).then_some(SecureExec::Capabilities)
+}
+
+/// Fills as much of `buffer` as the file has from `offset` on, and says how much that is.
+fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}

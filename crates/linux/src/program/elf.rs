@@ -1,0 +1,251 @@
+//! The facts of an ELF executable that matter to a launcher.
+//!
+//! Only the headers, the dynamic section, its strings and the notes are read, each with a bound, so the size of the file
+//! does not matter and a hostile one cannot make us read or keep much.
+
+use crate::text;
+use object::Endianness;
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
+use object::read::{ReadCache, ReadCacheOps, ReadRef};
+use serde::Serialize;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// Where the identification at the head of the file has the word size.
+const CLASS_AT: usize = 4;
+/// The kernel refuses programs whose program headers take more (`load_elf_phdrs`).
+const PROGRAM_HEADERS_BYTES: u64 = 64 << 10;
+/// Bound for the dynamic section, the notes, the section headers and their names, each. Chosen: the largest seen in a
+/// distribution are some 10 KiB.
+const PART_BYTES: u64 = 1 << 20;
+/// Bound for the libraries that are listed. Chosen: large desktop programs name a hundred.
+const LIBRARIES: usize = 1024;
+
+/// What an executable says about itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Binary {
+    /// Of 32 or 64 bits.
+    pub word_size: WordSize,
+    /// The processor, as `e_machine` numbers it (62 is x86-64, 183 is 64-bit Arm).
+    pub machine: u16,
+    /// The dynamic loader it asks for, printable; `None` for static programs.
+    pub loader: Option<String>,
+    /// The libraries it links directly, printable, in the order of search.
+    pub needed: Vec<String>,
+    /// The OpenMP runtime among them. One that a library of the program brings in is not seen.
+    pub openmp: Option<Runtime>,
+    /// Whether the Go compiler made it.
+    pub go: bool,
+}
+
+/// The word size of an executable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WordSize {
+    /// 32 bits.
+    Bits32,
+    /// 64 bits.
+    Bits64,
+}
+
+/// Whether a program is put together at its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Linkage {
+    /// All in one file: nothing can be preloaded.
+    Static,
+    /// By a dynamic loader.
+    Dynamic,
+}
+
+/// An OpenMP runtime.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Runtime {
+    /// GCC's libgomp.
+    Gnu,
+    /// LLVM's libomp.
+    Llvm,
+    /// Intel's libiomp5.
+    Intel,
+}
+
+impl Runtime {
+    /// The runtime that a library's file name means, with the versions and hashes that packagers put into it.
+    pub fn of_library(name: &str) -> Option<Self> {
+        let is = |stem: &str| {
+            let rest = name.strip_prefix(stem)?;
+            (rest.starts_with(".so") || (rest.starts_with('-') && rest.contains(".so"))).then_some(())
+        };
+        is("libgomp")
+            .map(|()| Self::Gnu)
+            .or(is("libomp").map(|()| Self::Llvm))
+            .or(is("libiomp5").map(|()| Self::Intel))
+    }
+}
+
+impl Binary {
+    /// Static or dynamic.
+    pub fn linkage(&self) -> Linkage {
+        if self.loader.is_some() { Linkage::Dynamic } else { Linkage::Static }
+    }
+
+    /// Reads the executable of which `head` is the beginning; nothing when it is damaged.
+    pub(super) fn read(file: File, bytes: u64, head: &[u8]) -> Option<Self> {
+        let data = ReadCache::new(Window { file, bytes, at: 0 });
+        match *head.get(CLASS_AT)? {
+            elf::ELFCLASS32 => Parts::<FileHeader32<Endianness>>::read(&data)?.facts(WordSize::Bits32),
+            elf::ELFCLASS64 => Parts::<FileHeader64<Endianness>>::read(&data)?.facts(WordSize::Bits64),
+            _ => None,
+        }
+    }
+}
+
+/// The headers of an executable, from which its other parts are found.
+struct Parts<'a, Elf: FileHeader> {
+    data: &'a ReadCache<Window>,
+    endian: Endianness,
+    header: &'a Elf,
+    segments: &'a [Elf::ProgramHeader],
+}
+
+impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
+    fn read(data: &'a ReadCache<Window>) -> Option<Self> {
+        let header = Elf::parse(data).ok()?;
+        let endian = header.endian().ok()?;
+        let count = header.e_phnum(endian);
+        if count == elf::PN_XNUM
+            || u64::from(count) * size_of::<Elf::ProgramHeader>() as u64 > PROGRAM_HEADERS_BYTES
+        {
+            return None;
+        }
+        let segments = header.program_headers(endian, data).ok()?;
+        Some(Self { data, endian, header, segments })
+    }
+
+    fn facts(&self, word_size: WordSize) -> Option<Binary> {
+        let needed = self.needed()?;
+        Some(Binary {
+            word_size,
+            machine: self.header.e_machine(self.endian),
+            loader: self.loader(),
+            openmp: needed.iter().find_map(|name| Runtime::of_library(name)),
+            needed,
+            go: self.has_go_note() || self.has_go_section().unwrap_or(false),
+        })
+    }
+
+    /// The segments of one type that are no larger than a part may be.
+    fn segments(&self, kind: u32) -> impl Iterator<Item = &'a Elf::ProgramHeader> {
+        let endian = self.endian;
+        self.segments.iter().filter(move |segment| {
+            segment.p_type(endian) == kind && segment.p_filesz(endian).into() <= PART_BYTES
+        })
+    }
+
+    fn loader(&self) -> Option<String> {
+        let path = self.segments(elf::PT_INTERP).next()?.interpreter(self.endian, self.data);
+        // A program that asks for a loader in a way that cannot be read is still not a static one.
+        Some(text::printable(path.ok().flatten().unwrap_or_default()))
+    }
+
+    /// The names of the dynamic section; nothing when it is there and makes no sense.
+    fn needed(&self) -> Option<Vec<String>> {
+        let Some(segment) =
+            self.segments.iter().find(|segment| segment.p_type(self.endian) == elf::PT_DYNAMIC)
+        else {
+            return Some(Vec::new());
+        };
+        if segment.p_filesz(self.endian).into() > PART_BYTES {
+            return None;
+        }
+        let entries = segment.dynamic(self.endian, self.data).ok()??;
+        let end = entries.iter().position(|entry| entry.tag32(self.endian) == Some(elf::DT_NULL));
+        let entries = &entries[..end.unwrap_or(entries.len())];
+        let values = |tag: u32| {
+            let tagged = entries.iter().filter(move |entry| entry.tag32(self.endian) == Some(tag));
+            tagged.map(|entry| -> u64 { entry.d_val(self.endian).into() })
+        };
+        if values(elf::DT_NEEDED).next().is_none() {
+            return Some(Vec::new());
+        }
+        let strings = self.strings(values(elf::DT_STRTAB).next()?, values(elf::DT_STRSZ).next()?)?;
+        values(elf::DT_NEEDED)
+            .take(LIBRARIES)
+            .map(|offset| {
+                let start = strings.start.checked_add(offset).filter(|start| *start < strings.end)?;
+                self.data.read_bytes_at_until(start..strings.end, 0).ok().map(text::printable)
+            })
+            .collect()
+    }
+
+    /// Where in the file the strings are that are loaded at `address`.
+    fn strings(&self, address: u64, size: u64) -> Option<Range<u64>> {
+        let loaded = self.segments.iter().filter(|segment| segment.p_type(self.endian) == elf::PT_LOAD);
+        let (start, segment_end) = loaded.into_iter().find_map(|segment| {
+            let into = address.checked_sub(segment.p_vaddr(self.endian).into())?;
+            let (offset, length) = segment.file_range(self.endian);
+            (into < length).then(|| Some((offset.checked_add(into)?, offset.checked_add(length)?)))?
+        })?;
+        let file_end = self.data.len().ok()?;
+        Some(start..start.checked_add(size)?.min(segment_end).min(file_end))
+    }
+
+    /// The note with the build id of a Go program, which survives stripping.
+    fn has_go_note(&self) -> bool {
+        let notes =
+            self.segments(elf::PT_NOTE).filter_map(|segment| segment.notes(self.endian, self.data).ok()?);
+        notes.flat_map(|notes| notes.map_while(Result::ok)).any(|note| note.name() == b"Go")
+    }
+
+    /// The section that every Go program has, also one without a build id.
+    fn has_go_section(&self) -> Option<bool> {
+        let count = self.header.e_shnum(self.endian);
+        if count == 0 || u64::from(count) * size_of::<Elf::SectionHeader>() as u64 > PART_BYTES {
+            return None;
+        }
+        let sections = self.header.section_headers(self.endian, self.data).ok()?;
+        let names = sections.get(usize::from(self.header.e_shstrndx(self.endian)))?;
+        if names.sh_size(self.endian).into() > PART_BYTES {
+            return None;
+        }
+        let names = names.data(self.endian, self.data).ok()?;
+        let is_go = |section: &Elf::SectionHeader| {
+            let name = usize::try_from(section.sh_name(self.endian)).ok().and_then(|at| names.get(at..));
+            name.is_some_and(|name| name.starts_with(b".go.buildinfo\0"))
+        };
+        Some(sections.iter().any(is_go))
+    }
+}
+
+/// A file as the reader of parts sees it: one system call a part, no position shared with anybody.
+struct Window {
+    file: File,
+    bytes: u64,
+    at: u64,
+}
+
+impl ReadCacheOps for Window {
+    fn len(&mut self) -> Result<u64, ()> {
+        Ok(self.bytes)
+    }
+
+    fn seek(&mut self, at: u64) -> Result<u64, ()> {
+        self.at = at;
+        Ok(at)
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ()> {
+        let read = self.file.read_at(buffer, self.at).map_err(drop)?;
+        self.at = self.at.checked_add(read as u64).ok_or(())?;
+        Ok(read)
+    }
+
+    fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), ()> {
+        self.file.read_exact_at(buffer, self.at).map_err(drop)?;
+        self.at = self.at.checked_add(buffer.len() as u64).ok_or(())?;
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! From the word a user typed to the file that exec would run.
+//!
+//! As execvp(3): a word with a slash is a path; any other is looked for in the directories of `PATH`, an empty one being
+//! the current directory, and a file that may not be executed is passed over as long as there is hope for another.
+
+use rustix::fs::{Access, FileType};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Where the C library looks when there is no `PATH`.
+const DEFAULT_SEARCH_PATH: &str = "/bin:/usr/bin";
+
+/// Why a command cannot be run.
+#[derive(Debug, Error)]
+pub enum ResolveError {
+    /// There is no such file.
+    #[error("{}: no such file", path.display())]
+    NoSuchFile {
+        /// The path that was given.
+        path: PathBuf,
+    },
+    /// No directory of the search path has such a file.
+    #[error("{}: not found in PATH", command.display())]
+    NotInPath {
+        /// The word that was given.
+        command: OsString,
+    },
+    /// There is such a file, but it is not executable by this user, or on a file system mounted `noexec`.
+    #[error("{}: not executable", path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is a directory.
+    #[error("{}: is a directory", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It could not be found out.
+    #[error("{}: {source}", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: std::io::Error,
+    },
+}
+
+impl ResolveError {
+    /// The exit status that shells and `env` give for it: 127 for what is not found, 126 for what cannot be executed.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::NoSuchFile { .. } | Self::NotInPath { .. } => 127,
+            Self::NotExecutable { .. } | Self::Directory { .. } | Self::Unknown { .. } => 126,
+        }
+    }
+}
+
+/// The file that `command` means, given the text of `PATH` (`None` when it is not set).
+///
+/// # Errors
+/// There is none that can be executed.
+pub fn resolve(command: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, ResolveError> {
+    if command.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(command);
+        return check(&path).map(|()| path);
+    }
+    let not_found = || ResolveError::NotInPath { command: command.to_owned() };
+    if command.is_empty() {
+        return Err(not_found());
+    }
+    let mut obstacle = None;
+    for dir in search_path.unwrap_or(DEFAULT_SEARCH_PATH.as_ref()).as_bytes().split(|&byte| byte == b':') {
+        let dir = if dir.is_empty() { b"." } else { dir };
+        let path = Path::new(OsStr::from_bytes(dir)).join(command);
+        match check(&path) {
+            Ok(()) => return Ok(path),
+            Err(ResolveError::NoSuchFile { .. }) => {}
+            Err(error) => obstacle = obstacle.or(Some(error)),
+        }
+    }
+    Err(obstacle.unwrap_or_else(not_found))
+}
+
+/// Whether exec would take this file.
+fn check(path: &Path) -> Result<(), ResolveError> {
+    let path_buf = || path.to_owned();
+    let trouble = |errno: Errno| match errno {
+        Errno::NOENT | Errno::NOTDIR => ResolveError::NoSuchFile { path: path_buf() },
+        Errno::ACCESS => ResolveError::NotExecutable { path: path_buf() },
+        errno => ResolveError::Unknown { path: path_buf(), source: errno.into() },
+    };
+    let meta = rustix::fs::stat(path).map_err(trouble)?;
+    match FileType::from_raw_mode(meta.st_mode) {
+        FileType::Directory => Err(ResolveError::Directory { path: path_buf() }),
+        FileType::RegularFile => rustix::fs::access(path, Access::EXEC_OK).map_err(trouble),
+        _ => Err(ResolveError::NotExecutable { path: path_buf() }),
+    }
+}

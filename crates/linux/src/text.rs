@@ -1,0 +1,208 @@
+//! Small files of the kernel: read whole, taken apart as bytes.
+//!
+//! The files of `/proc` and `/sys` are made at the moment of reading, so a read either has all of one moment or it is
+//! several moments glued together: buffers are large enough for one read in nearly every case. Sizes reported by the
+//! file system are meaningless there, hence no `stat` before the read.
+
+use rustix::fd::AsFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::{fmt::Write, io};
+use thiserror::Error;
+use trimtab_core::ids::Id;
+use trimtab_core::set::Set;
+
+/// The first buffer: the longest `/proc/PID/status` of a kernel for 8,192 CPUs and 1,024 nodes takes 6 KiB.
+const FIRST_BYTES: usize = 8 << 10;
+/// No file read here is larger on any machine (`/proc/stat` of 8,192 CPUs: under 1 MiB); what is larger is not a kernel
+/// file.
+const LAST_BYTES: usize = 16 << 20;
+
+/// Why a file of the kernel, or one like it, could not be used.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// It could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// It was read, but what was looked for is not in it.
+    #[error("{}: {problem}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is missing or wrong.
+        problem: &'static str,
+    },
+}
+
+impl ReadError {
+    /// Whether the file is not there: a process that ended, a kernel without the feature.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_gone(source.raw_os_error()))
+    }
+
+    /// Whether the file is there but not for us.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+
+    pub(crate) fn malformed(path: &Path, problem: &'static str) -> Self {
+        Self::Malformed { path: path.to_owned(), problem }
+    }
+
+    pub(crate) fn io(path: &Path, errno: Errno) -> Self {
+        Self::Io { path: path.to_owned(), source: errno.into() }
+    }
+}
+
+/// `ENOENT` at the open, `ESRCH` at the read of a process that ended in between, `ENOTDIR` and `ENODEV` of what never was.
+fn is_gone(errno: Option<i32>) -> bool {
+    matches!(errno, Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR | libc::ENODEV))
+}
+
+/// The whole file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
+    let mut text = Vec::new();
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    rustix::fs::open(path, flags, Mode::empty())
+        .and_then(|file| read_into(file, &mut text))
+        .map_err(|errno| ReadError::io(path, errno))?;
+    Ok(text)
+}
+
+/// The whole file, or nothing when there is none.
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
+    match read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces `text` by what is left to read of `file`, keeping its capacity for the next one.
+pub(crate) fn read_into(file: impl AsFd, text: &mut Vec<u8>) -> Result<(), Errno> {
+    let mut filled = 0;
+    text.resize(text.capacity().max(FIRST_BYTES), 0);
+    loop {
+        match rustix::io::read(&file, &mut text[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(Errno::INTR) => {}
+            Err(errno) => {
+                text.clear();
+                return Err(errno);
+            }
+        }
+        if filled == text.len() {
+            if filled >= LAST_BYTES {
+                text.clear();
+                return Err(Errno::FBIG);
+            }
+            text.resize(filled * 2, 0);
+        }
+    }
+    text.truncate(filled);
+    Ok(())
+}
+
+/// The rest of the first line that starts with `name`, without blanks around it.
+pub(crate) fn field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name)).map(<[u8]>::trim_ascii)
+}
+
+/// The words of a line, whatever blanks stand between them.
+pub(crate) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+}
+
+/// A number, when the whole word is one.
+pub(crate) fn number<N: FromStr>(word: &[u8]) -> Option<N> {
+    std::str::from_utf8(word.trim_ascii()).ok()?.parse().ok()
+}
+
+/// A list of ids in the kernel's format.
+pub(crate) fn list<T: Id>(text: &[u8]) -> Option<Set<T>> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Text that somebody else chose, made safe to print on one line: control characters, marks that reorder text and
+/// bytes that are not UTF-8 become `\x1b`, `\u{202e}` and the like.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let mut safe = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            let reorders =
+                matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            match char {
+                '\n' => safe.push_str("\\n"),
+                '\t' => safe.push_str("\\t"),
+                _ if char.is_ascii_control() => push_byte(&mut safe, char as u8),
+                _ if char.is_control() || reorders => safe.extend(char.escape_unicode()),
+                _ => safe.push(char),
+            }
+        }
+        for &byte in chunk.invalid() {
+            push_byte(&mut safe, byte);
+        }
+    }
+    safe
+}
+
+fn push_byte(text: &mut String, byte: u8) {
+    // Writing to a string cannot fail.
+    let _ = write!(text, "\\x{byte:02x}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use trimtab_core::set::CpuSet;
+
+    #[test]
+    fn fields_words_and_numbers() {
+        let text = b"Name:\tcc1 plus\nUid:\t1000\t1001\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n";
+        assert_eq!(field(text, b"Name:"), Some(&b"cc1 plus"[..]));
+        assert_eq!(field(text, b"Cpus_allowed_list:").and_then(list), Some("0-1".parse::<CpuSet>().unwrap()));
+        assert_eq!(field(text, b"Mems_allowed_list:"), None);
+        assert_eq!(words(b"  a\t b \n").collect::<Vec<_>>(), [b"a", b"b"]);
+        assert_eq!(number::<u32>(b" 12\n"), Some(12));
+        assert_eq!(number::<u32>(b"-1"), None);
+        assert_eq!(number::<u32>(b"4294967296"), None);
+        assert_eq!(list::<trimtab_core::ids::OsCpu>(b"\xff"), None);
+    }
+
+    #[test]
+    fn text_of_others_cannot_move_the_cursor() {
+        assert_eq!(printable(b"a\x1b[2Jb\nc"), "a\\x1b[2Jb\\nc");
+        assert_eq!(printable("α\u{202e}β\u{85}".as_bytes()), "α\\u{202e}β\\u{85}");
+        assert_eq!(printable(b"\xffok\xc3"), "\\xffok\\xc3");
+    }
+
+    #[test]
+    fn files_larger_than_the_buffer_are_read_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("long");
+        for length in [0, 1, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, 5 * FIRST_BYTES] {
+            std::fs::write(&path, vec![b'x'; length]).unwrap();
+            assert_eq!(read(&path).unwrap().len(), length);
+        }
+        let endless = read(Path::new("/dev/zero")).unwrap_err();
+        assert!(endless.to_string().starts_with("cannot read /dev/zero"), "{endless}");
+        assert!(read(&dir.path().join("none")).unwrap_err().is_gone());
+        assert!(read_if_there(&path.join("below a file")).unwrap().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn printable_text_has_no_control_characters(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            prop_assert!(!printable(&bytes).chars().any(char::is_control));
+        }
+    }
+}

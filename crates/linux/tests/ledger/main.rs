@@ -1,0 +1,22 @@
+//! The ledger as several processes and users meet it. One test per claim; whoever needs another process gets an actor:
+//! this very program, started again as [`role`].
+
+#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+
+mod actor;
+mod calls;
+mod crowd;
+mod holds;
+mod names;
+mod places;
+mod queues;
+mod scene;
+mod views;
+
+/// Not a test: what an actor runs. Does nothing when started by the test runner.
+#[test]
+fn role() {
+    if let Some(scene) = std::env::var_os(actor::SCENE) {
+        actor::play(scene.as_ref());
+    }
+}

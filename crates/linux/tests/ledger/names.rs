@@ -1,0 +1,190 @@
+//! Who holds what, as far as that can be known.
+
+use crate::scene::{MACHINE, Random, Scene, busy, cpus, processes, set, take, us};
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+use trimtab_linux::ledger::{Holder, Mode, RECORD_BYTES, Standing};
+use trimtab_linux::sys::lock::{LockKind, try_lock};
+
+fn holders_file(scene: &Scene) -> File {
+    File::options().read(true).write(true).open(scene.file("holders")).unwrap()
+}
+
+#[test]
+fn holders_are_told_with_the_cpus_they_hold() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let since = Duration::from_millis(12_345);
+    let mine = ledger
+        .take(
+            MACHINE,
+            &set("0-3,8"),
+            Mode::Exclusive,
+            &processes().this_process(0, since, "cg.C \x1b[2J").unwrap(),
+        )
+        .unwrap();
+    let mut actor = scene.actor();
+    assert_eq!(actor.ask("take 4-7"), "held");
+    let found = ledger.holders(MACHINE, &cpus()).unwrap();
+    assert_eq!(found.unknown, set(""));
+    let [first, second] = &found.known[..] else { panic!("{found:?}") };
+    assert_eq!((&first.cpus, first.mode, Some(first.id)), (&set("0-3,8"), Mode::Exclusive, mine.id()));
+    assert_eq!((first.holder.pid, first.holder.since), (std::process::id(), since));
+    assert_eq!(first.holder.label, "cg.C \u{fffd}[2J");
+    assert_eq!((&second.cpus, second.holder.pid), (&set("4-7"), actor.pid()));
+    for hold in &found.known {
+        assert_eq!(processes().standing(&hold.holder), Standing::Running);
+    }
+    assert_eq!(ledger.holders(MACHINE, &set("3-4")).unwrap().known[0].cpus, set("3"));
+    actor.ask("drop");
+    assert_eq!(ledger.holders(MACHINE, &cpus()).unwrap().known.len(), 1);
+}
+
+#[test]
+fn survivors_of_a_named_process_are_told_apart() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let mut actor = scene.actor();
+    assert_eq!(actor.ask("take 0-3"), "held");
+    actor.ask("keep");
+    // The shell's child holds on; it ends with its standard input, which is ours.
+    assert_eq!(actor.ask("exec sh -c exec 9<&0; cat <&9 >/dev/null & echo @on; wait"), "exec");
+    assert_eq!(actor.answer(), "on");
+    let holder = ledger.holders(MACHINE, &cpus()).unwrap().known[0].holder.clone();
+    assert_eq!(processes().standing(&holder), Standing::Running, "unchanged by exec");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(i32::try_from(actor.pid()).unwrap()).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    crate::scene::eventually("the shell's end", || processes().standing(&holder) == Standing::Outlived);
+    assert_eq!(ledger.holders(MACHINE, &cpus()).unwrap().known[0].cpus, set("0-3"));
+    actor.kill();
+    crate::scene::eventually("the child's end", || ledger.map(MACHINE, &cpus()).unwrap().held().is_empty());
+}
+
+#[test]
+fn records_left_behind_are_not_the_next_holders() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let mut actor = scene.actor();
+    assert_eq!(actor.ask("take 0-3"), "held");
+    actor.kill();
+    // Somebody who locks and writes no record; or has not done so yet.
+    let other = File::options().read(true).write(true).open(scene.file("locks")).unwrap();
+    assert!(try_lock(other.as_fd(), 0..2, LockKind::Write).unwrap());
+    let found = ledger.holders(MACHINE, &cpus()).unwrap();
+    assert_eq!((found.known.len(), found.unknown), (0, set("0-1")));
+}
+
+#[test]
+fn garbage_in_the_records_makes_unknown_holders_and_no_harm() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let held = take(&ledger, "0-63", Mode::Exclusive).unwrap();
+    let file = holders_file(&scene);
+    let good = fs::read(scene.file("holders")).unwrap();
+    let mut random = Random(3);
+    for round in 0..200 {
+        // A third pure noise, a third damaged in one place, a third cut short.
+        let mut text = good.clone();
+        match round % 3 {
+            0 => text.iter_mut().for_each(|byte| *byte = u8::try_from(random.below(256)).unwrap()),
+            1 => {
+                for record in text.chunks_mut(RECORD_BYTES) {
+                    let at = usize::try_from(random.below(RECORD_BYTES as u64)).unwrap();
+                    record[at] ^= u8::try_from(1 + random.below(255)).unwrap();
+                }
+            }
+            _ => text.truncate(usize::try_from(random.below(RECORD_BYTES as u64)).unwrap()),
+        }
+        file.set_len(0).unwrap();
+        file.write_all_at(&text, 0).unwrap();
+        let found = ledger.holders(MACHINE, &cpus()).unwrap();
+        assert_eq!((found.known.len(), &found.unknown), (0, held.cpus()), "round {round}");
+    }
+    file.write_all_at(&good, 0).unwrap();
+    assert_eq!(ledger.holders(MACHINE, &cpus()).unwrap().known[0].cpus, *held.cpus());
+}
+
+#[test]
+fn holds_work_without_a_file_of_records() {
+    let scene = Scene::new();
+    fs::create_dir(scene.file("holders")).unwrap();
+    let ledger = scene.ledger();
+    assert!(ledger.names_missing().is_some_and(|why| why.to_string().contains("a directory of uid")));
+    let held = take(&ledger, "0-3", Mode::Exclusive).unwrap();
+    assert!(held.unnamed().is_some());
+    assert_eq!(ledger.holders(MACHINE, &cpus()).unwrap().unknown, set("0-3"));
+}
+
+#[test]
+fn processes_of_a_job_find_and_join_their_group() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let uid = us("x", 0).uid;
+    let find = |job| ledger.find_group(MACHINE, &cpus(), job, uid, &processes()).unwrap();
+    assert_eq!(find(77), None);
+    let mut first = scene.actor();
+    let mut second = scene.actor();
+    assert_eq!(first.ask("take 0-7 shared job=77"), "held");
+    assert_eq!(find(77), Some(set("0-7")));
+    assert_eq!(second.ask("take 0-7 shared job=77"), "held");
+    assert_eq!((find(78), find(0)), (None, None));
+    // One hold, whoever wrote last, and whoever is left.
+    let holds = ledger.holders(MACHINE, &cpus()).unwrap();
+    assert_eq!(
+        (holds.known.len(), &holds.known[0].cpus, holds.known[0].holder.pid),
+        (1, &set("0-7"), second.pid())
+    );
+    second.kill();
+    assert_eq!(find(77), Some(set("0-7")));
+    assert_eq!(busy(take(&ledger, "7-8", Mode::Exclusive)), set("7"));
+    first.kill();
+    assert_eq!(find(77), None);
+    // An exclusive hold cannot be joined, whatever job it names.
+    let _alone = ledger.take(MACHINE, &set("1"), Mode::Exclusive, &us("alone", 77)).unwrap();
+    assert_eq!(find(77), None);
+}
+
+#[test]
+fn a_group_in_anothers_name_is_not_joined() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let us = us("forged", 77);
+    let victim = Holder { uid: us.uid + 1, ..us.clone() };
+    let _held = ledger.take(MACHINE, &set("0-3"), Mode::Shared, &victim).unwrap();
+    let found = ledger.holders(MACHINE, &cpus()).unwrap();
+    assert_eq!(processes().standing(&found.known[0].holder), Standing::Impostor { uid: us.uid });
+    assert_eq!(ledger.find_group(MACHINE, &cpus(), 77, victim.uid, &processes()).unwrap(), None);
+    assert_eq!(ledger.find_group(MACHINE, &cpus(), 77, us.uid, &processes()).unwrap(), None);
+}
+
+#[test]
+fn holds_on_a_deleted_ledger_are_found_and_respected() {
+    let scene = Scene::new();
+    let elsewhere = Scene::new();
+    let _others = take(&elsewhere.ledger(), "40-43", Mode::Exclusive).unwrap();
+    let old = take(&scene.ledger(), "0-3", Mode::Exclusive).unwrap();
+    let group = take(&scene.ledger(), "6", Mode::Shared).unwrap();
+    for part in ["locks", "holders"] {
+        fs::remove_file(scene.file(part)).unwrap();
+    }
+    let ledger = scene.ledger();
+    let map = ledger.map(MACHINE, &cpus()).unwrap();
+    assert_eq!((map.lost.clone(), map.exclusive.clone()), (set("0-3,6"), set("")));
+    assert_eq!(ledger.holders(MACHINE, &cpus()).unwrap().unknown, set("0-3,6"));
+    assert_eq!(busy(take(&ledger, "2-5", Mode::Exclusive)), set("2-3"));
+    let new = take(&ledger, "4-5", Mode::Exclusive).unwrap();
+    // And once more: holds on both deleted files are found.
+    fs::remove_file(scene.file("locks")).unwrap();
+    let ledger = scene.ledger();
+    assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().lost, set("0-6"));
+    drop((old, new));
+    assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().lost, set("6"));
+    drop(group);
+    let _all = take(&ledger, "0-63", Mode::Exclusive).unwrap();
+    assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().lost, set(""));
+}

@@ -1,0 +1,134 @@
+//! Planning one at a time, and waiting in line.
+
+use crate::actor::Actor;
+use crate::scene::{HANG, MACHINE, Scene, busy, cpus, eventually, set, take};
+use rustix::process::Signal;
+use std::fs;
+use std::time::Duration;
+use trimtab_linux::ledger::{LedgerError, Mode, Ticket};
+
+#[test]
+fn one_plans_at_a_time() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let mut actor = scene.actor();
+    assert_eq!(actor.ask("planner 0"), "planning");
+    let error = ledger.planner(MACHINE, Duration::from_millis(20)).unwrap_err();
+    assert!(
+        matches!(error, LedgerError::PlannerBusy { waited, .. } if waited >= Duration::from_millis(20)),
+        "{error}"
+    );
+    actor.ask("planned");
+    let planner = ledger.planner(MACHINE, Duration::ZERO).unwrap();
+    assert_eq!(planner.level(), MACHINE);
+    assert!(ledger.planner(MACHINE, Duration::ZERO).is_err(), "within a process too");
+    actor.tell("planner 60000");
+    drop(planner);
+    assert_eq!(actor.answer(), "planning");
+    actor.kill();
+    assert!(ledger.planner(MACHINE, Duration::ZERO).is_ok(), "the dead do not plan");
+}
+
+#[test]
+fn a_stopped_planner_stops_nobody_and_overlaps_with_nobody() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let mut stopped = scene.actor();
+    assert_eq!(stopped.ask("planner 0"), "planning");
+    stopped.signal(Signal::STOP);
+    assert!(matches!(
+        ledger.planner(MACHINE, Duration::from_millis(50)),
+        Err(LedgerError::PlannerBusy { .. })
+    ));
+    // Everybody goes on without, with the same plan: of four that want CPU 0 one gets it.
+    let mut others: Vec<Actor> = (0..4).map(|_| scene.actor()).collect();
+    for other in &mut others {
+        other.tell("planner 50");
+    }
+    for other in &mut others {
+        assert_eq!(other.answer(), "busy");
+        other.tell("take 0-3");
+    }
+    let mut answers: Vec<String> = others.iter_mut().map(Actor::answer).collect();
+    answers.sort();
+    assert!(answers[..3].iter().all(|answer| answer.starts_with("busy")), "{answers:?}");
+    assert_eq!(answers[3], "held");
+    // The stopped one goes on with a plan that is old by now.
+    stopped.signal(Signal::CONT);
+    assert_eq!(stopped.ask("take 2-5"), "busy 2-3");
+    assert_eq!(stopped.ask("planned"), "done");
+    assert!(ledger.planner(MACHINE, HANG).is_ok());
+}
+
+#[test]
+fn those_who_wait_stand_in_line() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let mut actors: Vec<Actor> = (0..4).map(|_| scene.actor()).collect();
+    for (place, actor) in actors.iter_mut().enumerate() {
+        actor.ask("enqueue");
+        assert_eq!(actor.ask("ahead"), place.to_string());
+    }
+    assert_eq!(ledger.waiting(MACHINE, &cpus()).unwrap(), 4);
+    assert_eq!(actors[1].ask("leave"), "left");
+    assert_eq!(actors[2].ask("ahead"), "1");
+    actors.remove(0).kill();
+    assert_eq!(actors[1].ask("ahead"), "0");
+    // Late comers stand behind, even where numbers have become free before.
+    actors[0].ask("enqueue");
+    assert_eq!((actors[0].ask("ahead"), actors[2].ask("ahead")), ("2".into(), "1".into()));
+    for actor in &mut actors {
+        actor.ask("leave");
+    }
+    assert_eq!(ledger.waiting(MACHINE, &cpus()).unwrap(), 0);
+    let ticket = ledger.enqueue(MACHINE, &cpus()).unwrap();
+    assert!(ticket.is_first().unwrap());
+    assert!(Ticket::pause(0) < Ticket::pause(3));
+    // Another set's line is another line, and so is another level's.
+    assert!(ledger.enqueue(MACHINE, &set("8-15")).unwrap().is_first().unwrap());
+    assert!(ledger.enqueue(MACHINE.inner().unwrap(), &cpus()).unwrap().is_first().unwrap());
+    assert!(!ledger.enqueue(MACHINE, &set("0-3")).unwrap().is_first().unwrap());
+}
+
+#[test]
+fn those_who_wait_are_served_in_order() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let held = take(&ledger, "0", Mode::Exclusive).unwrap();
+    let log = scene.root().join("served");
+    let mut actors: Vec<Actor> = (0..8).map(|_| scene.actor()).collect();
+    for (place, actor) in actors.iter_mut().enumerate() {
+        actor.ask("enqueue");
+        actor.tell(&format!("serve {} {place}", log.display()));
+    }
+    assert_eq!(busy(take(&ledger, "0", Mode::Exclusive)), set("0"));
+    actors.remove(5).kill();
+    drop(held);
+    for actor in &mut actors {
+        assert_eq!(actor.answer(), "served");
+    }
+    assert_eq!(fs::read_to_string(log).unwrap(), "0\n1\n2\n3\n4\n6\n7\n");
+    eventually("an empty line", || ledger.waiting(MACHINE, &cpus()).unwrap() == 0);
+}
+
+#[test]
+fn a_blocked_line_is_an_error_and_not_a_hang() {
+    use std::os::fd::AsFd;
+    use trimtab_linux::sys::lock::{END, LockKind, try_lock};
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let hostile = fs::File::options().read(true).write(true).open(scene.file("locks")).unwrap();
+    assert!(try_lock(hostile.as_fd(), 0..END, LockKind::Read).unwrap());
+    assert!(matches!(ledger.enqueue(MACHINE, &cpus()), Err(LedgerError::QueueBlocked { .. })));
+    assert!(matches!(
+        ledger.planner(MACHINE, Duration::from_millis(1)),
+        Err(LedgerError::PlannerBusy { .. })
+    ));
+    assert_eq!(busy(take(&ledger, "0-3", Mode::Exclusive)), set("0-3"));
+    let map = ledger.map(MACHINE, &cpus()).unwrap();
+    assert_eq!(map.shared, cpus());
+    assert_eq!(ledger.holders(MACHINE, &cpus()).unwrap().unknown, cpus());
+    // Sharing with a read lock over everything is still possible, and has a name if an id can be shared too.
+    let held = take(&ledger, "0-3", Mode::Shared).unwrap();
+    assert!(held.unnamed().is_some());
+}

@@ -1,0 +1,312 @@
+//! Loading the machine model: caches that hold, caches that must not be believed, helpers that fail.
+//!
+//! The helper is a shell script here; what the real one says of real machines is tested next to it.
+
+#![allow(clippy::unwrap_used)] // tests: a panic is the report
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+use trimtab_core::topology::{Machine, parse_synthetic};
+use trimtab_linux::machine::{
+    CacheFault, DecodeError, Key, MAX_BYTES, MachineLoadError, Options, Origin, encode, from_synthetic,
+    from_xml, load, user_cache_file,
+};
+
+const ON_DISK: &str = "pack:1 core:3";
+const FROM_HELPER: &str = "pack:2 numa:2 core:4 pu:2";
+
+/// A scratch directory with a helper and a cache in it.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { folder: TempDir::new().unwrap() };
+        fs::write(place.path("model"), model(FROM_HELPER)).unwrap();
+        place.helper("echo \"$@\" >> $here/starts; cat $here/model");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Makes the helper this script. Another process writes the file: were it ours, a test that forks meanwhile would
+    /// hold it open for writing, and starting it would fail with "text file busy".
+    fn helper(&self, script: &str) {
+        let file = self.path("trimtab-discover");
+        let mut shell = Command::new("sh")
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(&file)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let script = format!("#!/bin/sh\nhere={}\n{script}\n", self.folder.path().display());
+        shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        assert!(shell.wait().unwrap().success());
+    }
+
+    fn starts(&self) -> usize {
+        fs::read_to_string(self.path("starts")).unwrap_or_default().lines().count()
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            helper: Some(self.path("trimtab-discover")),
+            system_cache: Some(self.path("system")),
+            user_cache: Some(self.path("user/trimtab")),
+            refresh: false,
+        }
+    }
+
+    fn cache_file(&self) -> PathBuf {
+        user_cache_file(&self.path("user/trimtab"), &Key::live().unwrap())
+    }
+
+    /// Puts a model that holds into the user cache.
+    fn fill(&self) {
+        fs::create_dir_all(self.path("user/trimtab")).unwrap();
+        fs::write(self.cache_file(), model(ON_DISK)).unwrap();
+        set_mode(&self.cache_file(), 0o600);
+    }
+
+    /// Asserts that the helper is asked once, and that the cache holds afterwards.
+    fn expect_helper(&self, why: &str) {
+        let before = self.starts();
+        let loaded = load(&self.options()).unwrap();
+        assert!(matches!(loaded.origin, Origin::Helper(_)), "{why}: {:?}", loaded.origin);
+        assert_eq!(loaded.machine, machine(FROM_HELPER), "{why}");
+        assert!(loaded.warning.is_none(), "{why}: {:?}", loaded.warning);
+        let again = load(&self.options()).unwrap();
+        assert_eq!(again.origin, Origin::Cache(self.cache_file()), "{why}");
+        assert_eq!(self.starts(), before + 1, "{why}");
+    }
+}
+
+fn model(text: &str) -> Vec<u8> {
+    encode(&Key::live().unwrap(), machine(text).parts()).unwrap()
+}
+
+fn machine(text: &str) -> Machine {
+    parse_synthetic(text).unwrap()
+}
+
+fn set_mode(file: &Path, mode: u32) {
+    fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn the_first_start_asks_the_helper_and_the_next_ones_do_not() {
+    let place = Place::new();
+    place.expect_helper("nothing cached");
+    assert_eq!(fs::read_to_string(place.path("starts")).unwrap(), "live\n");
+    assert_eq!(fs::read(place.cache_file()).unwrap(), model(FROM_HELPER));
+    assert_eq!(fs::metadata(place.cache_file()).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(place.path("user/trimtab")).unwrap().mode() & 0o777, 0o700);
+    let files = fs::read_dir(place.path("user/trimtab")).unwrap().count();
+    assert_eq!(files, 1, "no draft is left behind");
+}
+
+#[test]
+fn a_refresh_passes_the_caches_by_and_renews_ours() {
+    let place = Place::new();
+    place.fill();
+    assert_eq!(load(&place.options()).unwrap().machine, machine(ON_DISK));
+    let loaded = load(&Options { refresh: true, ..place.options() }).unwrap();
+    assert_eq!(loaded.machine, machine(FROM_HELPER));
+    assert_eq!(load(&place.options()).unwrap().machine, machine(FROM_HELPER));
+}
+
+#[test]
+fn the_system_cache_comes_first_and_is_never_written() {
+    let place = Place::new();
+    place.fill();
+    fs::write(place.path("system"), model("core:7")).unwrap();
+    set_mode(&place.path("system"), 0o644);
+    let loaded = load(&place.options()).unwrap();
+    assert_eq!((loaded.machine, loaded.origin), (machine("core:7"), Origin::Cache(place.path("system"))));
+    fs::write(place.path("system"), b"of another version").unwrap();
+    assert_eq!(load(&place.options()).unwrap().machine, machine(ON_DISK));
+    fs::remove_file(place.cache_file()).unwrap();
+    place.expect_helper("only a bad system cache");
+    assert_eq!(fs::read(place.path("system")).unwrap(), b"of another version");
+}
+
+#[test]
+fn a_damaged_or_stale_cache_is_replaced() {
+    let place = Place::new();
+    let good = model(ON_DISK);
+    let mut flipped = good.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    let stale = encode(&Key::file(), machine(ON_DISK).parts()).unwrap();
+    for (why, bytes) in [
+        ("empty", Vec::new()),
+        ("cut", good[..good.len() / 2].to_vec()),
+        ("flipped", flipped),
+        ("stale", stale),
+        ("huge", vec![0; MAX_BYTES + 1]),
+    ] {
+        place.fill();
+        fs::write(place.cache_file(), bytes).unwrap();
+        place.expect_helper(why);
+    }
+}
+
+#[test]
+fn a_cache_that_others_could_have_written_is_not_believed() {
+    let place = Place::new();
+    for mode in [0o620, 0o602, 0o666] {
+        place.fill();
+        set_mode(&place.cache_file(), mode);
+        place.expect_helper(&format!("mode {mode:o}"));
+    }
+
+    place.fill();
+    fs::rename(place.cache_file(), place.path("elsewhere")).unwrap();
+    symlink(place.path("elsewhere"), place.cache_file()).unwrap();
+    place.expect_helper("symbolic link");
+    assert_eq!(fs::read(place.path("elsewhere")).unwrap(), model(ON_DISK), "the link's target is left alone");
+
+    fs::remove_file(place.cache_file()).unwrap();
+    let made = Command::new("mkfifo").arg(place.cache_file()).status().unwrap();
+    assert!(made.success());
+    place.expect_helper("FIFO");
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_a_warning() {
+    let place = Place::new();
+    fs::write(place.path("file"), "in the way").unwrap();
+    let options = Options { user_cache: Some(place.path("file/trimtab")), ..place.options() };
+    let loaded = load(&options).unwrap();
+    assert_eq!(loaded.machine, machine(FROM_HELPER));
+    let warning = loaded.warning.unwrap();
+    assert!(matches!(warning, CacheFault::Write { .. }));
+    assert!(warning.to_string().contains("not cached"), "{warning}");
+
+    // A directory where the file should be.
+    fs::create_dir_all(place.cache_file().join("x")).unwrap();
+    let loaded = load(&place.options()).unwrap();
+    assert!(matches!(loaded.warning, Some(CacheFault::Write { .. })));
+    assert_eq!(fs::read_dir(place.path("user/trimtab")).unwrap().count(), 1, "no draft is left behind");
+
+    let nowhere = Options { user_cache: None, system_cache: None, ..place.options() };
+    assert!(load(&nowhere).unwrap().warning.is_none(), "no cache wanted, none missed");
+}
+
+#[test]
+fn many_starts_at_once_leave_one_whole_file() {
+    let place = Place::new();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let renewed = load(&Options { refresh: true, ..place.options() }).unwrap();
+                    assert_eq!(renewed.machine, machine(FROM_HELPER));
+                    assert!(renewed.warning.is_none(), "{:?}", renewed.warning);
+                    // Whenever it is looked at, a whole model is in place.
+                    assert_eq!(load(&place.options()).unwrap().origin, Origin::Cache(place.cache_file()));
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read(place.cache_file()).unwrap(), model(FROM_HELPER));
+    assert_eq!(fs::read_dir(place.path("user/trimtab")).unwrap().count(), 1, "no draft is left behind");
+}
+
+#[test]
+fn a_missing_helper_is_named_with_a_remedy() {
+    let place = Place::new();
+    let missing = Options { helper: Some(place.path("nowhere")), ..place.options() };
+    let error = load(&missing).unwrap_err();
+    assert!(matches!(&error, MachineLoadError::NoHelper { looked } if looked == &[place.path("nowhere")]));
+    assert!(error.to_string().contains("reinstall"), "{error}");
+    // Next to this test program there is none either.
+    let error = load(&Options::default()).unwrap_err().to_string();
+    assert!(error.contains("libexec/trimtab/trimtab-discover"), "{error}");
+    // A cache that holds needs no helper.
+    place.fill();
+    assert_eq!(load(&missing).unwrap().machine, machine(ON_DISK));
+}
+
+#[test]
+fn a_failing_helper_is_told_apart() {
+    let place = Place::new();
+    let verdict = |script: &str| {
+        place.helper(script);
+        let error = load(&place.options()).unwrap_err();
+        let text = error.to_string();
+        assert!(!text.contains('\n'), "{text}");
+        (error, text)
+    };
+    let (error, text) = verdict("echo noise >&2; echo 'trimtab-discover: no machine (do this)' >&2; exit 2");
+    assert!(matches!(error, MachineLoadError::Refused { .. }));
+    assert_eq!(text, "no machine (do this)");
+
+    let linker = "libhwloc.so.15: cannot open shared object file: No such file or directory";
+    let (error, text) =
+        verdict(&format!("echo 'x: error while loading shared libraries: {linker}' >&2; exit 127"));
+    assert!(matches!(error, MachineLoadError::NoHwloc { .. }));
+    assert!(text.contains("libhwloc15") && text.contains(linker), "{text}");
+
+    let (error, text) = verdict("echo 'topology.c:1: assertion' >&2; kill -ABRT $$");
+    assert!(matches!(error, MachineLoadError::Failed { .. }));
+    assert!(text.contains("killed by signal 6") && text.contains("assertion"), "{text}");
+
+    let (error, text) = verdict("exit 3");
+    assert!(matches!(error, MachineLoadError::Failed { .. }));
+    assert!(text.contains("status 3"), "{text}");
+
+    let (error, text) = verdict("exit 2");
+    assert!(matches!(error, MachineLoadError::Failed { .. }), "exit 2 without a line is no refusal: {text}");
+
+    let (error, text) = verdict("echo hello; echo 'a word' >&2");
+    assert!(matches!(error, MachineLoadError::Garbage { source: DecodeError::Magic, .. }));
+    assert!(text.contains("no usable model") && text.contains("a word"), "{text}");
+
+    let (error, _) = verdict("true");
+    assert!(matches!(error, MachineLoadError::Garbage { source: DecodeError::Empty, .. }));
+
+    let (error, _) = verdict("head -c 100 $here/model");
+    assert!(matches!(error, MachineLoadError::Garbage { source: DecodeError::Length { .. }, .. }));
+
+    // Without end on either pipe.
+    let (error, _) = verdict("exec yes");
+    assert!(matches!(
+        error,
+        MachineLoadError::Garbage { source: DecodeError::TooLong | DecodeError::Magic, .. }
+    ));
+    let (error, _) = verdict("exec yes >&2");
+    assert!(matches!(error, MachineLoadError::Failed { .. }));
+    assert!(!place.path("user").exists(), "nothing of it is kept");
+
+    set_mode(&place.path("trimtab-discover"), 0o644);
+    let error = load(&place.options()).unwrap_err();
+    assert!(matches!(error, MachineLoadError::Start { .. }), "{error}");
+}
+
+#[test]
+fn a_machine_from_a_file_is_asked_for_and_not_kept() {
+    let place = Place::new();
+    fs::write(place.path("model"), encode(&Key::file(), machine(ON_DISK).parts()).unwrap()).unwrap();
+    let helper = place.path("trimtab-discover");
+    let found = from_xml(Path::new("/some where/m.xml"), Some(&helper)).unwrap();
+    assert_eq!(found, machine(ON_DISK));
+    assert_eq!(fs::read_to_string(place.path("starts")).unwrap(), "xml /some where/m.xml\n");
+    assert!(!place.path("user").exists());
+    // The model of the running machine is not that of a file.
+    fs::write(place.path("model"), model(ON_DISK)).unwrap();
+    let error = from_xml(Path::new("m.xml"), Some(&helper)).unwrap_err();
+    assert!(matches!(error, MachineLoadError::Garbage { source: DecodeError::Stale { .. }, .. }));
+}
+
+#[test]
+fn a_synthetic_machine_needs_no_helper() {
+    assert_eq!(from_synthetic("core:4 pu:2").unwrap().pu_count(), 8);
+    assert!(matches!(from_synthetic("core:x"), Err(MachineLoadError::Synthetic(_))));
+}

@@ -1,0 +1,125 @@
+//! The birth of a thread: on its slot, in the mask, or as the program says.
+//!
+//! The CPUs go into the thread's attribute. The thread is then there before its first instruction, whatever its
+//! creator's own mask is: an OpenMP runtime narrows the initial thread to one place before `main`, a pinned thread has
+//! one slot, and both would hand that down. Pinning from inside the new thread would come too late for the same
+//! reason: it would first have to run where its creator computes.
+
+use crate::attr::Attr;
+use crate::cpus::Cpus;
+use crate::slots::{self, TURNS};
+use crate::{openmp, plan, plan::Plan, real};
+use libc::{c_int, c_void, pthread_attr_t, pthread_t};
+
+/// A start routine. May unwind: `pthread_exit` and cancellation do.
+type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// Creates a thread as the plan says; where the plan has no say, or the system refuses it, as the program says.
+///
+/// # Safety
+/// As `pthread_create(3)`.
+pub(crate) unsafe fn create(
+    thread: *mut pthread_t,
+    attr: *const pthread_attr_t,
+    routine: *const c_void,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the attribute is null or initialised, by the caller's contract.
+    let birth = quietly(|| plan::guarded(|| unsafe { Birth::planned(attr, routine) }));
+    if let Some(birth) = birth {
+        // SAFETY: the caller's contract, and an attribute that says the same but for the CPUs.
+        if quietly(|| unsafe { birth.carry_out(thread, routine, argument) }) {
+            return 0;
+        }
+    }
+    // SAFETY: the caller's contract.
+    unsafe { real::pthread_create(thread, attr, routine, argument) }
+}
+
+/// A birth prepared: an attribute with CPUs, and the turn it takes, if it takes one.
+struct Birth {
+    attr: Attr,
+    turn: Option<usize>,
+}
+
+impl Birth {
+    /// What the plan says of a new thread, if anything.
+    ///
+    /// # Safety
+    /// `attr` is null or initialised.
+    unsafe fn planned(attr: *const pthread_attr_t, routine: *const c_void) -> Option<Self> {
+        let plan = plan::current().filter(|plan| plan.pins_this_process())?;
+        if Cpus::of_this_thread().is_some_and(|creator| plan.is_foreign(&creator)) {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let attr = unsafe { Attr::without_cpus(attr)? };
+        let mut birth = Self { attr, turn: if openmp::owns(routine) { None } else { take_turn(plan) } };
+        match birth.turn {
+            Some(turn) => birth.attr.set_cpus(&plan.slot(slots::slot_of(turn, plan.slots()))?)?,
+            None => birth.attr.set_cpus(plan.mask())?,
+        }
+        Some(birth)
+    }
+
+    /// Creates the thread; false when there is none.
+    ///
+    /// # Safety
+    /// As `pthread_create(3)`.
+    unsafe fn carry_out(
+        mut self,
+        thread: *mut pthread_t,
+        routine: *const c_void,
+        argument: *mut c_void,
+    ) -> bool {
+        let Some(turn) = self.turn else {
+            // SAFETY: the caller's contract.
+            return unsafe { real::pthread_create(thread, self.attr.as_ptr(), routine, argument) } == 0;
+        };
+        TURNS.write(turn, routine, argument);
+        let number = std::ptr::without_provenance_mut(turn);
+        // SAFETY: the caller's contract; `begin` runs what was written down for this turn.
+        let created =
+            unsafe { real::pthread_create(thread, self.attr.as_ptr(), begin as *const c_void, number) } == 0;
+        if created {
+            self.turn = None; // the thread's own now
+        }
+        created
+    }
+}
+
+impl Drop for Birth {
+    fn drop(&mut self) {
+        if let Some(turn) = self.turn {
+            TURNS.give_back(turn);
+        }
+    }
+}
+
+fn take_turn(plan: &Plan) -> Option<usize> {
+    slots::can_be_given_back().then(|| TURNS.take(plan.slots())).flatten()
+}
+
+/// Where a thread on a slot begins.
+///
+/// `pthread_exit` and cancellation unwind through this frame, so it holds nothing that would have to be dropped, and
+/// nothing is caught.
+unsafe extern "C-unwind" fn begin(turn: *mut c_void) -> *mut c_void {
+    let turn = turn.addr();
+    slots::settle(turn);
+    let Some((routine, argument)) = TURNS.read(turn) else { return std::ptr::null_mut() };
+    // SAFETY: the creator wrote the program's start routine there, which takes that argument.
+    unsafe { std::mem::transmute::<*mut c_void, Routine>(routine)(argument) }
+}
+
+/// Does `work` and leaves `errno` as it was.
+fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: the location is valid in the calling thread, all the way.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    result
+}

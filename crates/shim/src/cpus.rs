@@ -1,0 +1,110 @@
+//! A CPU set of fixed width, as the kernel's masks are laid out, and the calling thread's own.
+//!
+//! [`trimtab_core::set::CpuSet`] grows on the heap; the guest may not allocate. The width is that of the hand-off.
+
+use libc::{c_long, c_void};
+use trimtab_core::handoff::CPUS_MAX;
+use trimtab_core::ids::OsCpu;
+
+const BITS: usize = u64::BITS as usize;
+
+/// A set of CPUs in the kernel's numbering.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Cpus {
+    words: [u64; CPUS_MAX / BITS],
+}
+
+impl Cpus {
+    pub(crate) const fn new() -> Self {
+        Self { words: [0; CPUS_MAX / BITS] }
+    }
+
+    pub(crate) fn insert(&mut self, (first, last): (OsCpu, OsCpu)) {
+        for cpu in first.0..=last.0 {
+            if let Some(word) = self.words.get_mut(cpu as usize / BITS) {
+                *word |= 1 << (cpu as usize % BITS);
+            }
+        }
+    }
+
+    pub(crate) fn contains(&self, OsCpu(cpu): OsCpu) -> bool {
+        self.words.get(cpu as usize / BITS).is_some_and(|word| word >> (cpu as usize % BITS) & 1 == 1)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// One more than the largest member, 0 for the empty set.
+    pub(crate) fn end(&self) -> usize {
+        let last = self.words.iter().enumerate().rfind(|(_, word)| **word != 0);
+        last.map_or(0, |(at, word)| (at + 1) * BITS - word.leading_zeros() as usize)
+    }
+
+    /// Whether every member is also in `other`, and `other` has more.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self != other && self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
+    }
+
+    /// The mask as the kernel and the C library take it: address and bytes, no longer than needed.
+    pub(crate) fn raw(&self) -> (*const c_void, usize) {
+        (self.words.as_ptr().cast(), self.end().div_ceil(BITS) * size_of::<u64>())
+    }
+
+    /// The mask of the calling thread; `None` where the kernel does not tell, or tells more than fits.
+    ///
+    /// A raw system call, because the C library's function is one that other libraries replace.
+    pub(crate) fn of_this_thread() -> Option<Self> {
+        let mut cpus = Self::new();
+        // SAFETY: the address and the length describe `words`, which the kernel fills at most.
+        let bytes: c_long = unsafe {
+            libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&cpus.words), cpus.words.as_mut_ptr())
+        };
+        (bytes > 0).then_some(cpus)
+    }
+
+    /// Lets the calling thread run on these CPUs only; true when the kernel agreed.
+    pub(crate) fn confine_this_thread(&self) -> bool {
+        let (mask, bytes) = self.raw();
+        // SAFETY: `mask` is valid for `bytes` bytes, and the kernel only reads it.
+        unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, mask) == 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(runs: &[(u32, u32)]) -> Cpus {
+        let mut cpus = Cpus::new();
+        for &(first, last) in runs {
+            cpus.insert((OsCpu(first), OsCpu(last)));
+        }
+        cpus
+    }
+
+    #[test]
+    fn sets_count_and_compare() {
+        let set = cpus(&[(0, 2), (70, 70)]);
+        assert_eq!((set.len(), set.end()), (4, 71));
+        assert!(set.contains(OsCpu(70)) && !set.contains(OsCpu(69)) && !set.contains(OsCpu(u32::MAX)));
+        assert!(cpus(&[(1, 1)]).is_within(&set) && !set.is_within(&set) && !cpus(&[(3, 3)]).is_within(&set));
+        assert_eq!(Cpus::new().end(), 0);
+        assert_eq!(cpus(&[(8191, 8191)]).end(), CPUS_MAX);
+        assert!(cpus(&[(8192, 8200)]) == Cpus::new(), "beyond the width there is nothing");
+    }
+
+    #[test]
+    fn a_raw_mask_is_as_long_as_needed() {
+        for (last, bytes) in [(0, 8), (63, 8), (64, 16), (8191, 1024)] {
+            assert_eq!(cpus(&[(last, last)]).raw().1, bytes, "CPU {last}");
+        }
+    }
+
+    #[test]
+    fn a_thread_has_a_mask_and_may_keep_it() {
+        let mine = Cpus::of_this_thread().unwrap();
+        assert!(mine.len() > 0 && mine.confine_this_thread());
+        assert!(!Cpus::new().confine_this_thread(), "nowhere is not a place");
+    }
+}

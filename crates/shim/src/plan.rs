@@ -1,0 +1,250 @@
+//! The plan as read from the environment, once, into static storage.
+//!
+//! Reading allocates nothing, takes no lock and is safe in a signal handler, because the first to ask may be an
+//! allocator sizing itself (`sysconf`) before it can allocate. The state moves one way: unread, being read, and then
+//! either applied for good or absent for good. Who asks while it is being read, which takes a signal handler or a
+//! thread older than this library, is answered as if there were no plan.
+
+use crate::cpus::Cpus;
+use std::cell::UnsafeCell;
+use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, Ordering::*};
+use trimtab_core::handoff::{CPUS_MAX, Pin, Text, VARIABLE};
+use trimtab_core::ids::OsCpu;
+
+/// The most slots kept: one for each CPU there can be. Threads beyond them float in the mask.
+pub(crate) const SLOTS_MAX: usize = CPUS_MAX;
+
+/// The most runs of consecutive CPUs kept for all slots together. Chosen: two for each slot, which is what a slot of
+/// two hardware threads takes. Slots beyond them are not used.
+const RUNS_MAX: usize = 2 * SLOTS_MAX;
+
+const UNREAD: u8 = 0;
+const READING: u8 = 1;
+const APPLIES: u8 = 2;
+const ABSENT: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(UNREAD);
+static ROOM: Room = Room(UnsafeCell::new(Plan::new()));
+
+/// Static storage for the plan; [`STATE`] says whose it is.
+struct Room(UnsafeCell<Plan>);
+
+// SAFETY: written only by the one thread that moved STATE from UNREAD to READING, and shared only after that thread
+// stored APPLIES with release ordering.
+unsafe impl Sync for Room {}
+
+/// The plan, if there is one to apply.
+pub(crate) fn current() -> Option<&'static Plan> {
+    match STATE.load(Acquire) {
+        // SAFETY: after APPLIES nothing writes the plan any more, and the acquire load sees all that was written.
+        APPLIES => Some(unsafe { &*ROOM.0.get() }),
+        UNREAD => read(),
+        _ => None,
+    }
+}
+
+/// Does `work` for the host. A fault in it is ours, not the host's: from then on everything passes through.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|fault| {
+        STATE.store(ABSENT, Release);
+        std::mem::forget(fault); // its destructor may be as broken
+        None
+    })
+}
+
+#[cold]
+fn read() -> Option<&'static Plan> {
+    // SAFETY: the C library's; null as long as it has not started itself, which is too early to tell.
+    if unsafe { libc::environ }.is_null() {
+        return None;
+    }
+    STATE.compare_exchange(UNREAD, READING, Acquire, Relaxed).ok()?;
+    // SAFETY: this thread, alone, moved the state to READING.
+    let room = unsafe { &mut *ROOM.0.get() };
+    let found = guarded(|| room.fill(&Text::read(variable()?).ok()?));
+    STATE.store(if found.is_some() { APPLIES } else { ABSENT }, Release);
+    current()
+}
+
+/// The text in the environment.
+///
+/// Searched here and not with `getenv`, which some programs replace by their own.
+fn variable() -> Option<&'static str> {
+    // SAFETY: `environ` is the C library's and, not being null, points to a null-terminated array of C strings, which
+    // nobody changes while a program starts. The text is parsed before this library returns to the program.
+    unsafe {
+        let mut entry = libc::environ.cast_const();
+        while !(*entry).is_null() {
+            let value = CStr::from_ptr(*entry).to_bytes().strip_prefix(VARIABLE.as_bytes());
+            if let Some(value) = value.and_then(|rest| rest.strip_prefix(b"=")) {
+                return std::str::from_utf8(value).ok();
+            }
+            entry = entry.add(1);
+        }
+        None
+    }
+}
+
+/// A plan in static storage.
+pub(crate) struct Plan {
+    pid: u32,
+    pin: Pin,
+    mask: Cpus,
+    slots: usize,
+    /// The CPUs of all slots as runs, slot after slot: first and last CPU.
+    runs: [(u16, u16); RUNS_MAX],
+    /// Where the runs of each slot end.
+    ends: [u16; SLOTS_MAX],
+}
+
+impl Plan {
+    const fn new() -> Self {
+        Self {
+            pid: 0,
+            pin: Pin::Born,
+            mask: Cpus::new(),
+            slots: 0,
+            runs: [(0, 0); RUNS_MAX],
+            ends: [0; SLOTS_MAX],
+        }
+    }
+
+    fn fill(&mut self, text: &Text<'_>) -> Option<()> {
+        (self.pid, self.pin) = (text.pid, text.pin);
+        text.mask().for_each(|run| self.mask.insert(run));
+        let mut end = 0;
+        for (kept, slot) in self.ends.iter_mut().zip(text.slots()) {
+            for (first, last) in slot {
+                // Out of room for runs: this slot and those after it are not used, the plan still holds.
+                let Some(run) = self.runs.get_mut(end) else { return Some(()) };
+                *run = (u16::try_from(first.0).ok()?, u16::try_from(last.0).ok()?);
+                end += 1;
+            }
+            *kept = u16::try_from(end).ok()?;
+            self.slots += 1;
+        }
+        Some(())
+    }
+
+    /// Whether threads of the calling process are pinned: the plan names one process, and its children inherit the
+    /// text. Asked each time, since a fork or a `vfork` changes the answer and costs far more than the question.
+    pub(crate) fn pins_this_process(&self) -> bool {
+        // SAFETY: getpid has no preconditions.
+        self.pin == Pin::Born && u32::try_from(unsafe { libc::getpid() }) == Ok(self.pid)
+    }
+
+    /// Every CPU the program may use.
+    pub(crate) fn mask(&self) -> &Cpus {
+        &self.mask
+    }
+
+    /// How many slots there are.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// The CPUs of a slot.
+    pub(crate) fn slot(&self, slot: usize) -> Option<Cpus> {
+        let mut cpus = Cpus::new();
+        self.runs_of(slot)?
+            .iter()
+            .for_each(|&(first, last)| cpus.insert((OsCpu(first.into()), OsCpu(last.into()))));
+        Some(cpus)
+    }
+
+    /// Whether a thread with this mask was narrowed by the program itself: to a part of the plan's mask that is no
+    /// slot. A slot is what we set, or what an OpenMP runtime set that was given the slots as its places. The same is
+    /// seen when the system took CPUs away, and is then as good a reason to leave threads where they are.
+    pub(crate) fn is_foreign(&self, mask: &Cpus) -> bool {
+        let is_slot = |slot| self.starts_in(slot, mask) && self.slot(slot).as_ref() == Some(mask);
+        mask.is_within(&self.mask) && !(0..self.slots).any(is_slot)
+    }
+
+    /// Whether the first CPU of a slot is in `mask`: cheap, and false for nearly every slot that is not `mask`.
+    fn starts_in(&self, slot: usize, mask: &Cpus) -> bool {
+        self.runs_of(slot)
+            .and_then(<[_]>::first)
+            .is_some_and(|&(first, _)| mask.contains(OsCpu(first.into())))
+    }
+
+    fn runs_of(&self, slot: usize) -> Option<&[(u16, u16)]> {
+        let end = *self.ends.get(..self.slots)?.get(slot)?;
+        let start = slot.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        self.runs.get(start.into()..end.into())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn plan(text: &str) -> Box<Plan> {
+        let mut plan = Box::new(Plan::new());
+        plan.fill(&Text::read(text).unwrap()).unwrap();
+        plan
+    }
+
+    fn cpus(list: &[u32]) -> Cpus {
+        let mut cpus = Cpus::new();
+        list.iter().for_each(|&cpu| cpus.insert((OsCpu(cpu), OsCpu(cpu))));
+        cpus
+    }
+
+    #[test]
+    fn slots_come_back_as_written() {
+        let plan = plan("1 pid=1 mask=0-3,64-67 slots=1,65/0,64/3/2,64-66 pin=born");
+        assert_eq!((plan.slots(), plan.mask().len(), plan.mask().end()), (4, 8, 68));
+        for (slot, list) in [&[1, 65][..], &[0, 64], &[3], &[2, 64, 65, 66]].into_iter().enumerate() {
+            assert!(plan.slot(slot) == Some(cpus(list)), "slot {slot}");
+        }
+        assert!(plan.slot(4).is_none());
+    }
+
+    #[test]
+    fn a_mask_is_foreign_when_it_is_neither_plan_nor_slot() {
+        let plan = plan("1 pid=1 mask=0-3 slots=1/0,2 pin=born");
+        for (mask, foreign) in [
+            (&[0, 1, 2, 3][..], false), // the plan's own
+            (&[1], false),
+            (&[0, 2], false),
+            (&[0], true), // part of a slot
+            (&[0, 1], true),
+            (&[0, 1, 2, 3, 4], false), // wider than the plan: no narrowing
+            (&[7], false),
+        ] {
+            assert_eq!(plan.is_foreign(&cpus(mask)), foreign, "{mask:?}");
+        }
+    }
+
+    #[test]
+    fn a_plan_beyond_the_room_keeps_the_slots_that_fit() {
+        let slots = |slot: &str, count| vec![slot; count].join("/");
+        let wide = plan(&format!("1 pid=1 mask=0-9 slots={} pin=born", slots("0", SLOTS_MAX + 5)));
+        assert_eq!(wide.slots(), SLOTS_MAX);
+        let holes = plan(&format!("1 pid=1 mask=0-9 slots={} pin=born", slots("0,2,4,6", SLOTS_MAX)));
+        assert_eq!(holes.slots(), RUNS_MAX / 4);
+        assert!(holes.slot(RUNS_MAX / 4 - 1) == Some(cpus(&[0, 2, 4, 6])));
+    }
+
+    #[test]
+    fn a_process_without_a_plan_has_none() {
+        assert!(current().is_none());
+    }
+
+    #[test]
+    fn a_fault_of_ours_is_contained() {
+        assert_eq!(guarded(|| Some(1)), Some(1));
+        assert_eq!(guarded(|| -> Option<u8> { panic!("as planned") }), None);
+        assert!(current().is_none());
+    }
+
+    #[test]
+    fn only_the_named_process_is_pinned() {
+        let text = |pid: u32, pin: &str| format!("1 pid={pid} mask=0 slots=0 pin={pin}");
+        assert!(plan(&text(std::process::id(), "born")).pins_this_process());
+        assert!(!plan(&text(std::process::id(), "mask")).pins_this_process());
+        assert!(!plan(&text(std::process::id() + 1, "born")).pins_this_process());
+    }
+}

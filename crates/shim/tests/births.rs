@@ -1,0 +1,96 @@
+//! Where threads are born, and that slots come back.
+
+mod common;
+
+use common::{Program, Run, pinned};
+
+/// The masks of the initial thread and of four threads started one after the other, all alive.
+fn born(run: Run, narrowed: Option<&str>) -> Option<String> {
+    let run = run.arg("4");
+    let run = if let Some(letters) = narrowed { run.arg(letters) } else { run };
+    Some(run.run(&Program::c("born.c")?)?.text())
+}
+
+#[track_caller]
+fn expect(found: Option<String>, masks: &str) {
+    if let Some(found) = found {
+        assert_eq!(found, masks);
+    }
+}
+
+#[test]
+fn slots_are_given_out_in_order_with_slot_0_last_and_the_rest_float() {
+    expect(born(pinned("B/A"), None), "AB: A B AB AB");
+    expect(born(pinned("A/B"), None), "AB: B A AB AB");
+    expect(born(pinned("A/B/B/A"), None), "AB: B B A A");
+}
+
+#[test]
+fn a_slot_may_have_several_cpus() {
+    expect(born(pinned("A/B/A,B"), None), "AB: B AB A AB");
+}
+
+#[test]
+fn a_creator_on_a_slot_does_not_hand_it_down() {
+    expect(born(pinned("A/B"), Some("A")), "A: B A AB AB");
+    expect(born(pinned("A/B"), Some("B")), "B: B A AB AB");
+}
+
+#[test]
+fn a_creator_placed_by_the_program_hands_its_place_down() {
+    expect(born(pinned("A/A"), Some("B")), "B: B B B B");
+    expect(born(pinned("A/A"), Some("A")), "A: A A AB AB");
+}
+
+#[test]
+fn a_plan_without_slots_or_without_pinning_pins_nothing() {
+    expect(born(pinned(""), None), "AB: AB AB AB AB");
+    expect(born(pinned(""), Some("A")), "A: A A A A"); // no slot: the program's own place
+    expect(born(Run::guest().plan("mask=A,B slots=B/A pin=mask"), None), "AB: AB AB AB AB");
+    expect(born(Run::guest().plan("mask=A,B slots=B/A pin=mask"), Some("A")), "A: A A A A");
+}
+
+#[test]
+fn without_a_plan_nothing_changes() {
+    expect(born(Run::guest(), None), "AB: AB AB AB AB");
+    expect(born(Run::guest(), Some("B")), "B: B B B B");
+}
+
+#[test]
+fn a_plan_of_cpus_that_are_not_there_is_dropped_thread_by_thread() {
+    let plan = "mask=900-903 slots=900/901/902/903 pin=born";
+    expect(born(Run::guest().plan(plan), None), "AB: AB AB AB AB");
+    expect(born(Run::guest().plan(plan), Some("A")), "A: A A A A");
+    // One of three: the initial thread has less than the plan says, by whoever's doing.
+    expect(born(Run::guest().plan("mask=A,B,900 slots=A/900/B pin=born"), None), "AB: AB AB AB AB");
+}
+
+#[test]
+fn threads_of_threads_take_their_turns_too() {
+    let Some(program) = Program::c("nested.c") else { return };
+    expect(pinned("A/B").run(&program).map(|outcome| outcome.text()), "AB B A AB");
+}
+
+#[test]
+fn ten_thousand_threads_leave_no_slot_behind() {
+    let Some(program) = Program::c("churn.c") else { return };
+    expect(pinned("A/B").arg("B").run(&program).map(|outcome| outcome.text()), "then: B A AB");
+}
+
+#[test]
+fn every_end_of_a_thread_gives_its_slot_back() {
+    let Some(program) = Program::c("ends.c") else { return };
+    let ends = ["return", "exit", "deep exit", "cancel", "cancel at any time", "detached"];
+    let masks: Vec<_> = ends.iter().map(|end| format!("{end}: A B")).collect();
+    expect(pinned("B/A").run(&program).map(|outcome| outcome.text()), &masks.join("\n"));
+}
+
+#[test]
+fn two_copies_of_the_library_agree() {
+    let Some(program) = Program::c("born.c") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("other.so");
+    std::fs::copy(common::library(), &copy).unwrap();
+    let run = pinned("A/B").preload(&copy).arg("4");
+    expect(run.run(&program).map(|outcome| outcome.text()), "AB: B A AB AB");
+}

@@ -1,0 +1,193 @@
+//! Runs real programs under the guest.
+//!
+//! Plans are written for two CPUs called A and B, the first two this process may use, whatever their numbers; programs
+//! report masks in the same letters (`c/seen.h`). Plans are crossed, so that a right answer cannot be luck.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Says, where a person sees it, what was not tested and why.
+pub(crate) fn skip(reason: &str) {
+    #[expect(clippy::print_stderr, reason = "a skipped test is reported")]
+    {
+        eprintln!("SKIPPED: {reason}");
+    }
+}
+
+/// The library under test, which Cargo built beside this test.
+pub(crate) fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let library = test.with_file_name("libtrimtab_shim.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// A program to run, and the directory it was built in.
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    _directory: Option<TempDir>,
+}
+
+impl Program {
+    /// A program that is installed, if it is.
+    pub(crate) fn installed(name: &str) -> Option<Self> {
+        let found = std::env::split_paths(&std::env::var_os("PATH")?)
+            .map(|dir| dir.join(name))
+            .find(|path| path.exists());
+        if found.is_none() {
+            skip(&format!("{name} is not installed"));
+        }
+        Some(Self { path: found?, _directory: None })
+    }
+
+    /// A program of `tests/c`, built with `compiler` and these flags, where an empty program can be built with them.
+    pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<Self> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(source.file_stem().unwrap());
+        let build =
+            |source: &Path| Command::new(compiler).arg("-o").arg(&path).arg(source).args(flags).output();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match build(&source) {
+            Err(error) => {
+                skip(&format!("{compiler}: {error}"));
+                return None;
+            }
+            Ok(output) if !output.status.success() => {
+                let empty = directory.path().join("empty").with_extension(source.extension().unwrap());
+                let rust = source.extension().is_some_and(|extension| extension == "rs");
+                std::fs::write(&empty, if rust { "fn main() {}" } else { "int main() { return 0; }" })
+                    .unwrap();
+                let probe = build(&empty).unwrap();
+                assert!(!probe.status.success(), "{}", text(&output.stderr));
+                skip(&format!("{compiler} {flags:?} does not work here: {}", text(&probe.stderr).trim()));
+                return None;
+            }
+            Ok(_) => {}
+        }
+        Some(Self { path, _directory: Some(directory) })
+    }
+
+    /// A C program with threads.
+    pub(crate) fn c(source: &str) -> Option<Self> {
+        Self::built("cc", source, &["-O1", "-pthread", "-rdynamic"])
+    }
+
+    /// A C shared library with threads.
+    pub(crate) fn c_library(source: &str) -> Option<Self> {
+        Self::built("cc", source, &["-O1", "-pthread", "-shared", "-fPIC"])
+    }
+}
+
+/// A run of a program.
+pub(crate) struct Run {
+    plan: Option<String>,
+    preload: Vec<PathBuf>,
+    environment: Vec<(String, String)>,
+    arguments: Vec<String>,
+}
+
+/// What a run left behind.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    /// The output of a run that ended well and in silence.
+    pub(crate) fn text(self) -> String {
+        assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
+        self.stdout
+    }
+}
+
+/// A run under a plan that pins: mask A and B, and these slots in letters.
+pub(crate) fn pinned(slots: &str) -> Run {
+    Run::guest().plan(&format!("mask=A,B slots={slots} pin=born"))
+}
+
+impl Run {
+    /// A run without a plan and without the guest.
+    pub(crate) fn native() -> Self {
+        Self { plan: None, preload: Vec::new(), environment: Vec::new(), arguments: Vec::new() }
+    }
+
+    /// A run with the guest loaded, and no plan.
+    pub(crate) fn guest() -> Self {
+        Self::native().preload(&library())
+    }
+
+    /// Under this plan, CPUs in letters; the process is the planned one.
+    pub(crate) fn plan(self, plan: &str) -> Self {
+        self.text(&format!("1 pid=PID {plan}"))
+    }
+
+    /// With this text for a plan, CPUs in letters, `PID` for the number of the process.
+    pub(crate) fn text(self, text: &str) -> Self {
+        Self { plan: Some(text.to_owned()), ..self }
+    }
+
+    pub(crate) fn preload(mut self, library: &Path) -> Self {
+        self.preload.push(library.to_owned());
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn arg(mut self, argument: impl Into<String>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Runs the program confined to A and B, as the launcher would: by a chain of execs, which keep the process id.
+    /// Nothing where this machine has fewer than two CPUs for us.
+    pub(crate) fn run(self, program: &Program) -> Option<Outcome> {
+        const LAUNCH: &str = r#"mask=$1 plan=$2; shift 2
+            case $plan in *PID*) plan="${plan%%PID*}$$${plan#*PID}";; esac
+            exec taskset -c "$mask" env ${plan:+"TRIMTAB_PLAN=$plan"} "$@""#;
+        let [a, b] = two_cpus()?;
+        let numbers = |text: &str| text.replace('A', &a.to_string()).replace('B', &b.to_string());
+        let mut command = Command::new("timeout");
+        command.args(["120", "sh", "-c", LAUNCH, "sh", &format!("{a},{b}")]);
+        command.arg(self.plan.as_deref().map(numbers).unwrap_or_default());
+        command.args([format!("CPU_A={a}"), format!("CPU_B={b}")]);
+        command.args(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
+        let preload: Vec<_> = self.preload.iter().map(|path| path.to_str().unwrap()).collect();
+        command.args((!preload.is_empty()).then(|| format!("LD_PRELOAD={}", preload.join(":"))));
+        command.arg(&program.path).args(&self.arguments);
+        for name in ["TRIMTAB_PLAN", "LD_PRELOAD", "OMP_PLACES", "OMP_PROC_BIND", "OMP_NUM_THREADS"] {
+            command.env_remove(name);
+        }
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        Some(Outcome {
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        })
+    }
+}
+
+/// The numbers of A and B.
+pub(crate) fn two_cpus() -> Option<[u32; 2]> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let set: trimtab_core::set::CpuSet = list.trim().parse().unwrap();
+    let mut cpus = set.iter();
+    match (cpus.next(), cpus.next()) {
+        (Some(a), Some(b)) => Some([a.0, b.0]),
+        _ => {
+            skip("two CPUs are needed");
+            None
+        }
+    }
+}

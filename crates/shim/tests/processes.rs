@@ -1,0 +1,107 @@
+//! One process is pinned: not its children, not another, not one without a readable plan.
+
+mod common;
+
+use common::{Program, Run, pinned, two_cpus};
+
+#[track_caller]
+fn expect(run: Run, program: Option<Program>, lines: &[&str]) {
+    if let Some(outcome) = program.and_then(|program| run.run(&program)) {
+        assert_eq!(outcome.text().lines().collect::<Vec<_>>(), lines);
+    }
+}
+
+#[test]
+fn children_of_forks_live_in_the_mask_unless_the_program_placed_their_parent() {
+    expect(
+        pinned("B/A"),
+        Program::c("forks.c"),
+        &[
+            "initial thread: AB child AB",
+            "thread of child: AB",
+            "pinned thread: A child AB thread of child AB",
+            "moved thread: A child AB", // to where it was: its slot
+            "moved thread: B child B",
+            "initial thread: A child A stays A",
+            "initial thread: B child AB stays B", // as an OpenMP runtime does: the place that is slot 0
+            "grandchild: B",
+        ],
+    );
+}
+
+#[test]
+fn an_exec_starts_afresh() {
+    // An exec keeps the mask of the thread that calls it; the third program began on a slot.
+    expect(pinned("B/A").arg("1"), Program::c("execs.c"), &["1: AB: A B", "2: AB: A B", "3: A: A B"]);
+}
+
+#[test]
+fn programs_started_without_fork_work() {
+    expect(pinned("B/A"), Program::c("spawns.c"), &["done"]);
+}
+
+#[test]
+fn another_process_than_the_planned_one_is_not_pinned() {
+    let run = Run::guest().text("1 pid=1 mask=A,B slots=B/A pin=born").arg("3");
+    expect(run, Program::c("born.c"), &["AB: AB AB AB"]);
+    let run = Run::guest().text("1 pid=1 mask=A,B slots=B/A pin=born").arg("2").arg("A");
+    expect(run, Program::c("born.c"), &["A: A A"]);
+}
+
+#[test]
+fn the_count_is_the_plans_in_every_process_and_thread() {
+    let (Some(program), Some([a, b])) = (Program::c("counts.c"), two_cpus()) else { return };
+    let Some(native) = Run::native().run(&program) else { return };
+    let native = native.text();
+    let others = native.lines().last().unwrap().rsplit_once(' ').unwrap().0;
+    for (plan, online, configured) in [
+        ("pid=PID mask=A slots=A pin=born", 1, a + 1),
+        ("pid=PID mask=B slots=B pin=mask", 1, b + 1),
+        ("pid=1 mask=A slots=A pin=born", 1, a + 1),
+        ("pid=1 mask=A,B,900 slots= pin=mask", 3, 901),
+        ("pid=PID mask=900-903 slots=900 pin=born", 4, 904),
+    ] {
+        let text = Run::guest().text(&format!("1 {plan}")).run(&program).unwrap().text();
+        let lines: Vec<_> = text.lines().collect();
+        for (line, who) in lines.iter().zip(["main", "thread", "child"]) {
+            assert_eq!(
+                *line,
+                format!(
+                    "{who}: online {online} configured {configured} nprocs {online} nprocs_conf {configured}"
+                ),
+                "{plan}"
+            );
+        }
+        assert!(lines[3].starts_with(others), "{} is not {others}", lines[3]);
+    }
+}
+
+#[test]
+fn a_text_that_is_no_plan_changes_nothing() {
+    let (Some(born), Some(counts)) = (Program::c("born.c"), Program::c("counts.c")) else { return };
+    let asked = |run: Run| Some([run.run(&counts)?.text().lines().take(3).collect::<Vec<_>>().join("\n")]);
+    let native = asked(Run::native());
+    for text in [
+        " ",
+        "1",
+        "born",
+        "0 pid=PID mask=A slots=A pin=born",
+        "2 pid=PID mask=A slots=A pin=born",
+        "1 pid=PID mask= slots= pin=born",
+        "1 pid=PID mask=A slots=B pin=born",
+        "1 pid=PID mask=A slots=A pin=",
+        "1 pid=PID mask=A slots=A pin=born and more",
+        "1 pid=PID mask=0-99999999999999999999 slots=A pin=born",
+        "1 pid=99999999999 mask=A slots=A pin=born",
+        "\u{7f}\u{e9}%s%n\n\t",
+    ] {
+        assert_eq!(asked(Run::guest().text(text)), native, "{text:?}");
+        if let Some(outcome) = Run::guest().text(text).arg("2").arg("A").run(&born) {
+            assert_eq!(outcome.text(), "A: A A", "{text:?}");
+        }
+    }
+    let long = format!("1 pid=PID mask=A slots={}A pin=born", "A/".repeat(40_000));
+    if let Some(outcome) = Run::guest().text(&long).arg("2").run(&born) {
+        assert_eq!(outcome.text(), "AB: A A", "long, but a plan");
+    }
+}
