@@ -13,10 +13,12 @@ use trimtab_core::set::CpuSet;
 /// the machine's topology serves them best, and becomes the program. No daemon, no privilege.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab", version, max_term_width = 100, disable_help_subcommand = true)]
-#[command(after_help = "Start with:\n  trimtab topo                 what this machine is made of, and what is taken\n  \
+#[command(
+    after_help = "Start with:\n  trimtab topo                 what this machine is made of, and what is taken\n  \
     trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \
     trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n\n\
-    Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab")]
+    Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab"
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -269,7 +271,8 @@ fn parse_wait(text: &str) -> Result<Wait, String> {
         "d" => 86_400,
         other => return Err(format!("\"{other}\" is no unit of time (known: s, m, h, d)")),
     };
-    let number: u64 = text[..digits].parse().map_err(|_| format!("\"{text}\" is no time such as 30s or 2h"))?;
+    let number: u64 =
+        text[..digits].parse().map_err(|_| format!("\"{text}\" is no time such as 30s or 2h"))?;
     let seconds = number.checked_mul(unit).ok_or_else(|| format!("{text} is too long"))?;
     Ok(Wait(Some(Duration::from_secs(seconds))))
 }

@@ -27,7 +27,9 @@ pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, places: boo
     match program.takes_preload() {
         Some(true) => {}
         Some(false) if program.secure_exec.is_some() => {
-            return stays("it runs with more privilege than its user, so the loader ignores preloads: threads float inside the mask");
+            return stays(
+                "it runs with more privilege than its user, so the loader ignores preloads: threads float inside the mask",
+            );
         }
         Some(false) => return stays("it is statically linked: threads float inside the mask"),
         None => return stays("its file cannot be read: threads float inside the mask"),
@@ -57,7 +59,8 @@ pub fn handoff(plan: &Plan, pin: Pin) -> Handoff {
 
 /// The library, next to this program or where `make install` puts it; the error lists the places looked at.
 pub fn library() -> Result<PathBuf, String> {
-    let own = std::fs::canonicalize("/proc/self/exe").map_err(|error| format!("this program's own path is unknown: {error}"))?;
+    let own = std::fs::canonicalize("/proc/self/exe")
+        .map_err(|error| format!("this program's own path is unknown: {error}"))?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(LIBRARY), folder.join("../lib/trimtab").join(LIBRARY)];
     match places.iter().find(|path| path.is_file()) {

@@ -27,7 +27,10 @@ pub fn apply(plan: &Plan, strict: bool, volume: Volume) -> Result<(), Exit> {
         .map_err(failed)?;
     let now = affinity::get(None).context("cannot read the CPU mask back").map_err(failed)?;
     if now != plan.mask {
-        return Err(failed(anyhow!("asked for CPUs {}, got {now}: the cpuset changed meanwhile; try again", plan.mask)));
+        return Err(failed(anyhow!(
+            "asked for CPUs {}, got {now}: the cpuset changed meanwhile; try again",
+            plan.mask
+        )));
     }
     let outcome = memory::apply(&plan.memory);
     if !outcome.is_as_asked() {
@@ -81,7 +84,9 @@ fn explain(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::NotFound => format!("cannot start {path}: its interpreter or loader is missing"),
-        io::ErrorKind::ArgumentListTooLong => format!("cannot start {path}: arguments and environment are too long"),
+        io::ErrorKind::ArgumentListTooLong => {
+            format!("cannot start {path}: arguments and environment are too long")
+        }
         _ => format!("cannot start {path}"),
     }
 }

@@ -43,4 +43,3 @@ fn refused(error: &clap::Error) -> ExitCode {
         (true, false) => exit::FAILED,
     })
 }
-

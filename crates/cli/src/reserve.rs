@@ -73,13 +73,21 @@ pub fn reserve(world: &World, situation: &Situation, order: &Order<'_>) -> Resul
             Ok(Attempt::Done(reserved)) => return Ok(*reserved),
             Ok(Attempt::Again) if attempts < ATTEMPTS => attempts += 1,
             Ok(Attempt::Again) => {
-                return Err(Exit::new(exit::NO_CORES, anyhow!("other launches took the planned cores {ATTEMPTS} times; try again, or use --wait")));
+                return Err(Exit::new(
+                    exit::NO_CORES,
+                    anyhow!(
+                        "other launches took the planned cores {ATTEMPTS} times; try again, or use --wait"
+                    ),
+                ));
             }
             Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => {
                 let limit = order.wait.and_then(|wait| wait.0);
                 if limit.is_some_and(|limit| begin.elapsed() >= limit) {
                     let waited = begin.elapsed().as_secs();
-                    return Err(Exit::new(exit::NO_CORES, anyhow::Error::from(error).context(format!("gave up after {waited} s"))));
+                    return Err(Exit::new(
+                        exit::NO_CORES,
+                        anyhow::Error::from(error).context(format!("gave up after {waited} s")),
+                    ));
                 }
                 if queue.is_none() {
                     queue = ledger.enqueue(stand.level, &stand.within).ok();
@@ -144,7 +152,12 @@ fn attempt(
             let held = taken.held;
             let asked = u32::try_from(plan.slots.len()).unwrap_or(u32::MAX);
             let strategy = plan.strategy;
-            return Ok(Attempt::Refused(trimtab_core::place::PlaceError::NotEnough { asked, free: 0, held, strategy }));
+            return Ok(Attempt::Refused(trimtab_core::place::PlaceError::NotEnough {
+                asked,
+                free: 0,
+                held,
+                strategy,
+            }));
         }
         Err(error) => return Ok(Attempt::Refused(error)),
     };
@@ -154,7 +167,11 @@ fn attempt(
         None => (Mode::Exclusive, 0),
     };
     // What others hold alone cannot be held with them; sharing it is all the user asked for.
-    let to_hold = if order.request.share { whole.hold.difference(&map.exclusive).difference(&map.lost) } else { whole.hold.clone() };
+    let to_hold = if order.request.share {
+        whole.hold.difference(&map.exclusive).difference(&map.lost)
+    } else {
+        whole.hold.clone()
+    };
     let holder = processes.this_process(job, world.now(), order.label)?;
     let held = match ledger.take(stand.level, &to_hold, mode, &holder) {
         Ok(held) => Some(held),
@@ -204,7 +221,12 @@ fn ranked(situation: &Situation, order: &Order<'_>, allotment: &CpuSet, rank: &L
         cores_max: None,
         ..order.request.clone()
     };
-    let quiet = Taken { held: CpuSet::new(), pinned: CpuSet::new(), busy: Default::default(), ..situation.taken.clone() };
+    let quiet = Taken {
+        held: CpuSet::new(),
+        pinned: CpuSet::new(),
+        busy: Default::default(),
+        ..situation.taken.clone()
+    };
     let fallback = || plan(&situation.machine, &Request { share: true, ..order.request.clone() }, &quiet);
     let plan = plan(&situation.machine, &whole, &quiet).or_else(|_| fallback());
     match plan {
@@ -256,7 +278,8 @@ fn without_ledger(situation: &Situation, order: &Order<'_>, error: &LedgerError)
     say::warning(order.volume, &format!("the cores are not reserved, other runs may take them: {error}"));
     let stand = Standpoint { level: Level::MACHINE, within: situation.machine.cpus() };
     let taken = around(situation, order, &stand);
-    let whole = plan(&situation.machine, order.request, &taken).map_err(|error| Exit::new(exit::RUN_FAILED, error))?;
+    let whole = plan(&situation.machine, order.request, &taken)
+        .map_err(|error| Exit::new(exit::RUN_FAILED, error))?;
     let mut plan = match order.rank {
         Some((rank, _)) => ranked(situation, order, &whole.hold, rank),
         None => whole,

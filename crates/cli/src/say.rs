@@ -55,5 +55,7 @@ pub fn headline(volume: Volume, text: &str) {
 /// Whether an error is only that nobody reads our output any more.
 pub fn is_broken_pipe(error: &Exit) -> bool {
     let causes = error.cause.chain();
-    causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(|error| error.kind() == ErrorKind::BrokenPipe)
+    causes
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|error| error.kind() == ErrorKind::BrokenPipe)
 }

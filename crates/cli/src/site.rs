@@ -135,8 +135,9 @@ impl Rules {
             let at = spanned.span().start;
             let fault = |problem: String| at_offset(text, path, at, problem);
             let words = spanned.into_inner();
-            let pattern = Pattern::new(&words.program)
-                .map_err(|error| fault(format!("program \"{}\" is no pattern: {}", words.program, error.msg)))?;
+            let pattern = Pattern::new(&words.program).map_err(|error| {
+                fault(format!("program \"{}\" is no pattern: {}", words.program, error.msg))
+            })?;
             let smt = words.smt.map(|value| match value {
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::String(word) => word,
@@ -227,7 +228,11 @@ impl Policy {
 fn read(path: &Path) -> Result<Option<String>, SiteError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+        {
+            Ok(None)
+        }
         Err(source) => Err(SiteError::Read { path: path.to_owned(), source }),
     }
 }
@@ -257,7 +262,8 @@ mod tests {
     #[test]
     fn limits_tighten_inwards() {
         let site = |text| Site::parse(text, Path::new("site.toml")).unwrap();
-        let both = site("auto-cores = 8\nreserved-cpus = \"0\"").tightened(site("auto-cores = 16\nmax-cores = 4\nreserved-cpus = \"1\""));
+        let both = site("auto-cores = 8\nreserved-cpus = \"0\"")
+            .tightened(site("auto-cores = 16\nmax-cores = 4\nreserved-cpus = \"1\""));
         assert_eq!(both, site("auto-cores = 8\nmax-cores = 4\nreserved-cpus = \"0-1\""));
     }
 

@@ -7,7 +7,9 @@ use crate::world::{LEDGER, World};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use trimtab_core::ids::OsNode;
-use trimtab_core::place::{Amount, HugePages, KindChoice, MemoryRequest, Reason, Request, Smt, Strategy, Taken};
+use trimtab_core::place::{
+    Amount, HugePages, KindChoice, MemoryRequest, Reason, Request, Smt, Strategy, Taken,
+};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_linux::ledger::{BootId, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
@@ -40,7 +42,8 @@ impl Situation {
     pub fn live(world: &World, rules: bool) -> Result<Self> {
         let (machine, warning) = Which::Live.load(world)?;
         let mask = affinity::get(None).context("cannot read this process's CPU mask")?;
-        let limits = Limits::read(&world.root, Some(&mask)).context("cannot read what bounds this process")?;
+        let limits =
+            Limits::read(&world.root, Some(&mask)).context("cannot read what bounds this process")?;
         let mut situation = Self {
             taken: Taken {
                 mems: limits.mems.clone(),
@@ -55,7 +58,11 @@ impl Situation {
         let words: Vec<String> = limits.limiters.iter().map(ToString::to_string).collect();
         let allowed = situation.taken.allowed.len();
         if allowed < situation.machine.pu_count() {
-            situation.limited.push(Reason::Limited { allowed, of: situation.machine.pu_count(), by: words.join("; ") });
+            situation.limited.push(Reason::Limited {
+                allowed,
+                of: situation.machine.pu_count(),
+                by: words.join("; "),
+            });
         }
         if rules {
             situation.policy = Policy::read(&world.config())?;

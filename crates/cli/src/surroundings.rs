@@ -68,7 +68,10 @@ impl Surroundings {
             }
             Err(error) => self.notes.push(format!("bound tasks cannot be seen: {error}")),
         }
-        let bindings = self.pins.iter().map(|pin| Binding { cpus: pin.cpus.clone(), running: pin.state == State::Running });
+        let bindings = self
+            .pins
+            .iter()
+            .map(|pin| Binding { cpus: pin.cpus.clone(), running: pin.state == State::Running });
         self.pinned = pinned_cpus(machine, &bindings.collect::<Vec<_>>());
         std::thread::sleep(SAMPLE.saturating_sub(begin.elapsed()));
         match (before, LoadSample::read(&proc)) {

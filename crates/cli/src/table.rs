@@ -21,7 +21,10 @@ pub struct Table {
 impl Table {
     /// A table with these columns.
     pub fn new(columns: &[(&str, Align)]) -> Self {
-        Self { columns: columns.iter().map(|&(name, align)| (name.to_owned(), align)).collect(), rows: Vec::new() }
+        Self {
+            columns: columns.iter().map(|&(name, align)| (name.to_owned(), align)).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row: one cell a column.

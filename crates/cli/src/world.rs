@@ -71,7 +71,9 @@ impl World {
 
     fn folder(&self, variable: &str, below_home: &str) -> Option<PathBuf> {
         let named = self.raw(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-        let home = || self.raw("HOME").map(|home| Path::new(home).join(below_home)).filter(|path| path.is_absolute());
+        let home = || {
+            self.raw("HOME").map(|home| Path::new(home).join(below_home)).filter(|path| path.is_absolute())
+        };
         named.or_else(home).map(|folder| folder.join("trimtab"))
     }
 

@@ -208,7 +208,13 @@ fn amount(
         }
         Amount::Shape(shape) => {
             let stride = matches!(request.strategy, Strategy::Stride(_));
-            let all = usable(machine, request, taken, false);
+            let mut all = usable(machine, request, taken, false);
+            if request.kind != KindChoice::Any {
+                // Where one kind is wanted, a whole unit is all of its cores of that kind.
+                let kinds: BTreeSet<_> =
+                    cores.iter().map(|&core| machine.cores()[core as usize].kind).collect();
+                all.retain(|&core| kinds.contains(&machine.cores()[core as usize].kind));
+            }
             let mut units = 0;
             for object in outermost(machine, shape.level) {
                 let of =

@@ -11,7 +11,7 @@
 //! - `1` is the version of all that follows. Another version is refused, never guessed at.
 //! - `pid` is the process whose threads are pinned. Its children inherit the variable and must not pin: each of them
 //!   would put its first thread on the same slot. They live inside the mask.
-//! - `mask` is every CPU the program may use, as the kernel writes lists (ascending or not, no steps).
+//! - `mask` is every CPU the program may use, as the kernel writes lists: ascending, each CPU once, no steps.
 //! - `slots` are the places for threads in slot order, each a CPU list, separated by `/`. Slot 0 is the initial
 //!   thread's. Every slot lies inside the mask; slots may overlap, which is an oversubscribed plan; no slot at all is
 //!   a plan in which threads float.
@@ -135,9 +135,9 @@ pub enum Problem {
     /// A number is above its bound.
     #[error("the number is too large (at most {0})")]
     Large(u32),
-    /// The end of a range lies before its start.
-    #[error("the range runs backwards")]
-    Backwards,
+    /// A number in a list is not above the one before it.
+    #[error("the CPUs of a list must ascend")]
+    Order,
     /// The mask names no CPU.
     #[error("the mask is empty")]
     EmptyMask,
@@ -193,12 +193,12 @@ impl<'a> Text<'a> {
         Ok(Self { pid, pin, mask, slots })
     }
 
-    /// The mask as runs of CPUs, first and last, in the order of the text.
+    /// The mask as runs of CPUs, first and last, ascending.
     pub fn mask(&self) -> Ranges<'a> {
         Ranges(self.mask.list())
     }
 
-    /// The slots in slot order, each as runs of CPUs.
+    /// The slots in slot order, each as runs of CPUs, ascending.
     pub fn slots(&self) -> impl Iterator<Item = Ranges<'a>> + use<'a> {
         self.slots.parts('/').map(|slot| Ranges(slot.list()))
     }
@@ -282,7 +282,7 @@ impl<'a> Field<'a> {
     }
 
     fn list(self) -> List<'a> {
-        List { rest: Some(self) }
+        List { rest: Some(self), end: 0 }
     }
 }
 
@@ -296,6 +296,8 @@ struct Range {
 #[derive(Debug, Clone)]
 struct List<'a> {
     rest: Option<Field<'a>>,
+    /// One more than the last CPU so far.
+    end: u32,
 }
 
 impl Iterator for List<'_> {
@@ -307,9 +309,10 @@ impl Iterator for List<'_> {
         let (first, last) = item.cut('-');
         Some((|| {
             let cpus = first.cpu()?..=last.unwrap_or(first).cpu()?;
-            if cpus.is_empty() {
-                return Err(HandoffError { at: item.at, problem: Problem::Backwards });
+            if cpus.is_empty() || *cpus.start() < self.end {
+                return Err(HandoffError { at: item.at, problem: Problem::Order });
             }
+            self.end = cpus.end() + 1;
             Ok(Range { at: item.at, cpus })
         })())
     }
@@ -366,7 +369,7 @@ mod tests {
 
     #[test]
     fn slots_keep_their_order_and_may_overlap() {
-        let plan: Handoff = "1 pid=7 mask=3,0-1 slots=3/0-1/3,1/3 pin=born".parse().unwrap();
+        let plan: Handoff = "1 pid=7 mask=0-1,3 slots=3/0-1/1,3/3 pin=born".parse().unwrap();
         assert_eq!(plan.slots, ["3", "0-1", "1,3", "3"].map(set));
     }
 
@@ -387,7 +390,9 @@ mod tests {
             ("1 pid=1 mask= slots= pin=born", 13, EmptyMask),
             ("1 pid=1 mask=0,,1 slots=0 pin=born", 15, Number),
             ("1 pid=1 mask=0, slots=0 pin=born", 15, Number),
-            ("1 pid=1 mask=3-1 slots=0 pin=born", 13, Backwards),
+            ("1 pid=1 mask=3-1 slots=0 pin=born", 13, Order),
+            ("1 pid=1 mask=0-3,3 slots=0 pin=born", 17, Order),
+            ("1 pid=1 mask=0-3 slots=0/3,1 pin=born", 27, Order),
             ("1 pid=1 mask=0,1- slots=0 pin=born", 17, Number),
             ("1 pid=1 mask=0-4:2 slots=0 pin=born", 15, Number),
             ("1 pid=1 mask=0-8192 slots=0 pin=born", 15, Large(8191)),

@@ -253,3 +253,103 @@ fn from_ticks(ticks: u64) -> Duration {
     Duration::from_secs(ticks / per_second)
         + Duration::from_nanos((ticks % per_second) * 1_000_000_000 / per_second)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A thread of the kernel with 1.2 s in user mode and 0.3 s in the kernel.
+    fn line(name: &str) -> String {
+        let zeros = "0 ".repeat(16);
+        format!("77 ({name}) D 5 1 1 0 -1 2097152 0 0 0 0 120 30 0 0 20 0 2 0 4242 {zeros}63 0 0\n")
+    }
+
+    #[test]
+    fn a_stat_line_is_read_whatever_the_name() {
+        for name in ["sh", "a b", ")", "(((", "x) R 1 (y", "", "tab\there"] {
+            let seen = Stat::parse(line(name).as_bytes()).unwrap();
+            assert_eq!(
+                (seen.id, seen.state, seen.parent, seen.threads),
+                (77, State::Waiting, Pid(5), 2),
+                "{name:?}"
+            );
+            assert!(seen.kernel_thread);
+            assert_eq!((seen.user, seen.system), (Duration::from_millis(1200), Duration::from_millis(300)));
+            assert_eq!(seen.cpu_time(), Duration::from_millis(1500));
+            assert_eq!((seen.start, seen.last_cpu), (StartTime(4242), Some(OsCpu(63))));
+        }
+        for (bad, problem) in [
+            ("", "no '(' before the name"),
+            ("77 (sh", "no ')' after the name"),
+            (")77 (sh", "no ')' after the name"),
+            ("x (sh) R 1", "no process id"),
+            ("77 (sh)", "no state"),
+            ("77 (sh) R", "no parent"),
+            ("77 (sh) R 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 2", "no start time"),
+        ] {
+            assert_eq!(Stat::parse(bad.as_bytes()), Err(problem), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn age_is_the_time_since_the_start_and_never_negative() {
+        assert_eq!(StartTime(4242).age(Duration::from_secs(100)), Duration::from_millis(57_580));
+        assert_eq!(StartTime(4242).age(Duration::from_secs(1)), Duration::ZERO);
+        assert!(StartTime(u64::MAX).age(Duration::MAX) > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_status_says_who_and_where() {
+        let text = "Name:\tx\nUid:\t1000\t0\t0\t0\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n";
+        let seen = Status::parse(text.as_bytes()).unwrap();
+        assert_eq!((seen.uid, seen.cpus), (1000, "0-3".parse().unwrap()));
+        assert_eq!(seen.mems, Some("0".parse().unwrap()));
+        assert_eq!(Status::parse(b"Uid:\t\nCpus_allowed_list:\t0\n"), Err("no Uid line"));
+        assert_eq!(Status::parse(b"Uid:\t1\n"), Err("no Cpus_allowed_list"));
+    }
+
+    #[test]
+    fn this_process_is_read() {
+        let (proc, own) = (Path::new("/proc"), Pid::own());
+        let seen = stat(proc, own).unwrap();
+        assert_eq!((Pid(seen.id), seen.kernel_thread), (own, false));
+        assert_eq!(status(proc, own).unwrap().uid, rustix::process::getuid().as_raw());
+        assert!(threads(proc, own).unwrap().contains(&own.main_thread()));
+        let thread = thread_stat(proc, own, own.main_thread()).unwrap();
+        assert!(thread.cpu_time() <= stat(proc, own).unwrap().cpu_time());
+        assert_eq!(thread_status(proc, own, own.main_thread()).unwrap(), status(proc, own).unwrap());
+        assert!(command_line(proc, own, 4096).unwrap().contains("trimtab"));
+        assert!(stat(proc, Pid(u32::MAX)).unwrap_err().is_gone());
+        assert!(threads(proc, Pid(u32::MAX)).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn command_lines_are_one_printable_line() {
+        let root = tempfile::tempdir().unwrap();
+        for (pid, text) in [("7", "sh\0-c\0echo \x1b[2J\n\0"), ("8", "")] {
+            std::fs::create_dir(root.path().join(pid)).unwrap();
+            std::fs::write(root.path().join(pid).join("cmdline"), text).unwrap();
+        }
+        assert_eq!(command_line(root.path(), Pid(7), 80).unwrap(), "sh -c echo \\x1b[2J\\n");
+        assert_eq!(command_line(root.path(), Pid(7), 5).unwrap(), "sh -c");
+        assert_eq!(command_line(root.path(), Pid(8), 80).unwrap(), "");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_read_without_harm(
+            bytes in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..200),
+                "[0-9]{0,3} ?\\(.{0,4}\\)( [-0-9A-Z]{1,21}){0,40}".prop_map(String::into_bytes),
+                "((Uid|Cpus_allowed_list):[\t ]?[-0-9,:]{0,20}\n){0,3}".prop_map(String::into_bytes),
+            ],
+            now in any::<u64>(),
+        ) {
+            let _ = Status::parse(&bytes);
+            if let Ok(stat) = Stat::parse(&bytes) {
+                let _ = (stat.cpu_time(), stat.start.age(Duration::from_secs(now)));
+            }
+        }
+    }
+}

@@ -15,12 +15,10 @@ pub use elf::{Binary, Linkage, Runtime, WordSize};
 pub use family::Family;
 pub use resolve::{ResolveError, resolve};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -85,7 +83,7 @@ pub struct LookError {
 }
 
 impl Program {
-    /// Looks at a file that [`resolve`] found. `search_path` is the text of `PATH`, for scripts that ask `env` for their
+    /// Looks at a file that [`resolve()`] found. `search_path` is the text of `PATH`, for scripts that ask `env` for their
     /// interpreter.
     ///
     /// # Errors
@@ -120,6 +118,7 @@ impl Program {
 /// One file, whatever it is to the command.
 struct Seen {
     kind: Kind,
+    /// Its beginning; empty when it was not read.
     head: Vec<u8>,
     binary: Option<Binary>,
     secure_exec: Option<SecureExec>,
@@ -127,33 +126,33 @@ struct Seen {
 
 impl Seen {
     fn look(path: &Path) -> Result<Self, Errno> {
-        let seen = |kind, head, binary, secure_exec| Self { kind, head, binary, secure_exec };
+        let unread = |kind, secure_exec| Self { kind, head: Vec::new(), binary: None, secure_exec };
         // Not blocking, for what is not a file after all.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let file = match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(file) => File::from(file),
+            Ok(file) => file,
             Err(Errno::ACCESS) => {
-                let meta = rustix::fs::stat(path)?;
-                return Ok(seen(Kind::Unreadable, Vec::new(), None, secure_exec(path, meta.st_mode)));
+                let mode = rustix::fs::stat(path)?.st_mode;
+                return Ok(unread(Kind::Unreadable, secure_exec(path, mode)));
             }
             Err(errno) => return Err(errno),
         };
-        let meta = file.metadata().map_err(errno)?;
-        if !meta.is_file() {
-            return Ok(seen(Kind::Other, Vec::new(), None, None));
+        let meta = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(meta.st_mode) != FileType::RegularFile {
+            return Ok(unread(Kind::Other, None));
         }
-        let secure_exec = secure_exec(path, meta.permissions().mode());
         let mut head = vec![0; HEAD_BYTES];
-        let length = read_at_most(&file, &mut head, 0).map_err(errno)?;
+        // A file on a disk is read short only at its end.
+        let length = rustix::io::pread(&file, &mut head[..], 0)?;
         head.truncate(length);
-        if head.starts_with(b"#!") {
-            return Ok(seen(Kind::Script, head, None, secure_exec));
-        }
-        if !head.starts_with(b"\x7fELF") {
-            return Ok(seen(Kind::Other, head, None, secure_exec));
-        }
-        let binary = Binary::read(file, meta.len(), &head);
-        Ok(seen(Kind::Elf, head, binary, secure_exec))
+        let kind = match &head[..] {
+            [b'#', b'!', ..] => Kind::Script,
+            [0x7f, b'E', b'L', b'F', ..] => Kind::Elf,
+            _ => Kind::Other,
+        };
+        let bytes = u64::try_from(meta.st_size).unwrap_or(0);
+        let binary = if kind == Kind::Elf { Binary::read(file.into(), bytes, &head) } else { None };
+        Ok(Self { kind, head, binary, secure_exec: secure_exec(path, meta.st_mode) })
     }
 }
 
@@ -171,22 +170,4 @@ fn secure_exec(path: &Path, mode: u32) -> Option<SecureExec> {
     let mut value = [0u8; 64];
     let capabilities = rustix::fs::getxattr(path, c"security.capability", &mut value);
     matches!(capabilities, Ok(1..) | Err(Errno::RANGE)).then_some(SecureExec::Capabilities)
-}
-
-/// Fills as much of `buffer` as the file has from `offset` on, and says how much that is.
-fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(more) => filled += more,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
-fn errno(error: std::io::Error) -> Errno {
-    Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

@@ -41,3 +41,28 @@ impl Users {
         self.names.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn users_have_names_or_numbers() {
+        let text = "root:x:0:0:root:/root:/bin/sh\n# a comment\ntoor:x:0:0::/:\nann\x1b:x:1000:7::/:\n:x:5:5::/:\nbad:x:-1:5\nshort\n";
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("passwd"), text).unwrap();
+        let users = Users::read(&root.path().join("passwd")).unwrap();
+        let names: Vec<_> = [0, 1000, 5, 4_294_967_295].map(|uid| users.name(uid)).into();
+        assert_eq!(names, ["root", "ann\\x1b", "5", "4294967295"]);
+        assert_eq!(Users::read(&root.path().join("none")).unwrap().name(0), "0");
+        assert!(Users::read(root.path()).unwrap_err().to_string().starts_with("cannot read "));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_name_nobody_or_somebody(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            prop_assert!(!Users::parse(&bytes).name(0).is_empty());
+        }
+    }
+}

@@ -70,16 +70,19 @@ fn the_cpuset_of_version_2_is_the_nearest_that_has_files_and_the_tightest_quota_
         ("sys/devices/system/cpu/online", "0-15\n"),
         ("sys/devices/system/node/online", "0-1\n"),
         ("sys/fs/cgroup/cpuset.cpus.effective", "0-15\n"),
-        ("sys/fs/cgroup/batch/cpu.max", "600000 100000\n"),
+        ("sys/fs/cgroup/batch/cpu.max", "125000 50000\n"),
         ("sys/fs/cgroup/batch/cpuset.cpus.effective", "0-11\n"),
-        ("sys/fs/cgroup/batch/job 9/cpu.max", "125000 50000\n"),
+        ("sys/fs/cgroup/batch/job 9/cpu.max", "600000 100000\n"),
         ("sys/fs/cgroup/batch/job 9/cpuset.cpus.effective", "4-7\n"),
         ("sys/fs/cgroup/batch/job 9/cpuset.mems.effective", "1\n"),
         ("sys/fs/cgroup/batch/job 9/step/cpu.max", "max 100000\n"),
     ]);
     assert_eq!(seen.allowed, cpus("4-7"));
     let group = "/batch/job 9".to_owned();
-    assert_eq!(seen.quota, Some(Quota { milli_cpus: 2500, group: group.clone(), hierarchy: Hierarchy::V2 }));
+    assert_eq!(
+        seen.quota,
+        Some(Quota { milli_cpus: 2500, group: "/batch".into(), hierarchy: Hierarchy::V2 })
+    );
     assert_eq!(
         seen.limiters,
         [
@@ -139,6 +142,7 @@ fn containers_see_their_own_group_at_the_mount_point() {
             ("proc/self/mountinfo", &V2.replace("0:26 /", &format!("0:26 {mounted}"))),
             ("sys/devices/system/cpu/online", "0-63\n"),
             ("sys/fs/cgroup/cpu.max", "350000 100000\n"),
+            ("sys/host.slice/cpu.max", "50000 100000\n"),
             ("sys/fs/cgroup/cpuset.cpus.effective", "8-11\n"),
         ]);
         assert_eq!(seen.quota.unwrap().milli_cpus, 3500, "{why}");
@@ -204,6 +208,12 @@ fn the_mask_asked_from_the_kernel_is_believed_over_the_status() {
     let seen = Limits::read(root.path(), Some(&cpus("1000-1999"))).unwrap();
     assert_eq!(seen.allowed, cpus("1000-1999"));
     assert_eq!(seen.limiters, [Limiter::Mask { cpus: cpus("0-999,2000-4095") }]);
+    let seen = Limits::read(root.path(), Some(&cpus("0-8191"))).unwrap();
+    assert_eq!(
+        (seen.allowed, seen.limiters),
+        (cpus("0-4095"), vec![]),
+        "a mask may name CPUs that are offline"
+    );
 }
 
 #[test]

@@ -10,10 +10,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
-use trimtab_linux::process::{self, Pid, StartTime, Stat, State, Status, Tid};
+use trimtab_linux::process::{Pid, State, Tid};
 use trimtab_linux::survey::{CpuLoad, Load, LoadSample, Masks, PinScan, Pins, Runnable, Ticks, runnable};
 use trimtab_linux::sys::affinity;
-use trimtab_linux::users::Users;
 
 fn cpus(text: &str) -> CpuSet {
     text.parse().unwrap()
@@ -375,110 +374,44 @@ fn a_busy_child_is_seen_on_its_cpu() {
     assert!(runnable(Path::new("/proc")).unwrap().running >= 1);
 }
 
-// ---- one process ----
-
-#[test]
-fn a_stat_line_is_read_whatever_the_name() {
-    for name in ["sh", "a b", ")", "(((", "x) R 1 (y", "", "tab\there"] {
-        let seen = Stat::parse(stat(77, name, 'D', 5, 0x20_0000, 63).as_bytes()).unwrap();
-        assert_eq!(
-            (seen.id, seen.state, seen.parent, seen.threads),
-            (77, State::Waiting, Pid(5), 2),
-            "{name:?}"
-        );
-        assert!(seen.kernel_thread);
-        assert_eq!((seen.user, seen.system), (Duration::from_millis(1200), Duration::from_millis(300)));
-        assert_eq!(seen.cpu_time(), Duration::from_millis(1500));
-        assert_eq!((seen.start, seen.last_cpu), (StartTime(4242), Some(OsCpu(63))));
-    }
-    for (bad, problem) in [
-        ("", "no '(' before the name"),
-        ("77 (sh", "no ')' after the name"),
-        (")77 (sh", "no ')' after the name"),
-        ("x (sh) R 1", "no process id"),
-        ("77 (sh)", "no state"),
-        ("77 (sh) R", "no parent"),
-        ("77 (sh) R 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 2", "no start time"),
-    ] {
-        assert_eq!(Stat::parse(bad.as_bytes()), Err(problem), "{bad:?}");
-    }
-}
-
-#[test]
-fn age_is_the_time_since_the_start_and_never_negative() {
-    assert_eq!(StartTime(4242).age(Duration::from_secs(100)), Duration::from_millis(57_580));
-    assert_eq!(StartTime(4242).age(Duration::from_secs(1)), Duration::ZERO);
-    assert_eq!(StartTime(u64::MAX).age(Duration::MAX).as_secs() > 0, true);
-}
-
-#[test]
-fn a_status_says_who_and_where() {
-    let seen = Status::parse(status(1000, "0-3").as_bytes()).unwrap();
-    assert_eq!((seen.uid, seen.cpus, seen.mems), (1000, cpus("0-3"), Some("0".parse().unwrap())));
-    assert_eq!(Status::parse(b"Uid:\t\nCpus_allowed_list:\t0\n"), Err("no Uid line"));
-    assert_eq!(Status::parse(b"Uid:\t1\n"), Err("no Cpus_allowed_list"));
-}
-
-#[test]
-fn this_process_is_read() {
-    let (proc, own) = (Path::new("/proc"), Pid::own());
-    let seen = process::stat(proc, own).unwrap();
-    assert_eq!((Pid(seen.id), seen.kernel_thread), (own, false));
-    assert_eq!(process::status(proc, own).unwrap().uid, rustix::process::getuid().as_raw());
-    let threads = process::threads(proc, own).unwrap();
-    assert!(threads.contains(&own.main_thread()));
-    let thread = process::thread_stat(proc, own, own.main_thread()).unwrap();
-    assert!(thread.cpu_time() <= process::stat(proc, own).unwrap().cpu_time());
-    assert_eq!(
-        process::thread_status(proc, own, own.main_thread()).unwrap().uid,
-        rustix::process::getuid().as_raw()
-    );
-    assert!(process::command_line(proc, own, 4096).unwrap().contains("survey"));
-    assert!(process::stat(proc, Pid(u32::MAX)).unwrap_err().is_gone());
-    assert!(process::threads(proc, Pid(u32::MAX)).unwrap_err().is_gone());
-}
-
-#[test]
-fn command_lines_are_one_printable_line() {
-    let root = tree(&[("7/cmdline", "sh\0-c\0echo \x1b[2J\n\0"), ("8/cmdline", "")]);
-    assert_eq!(process::command_line(root.path(), Pid(7), 80).unwrap(), "sh -c echo \\x1b[2J\\n");
-    assert_eq!(process::command_line(root.path(), Pid(7), 5).unwrap(), "sh -c");
-    assert_eq!(process::command_line(root.path(), Pid(8), 80).unwrap(), "");
-}
-
-#[test]
-fn users_have_names_or_numbers() {
-    let text = "root:x:0:0:root:/root:/bin/sh\n# a comment\ntoor:x:0:0::/:\nann\x1b:x:1000:7::/:\n:x:5:5::/:\nbad:x:-1:5\nshort\n";
-    let root = tree(&[("passwd", text)]);
-    let users = Users::read(&root.path().join("passwd")).unwrap();
-    let names: Vec<_> = [0, 1000, 5, 4_294_967_295].map(|uid| users.name(uid)).into();
-    assert_eq!(names, ["root", "ann\\x1b", "5", "4294967295"]);
-    assert_eq!(Users::read(&root.path().join("none")).unwrap().name(0), "0");
-    assert!(Users::read(root.path()).unwrap_err().to_string().starts_with("cannot read "));
-}
-
 proptest! {
     #[test]
-    fn no_reader_minds_arbitrary_bytes(
+    fn arbitrary_bytes_are_read_without_harm(
         bytes in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..200),
             "(cpu[0-9]{0,3}( [0-9]{0,21}){0,10}\n){0,3}".prop_map(String::into_bytes),
-            "[0-9]{0,3} ?\\(.{0,4}\\)( [-0-9A-Z]{1,21}){0,40}".prop_map(String::into_bytes),
-            "((Uid|Cpus_allowed_list):[\t ]?[-0-9,:]{0,20}\n){0,3}".prop_map(String::into_bytes),
             "([0-9.]{0,5} ?){0,3} [0-9]{0,12}/[0-9]{0,12}".prop_map(String::into_bytes),
         ],
-        now in any::<u64>(),
     ) {
-        let _ = (Runnable::parse(&bytes), Status::parse(&bytes), Users::parse(&bytes).name(0));
-        if let Ok(stat) = Stat::parse(&bytes) {
-            let _ = (stat.cpu_time(), stat.start.age(Duration::from_secs(now)));
-        }
+        let _ = Runnable::parse(&bytes);
         if let Ok(sample) = LoadSample::parse(&bytes) {
             prop_assert!(Load::between(&sample, &sample).cpus.is_empty());
-            let from_boot = LoadSample { cpus: sample.cpus.keys().map(|&cpu| (cpu, Ticks::default())).collect() };
-            for load in Load::between(&from_boot, &sample).cpus.values() {
+            let boot = LoadSample { cpus: sample.cpus.keys().map(|&cpu| (cpu, Ticks::default())).collect() };
+            for load in Load::between(&boot, &sample).cpus.values() {
                 prop_assert!(load.busy_permille <= 1000 && load.stolen_permille <= load.busy_permille);
             }
         }
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn arbitrary_processes_are_scanned_without_harm(
+        stat in prop::collection::vec(any::<u8>(), 0..60),
+        status in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..60),
+            "Cpus_allowed_list:[0-9,-]{0,9}\n".prop_map(String::into_bytes),
+        ],
+        children in "[0-9a-z ]{0,12}",
+    ) {
+        let root = captured(&[task(2, 2, "kthreadd", 0, "0-7"), task(9, 9, "sh", 0, "0")]);
+        for (name, bytes) in [("9/task/9/stat", &stat), ("9/task/9/status", &status), ("2/stat", &stat)] {
+            std::fs::write(root.path().join(name), bytes).unwrap();
+        }
+        std::fs::write(root.path().join("2/task/2/children"), children).unwrap();
+        prop_assert!(scan(&root, "0-7", 99).seen <= 2);
     }
 }

@@ -49,14 +49,18 @@ impl Birth {
     /// `attr` is null or initialised.
     unsafe fn planned(attr: *const pthread_attr_t, routine: *const c_void) -> Option<Self> {
         let plan = plan::current().filter(|plan| plan.pins_this_process())?;
-        if Cpus::of_this_thread().is_some_and(|creator| plan.is_foreign(&creator)) {
+        let mut cpus = Cpus::new();
+        if cpus.read_this_thread() && plan.is_foreign(&cpus) {
             return None;
         }
         // SAFETY: the caller's promise.
         let attr = unsafe { Attr::without_cpus(attr)? };
         let mut birth = Self { attr, turn: if openmp::owns(routine) { None } else { take_turn(plan) } };
         match birth.turn {
-            Some(turn) => birth.attr.set_cpus(&plan.slot(slots::slot_of(turn, plan.slots()))?)?,
+            Some(turn) => {
+                plan.read_slot(slots::slot_of(turn, plan.slots()), &mut cpus);
+                birth.attr.set_cpus(&cpus)?;
+            }
             None => birth.attr.set_cpus(plan.mask())?,
         }
         Some(birth)

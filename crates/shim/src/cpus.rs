@@ -1,15 +1,17 @@
 //! A CPU set of fixed width, as the kernel's masks are laid out, and the calling thread's own.
 //!
-//! [`trimtab_core::set::CpuSet`] grows on the heap; the guest may not allocate. The width is that of the hand-off.
+//! [`trimtab_core::set::CpuSet`] grows on the heap; the guest may not allocate. The width is that of the hand-off, and
+//! a set is a kibibyte: it is filled in place and never moved, since a thread with the least stack (16 KiB, of which
+//! the C library takes its part) may create another.
 
-use libc::{c_long, c_void};
+use libc::c_void;
 use trimtab_core::handoff::CPUS_MAX;
 use trimtab_core::ids::OsCpu;
 
 const BITS: usize = u64::BITS as usize;
 
 /// A set of CPUs in the kernel's numbering.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) struct Cpus {
     words: [u64; CPUS_MAX / BITS],
 }
@@ -17,6 +19,12 @@ pub(crate) struct Cpus {
 impl Cpus {
     pub(crate) const fn new() -> Self {
         Self { words: [0; CPUS_MAX / BITS] }
+    }
+
+    /// Becomes the set of these runs.
+    pub(crate) fn become_runs(&mut self, runs: impl Iterator<Item = (OsCpu, OsCpu)>) {
+        self.words.fill(0);
+        runs.for_each(|run| self.insert(run));
     }
 
     pub(crate) fn insert(&mut self, (first, last): (OsCpu, OsCpu)) {
@@ -51,16 +59,14 @@ impl Cpus {
         (self.words.as_ptr().cast(), self.end().div_ceil(BITS) * size_of::<u64>())
     }
 
-    /// The mask of the calling thread; `None` where the kernel does not tell, or tells more than fits.
+    /// Becomes the mask of the calling thread; false where the kernel does not tell, or tells more than fits.
     ///
     /// A raw system call, because the C library's function is one that other libraries replace.
-    pub(crate) fn of_this_thread() -> Option<Self> {
-        let mut cpus = Self::new();
+    pub(crate) fn read_this_thread(&mut self) -> bool {
+        self.words.fill(0);
+        let (mask, bytes) = (self.words.as_mut_ptr(), size_of_val(&self.words));
         // SAFETY: the address and the length describe `words`, which the kernel fills at most.
-        let bytes: c_long = unsafe {
-            libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&cpus.words), cpus.words.as_mut_ptr())
-        };
-        (bytes > 0).then_some(cpus)
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, bytes, mask) > 0 }
     }
 
     /// Lets the calling thread run on these CPUs only; true when the kernel agreed.
@@ -103,7 +109,8 @@ mod tests {
 
     #[test]
     fn a_thread_has_a_mask_and_may_keep_it() {
-        let mine = Cpus::of_this_thread().unwrap();
+        let mut mine = cpus(&[(5000, 5000)]);
+        assert!(mine.read_this_thread() && !mine.contains(OsCpu(5000)));
         assert!(mine.len() > 0 && mine.confine_this_thread());
         assert!(!Cpus::new().confine_this_thread(), "nowhere is not a place");
     }

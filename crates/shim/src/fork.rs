@@ -49,8 +49,8 @@ fn widen(plan: &Plan) {
         None if this_thread() == INITIAL.load(Relaxed) => 0,
         None => return,
     };
-    let (own, now) = (plan.slot(slot), Cpus::of_this_thread());
-    if own.is_some() && own == now {
+    let mut mask = Cpus::new();
+    if mask.read_this_thread() && plan.is_slot(slot, &mask) {
         plan.mask().confine_this_thread();
     }
 }

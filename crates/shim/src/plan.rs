@@ -113,7 +113,7 @@ impl Plan {
 
     fn fill(&mut self, text: &Text<'_>) -> Option<()> {
         (self.pid, self.pin) = (text.pid, text.pin);
-        text.mask().for_each(|run| self.mask.insert(run));
+        self.mask.become_runs(text.mask());
         let mut end = 0;
         for (kept, slot) in self.ends.iter_mut().zip(text.slots()) {
             for (first, last) in slot {
@@ -145,42 +145,45 @@ impl Plan {
         self.slots
     }
 
-    /// The CPUs of a slot.
-    pub(crate) fn slot(&self, slot: usize) -> Option<Cpus> {
-        let mut cpus = Cpus::new();
-        self.runs_of(slot)?
-            .iter()
-            .for_each(|&(first, last)| cpus.insert((OsCpu(first.into()), OsCpu(last.into()))));
-        Some(cpus)
+    /// Makes `cpus` those of a slot.
+    pub(crate) fn read_slot(&self, slot: usize, cpus: &mut Cpus) {
+        cpus.become_runs(self.runs_of(slot));
+    }
+
+    /// Whether `mask` is exactly a slot.
+    pub(crate) fn is_slot(&self, slot: usize, mask: &Cpus) -> bool {
+        // Membership first: for nearly every other slot the first CPU settles it.
+        let within = self
+            .runs_of(slot)
+            .flat_map(|(first, last)| first.0..=last.0)
+            .all(|cpu| mask.contains(OsCpu(cpu)));
+        within
+            && self.runs_of(slot).map(|(first, last)| (last.0 - first.0) as usize + 1).sum::<usize>()
+                == mask.len()
     }
 
     /// Whether a thread with this mask was narrowed by the program itself: to a part of the plan's mask that is no
     /// slot. A slot is what we set, or what an OpenMP runtime set that was given the slots as its places. The same is
     /// seen when the system took CPUs away, and is then as good a reason to leave threads where they are.
     pub(crate) fn is_foreign(&self, mask: &Cpus) -> bool {
-        let is_slot = |slot| self.starts_in(slot, mask) && self.slot(slot).as_ref() == Some(mask);
-        mask.is_within(&self.mask) && !(0..self.slots).any(is_slot)
+        mask.is_within(&self.mask) && !(0..self.slots).any(|slot| self.is_slot(slot, mask))
     }
 
-    /// Whether the first CPU of a slot is in `mask`: cheap, and false for nearly every slot that is not `mask`.
-    fn starts_in(&self, slot: usize, mask: &Cpus) -> bool {
-        self.runs_of(slot)
-            .and_then(<[_]>::first)
-            .is_some_and(|&(first, _)| mask.contains(OsCpu(first.into())))
-    }
-
-    fn runs_of(&self, slot: usize) -> Option<&[(u16, u16)]> {
-        let end = *self.ends.get(..self.slots)?.get(slot)?;
-        let start = slot.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
-        self.runs.get(start.into()..end.into())
+    /// The CPUs of a slot as runs, ascending; none for a slot there is not.
+    fn runs_of(&self, slot: usize) -> impl Iterator<Item = (OsCpu, OsCpu)> {
+        let ends = self.ends.get(..self.slots).unwrap_or_default();
+        let start = slot.checked_sub(1).map_or(Some(0), |before| ends.get(before).copied());
+        let runs =
+            start.zip(ends.get(slot)).and_then(|(start, &end)| self.runs.get(start.into()..end.into()));
+        runs.unwrap_or_default().iter().map(|&(first, last)| (OsCpu(first.into()), OsCpu(last.into())))
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
-    pub(crate) fn plan(text: &str) -> Box<Plan> {
+    fn plan(text: &str) -> Box<Plan> {
         let mut plan = Box::new(Plan::new());
         plan.fill(&Text::read(text).unwrap()).unwrap();
         plan
@@ -188,7 +191,7 @@ pub(crate) mod tests {
 
     fn cpus(list: &[u32]) -> Cpus {
         let mut cpus = Cpus::new();
-        list.iter().for_each(|&cpu| cpus.insert((OsCpu(cpu), OsCpu(cpu))));
+        cpus.become_runs(list.iter().map(|&cpu| (OsCpu(cpu), OsCpu(cpu))));
         cpus
     }
 
@@ -196,10 +199,14 @@ pub(crate) mod tests {
     fn slots_come_back_as_written() {
         let plan = plan("1 pid=1 mask=0-3,64-67 slots=1,65/0,64/3/2,64-66 pin=born");
         assert_eq!((plan.slots(), plan.mask().len(), plan.mask().end()), (4, 8, 68));
+        let mut read = cpus(&[7]);
         for (slot, list) in [&[1, 65][..], &[0, 64], &[3], &[2, 64, 65, 66]].into_iter().enumerate() {
-            assert!(plan.slot(slot) == Some(cpus(list)), "slot {slot}");
+            plan.read_slot(slot, &mut read);
+            assert!(read == cpus(list) && plan.is_slot(slot, &read), "slot {slot}");
+            assert!(!plan.is_slot((slot + 1) % 4, &read), "slot {slot} is no other");
         }
-        assert!(plan.slot(4).is_none());
+        plan.read_slot(4, &mut read);
+        assert!(read == Cpus::new());
     }
 
     #[test]
@@ -225,7 +232,7 @@ pub(crate) mod tests {
         assert_eq!(wide.slots(), SLOTS_MAX);
         let holes = plan(&format!("1 pid=1 mask=0-9 slots={} pin=born", slots("0,2,4,6", SLOTS_MAX)));
         assert_eq!(holes.slots(), RUNS_MAX / 4);
-        assert!(holes.slot(RUNS_MAX / 4 - 1) == Some(cpus(&[0, 2, 4, 6])));
+        assert!(holes.is_slot(RUNS_MAX / 4 - 1, &cpus(&[0, 2, 4, 6])));
     }
 
     #[test]

@@ -58,11 +58,11 @@ fn without_a_plan_nothing_changes() {
 
 #[test]
 fn a_plan_of_cpus_that_are_not_there_is_dropped_thread_by_thread() {
-    let plan = "mask=900-903 slots=900/901/902/903 pin=born";
+    let plan = "mask=8000-8003 slots=8000/8001/8002/8003 pin=born";
     expect(born(Run::guest().plan(plan), None), "AB: AB AB AB AB");
     expect(born(Run::guest().plan(plan), Some("A")), "A: A A A A");
     // One of three: the initial thread has less than the plan says, by whoever's doing.
-    expect(born(Run::guest().plan("mask=A,B,900 slots=A/900/B pin=born"), None), "AB: AB AB AB AB");
+    expect(born(Run::guest().plan("mask=A,B,8000 slots=A/8000/B pin=born"), None), "AB: AB AB AB AB");
 }
 
 #[test]

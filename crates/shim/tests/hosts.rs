@@ -33,6 +33,11 @@ fn signals_in_a_storm_of_threads_do_no_harm() {
 }
 
 #[test]
+fn a_creator_may_have_the_least_stack() {
+    odd("stack", "AB: A B");
+}
+
+#[test]
 fn threads_made_inside_the_c_library_do_no_harm() {
     odd("c11", "AB: A B");
     odd("timer", "AB: A B");
@@ -119,8 +124,8 @@ fn rust_threads_panic_and_are_joined() {
 }
 
 fn python(run: Run, script: &str) -> Option<Outcome> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(script);
-    run.arg(script.to_str().unwrap()).run(&Program::installed("python3")?)
+    let script = format!("{}/tests/c/{script}", env!("CARGO_MANIFEST_DIR"));
+    run.arg(script).run(&Program::installed("python3")?)
 }
 
 #[test]

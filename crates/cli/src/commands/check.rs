@@ -31,7 +31,8 @@ fn findings(world: &World, args: &CheckArgs) -> Result<Vec<String>> {
     } else {
         std::fs::read_to_string(&args.plan).with_context(|| format!("cannot read {name}"))?
     };
-    let value: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?;
     match value.get("schema").and_then(|schema| schema.as_str()) {
         Some(SCHEMA) => {}
         Some(other) => bail!("{name} has schema {other}; this trimtab reads {SCHEMA}"),

@@ -106,15 +106,19 @@ fn words(findings: &[Finding]) -> String {
 
 fn machine(situation: &anyhow::Result<Situation>) -> Finding {
     match situation {
-        Ok(situation) if situation.warnings.is_empty() => Finding::good("machine", draw::summary(&situation.machine)),
+        Ok(situation) if situation.warnings.is_empty() => {
+            Finding::good("machine", draw::summary(&situation.machine))
+        }
         Ok(situation) => Finding::fault(
             "machine",
             situation.warnings.join("; "),
             "make the cache folder writable, or set XDG_CACHE_HOME; until then every start discovers the machine anew",
         ),
-        Err(error) => {
-            Finding::fault("machine", format!("{error:#}"), "install libhwloc15 (hwloc's library) and reinstall trimtab")
-        }
+        Err(error) => Finding::fault(
+            "machine",
+            format!("{error:#}"),
+            "install libhwloc15 (hwloc's library) and reinstall trimtab",
+        ),
     }
 }
 
@@ -123,10 +127,16 @@ fn bounds(world: &World) -> Vec<Finding> {
         Ok(limits) => limits,
         Err(error) => return vec![Finding::fault("limits", error.to_string(), "mount /proc")],
     };
-    let mut findings: Vec<Finding> = limits.limiters.iter().map(|limiter| match limiter {
-        Limiter::Mask { .. } => Finding::note("limits", format!("{limiter}; programs started from this shell get the rest")),
-        other => Finding::note("limits", other.to_string()),
-    }).collect();
+    let mut findings: Vec<Finding> = limits
+        .limiters
+        .iter()
+        .map(|limiter| match limiter {
+            Limiter::Mask { .. } => {
+                Finding::note("limits", format!("{limiter}; programs started from this shell get the rest"))
+            }
+            other => Finding::note("limits", other.to_string()),
+        })
+        .collect();
     if let Some(quota) = &limits.quota {
         let cpus = limits.allowed.len();
         let found = format!(
@@ -143,7 +153,10 @@ fn bounds(world: &World) -> Vec<Finding> {
         });
     }
     if findings.is_empty() {
-        findings.push(Finding::good("limits", format!("all {} online CPUs may be used, without a quota", limits.allowed.len())));
+        findings.push(Finding::good(
+            "limits",
+            format!("all {} online CPUs may be used, without a quota", limits.allowed.len()),
+        ));
     }
     findings
 }
@@ -184,7 +197,11 @@ fn in_container(world: &World) -> bool {
 fn library() -> Finding {
     match guest::library() {
         Ok(path) => Finding::good("guest library", path.display().to_string()),
-        Err(error) => Finding::fault("guest library", error, "run make install; until then threads are not pinned at birth"),
+        Err(error) => Finding::fault(
+            "guest library",
+            error,
+            "run make install; until then threads are not pinned at birth",
+        ),
     }
 }
 
@@ -200,13 +217,18 @@ fn memory_policies(nodes: usize) -> Finding {
     }
     let outcome = memory::apply(&MemoryPlan { policy: MemoryPolicy::Local, nodes: Default::default() });
     match outcome.refused.first() {
-        Some(refusal) if matches!(refusal.cause, Cause::Filtered | Cause::FilteredOrNoNuma) => Finding::fault(
-            subject,
-            refusal.to_string(),
-            "containers block it by default: add --cap-add SYS_NICE, or allow set_mempolicy in the seccomp profile",
-        ),
+        Some(refusal) if matches!(refusal.cause, Cause::Filtered | Cause::FilteredOrNoNuma) => {
+            Finding::fault(
+                subject,
+                refusal.to_string(),
+                "containers block it by default: add --cap-add SYS_NICE, or allow set_mempolicy in the seccomp profile",
+            )
+        }
         Some(refusal) => Finding::note(subject, refusal.to_string()),
-        None => Finding::good(subject, format!("can be set; {nodes} NUMA node{}", if nodes == 1 { "" } else { "s" })),
+        None => Finding::good(
+            subject,
+            format!("can be set; {nodes} NUMA node{}", if nodes == 1 { "" } else { "s" }),
+        ),
     }
 }
 
@@ -220,7 +242,9 @@ fn balancing(world: &World, nodes: usize) -> Finding {
         "0" => Finding::good(subject, "off"),
         mode if nodes > 1 => Finding::fault(
             subject,
-            format!("on (mode {mode}): the kernel unmaps and migrates pages under pinned threads, with stalls of milliseconds"),
+            format!(
+                "on (mode {mode}): the kernel unmaps and migrates pages under pinned threads, with stalls of milliseconds"
+            ),
             "as root: sysctl kernel.numa_balancing=0 while programs are placed by hand or by trimtab",
         ),
         mode => Finding::note(subject, format!("on (mode {mode}), without effect on one node")),
@@ -234,7 +258,9 @@ fn huge_pages(world: &World) -> Finding {
             subject,
             "transparent huge pages are always on: good for most, bad for some; try trimtab run --thp off ./app, and keep what helps in rules.toml",
         ),
-        Ok(Some(mode)) => Finding::good(subject, format!("transparent huge pages: {}", format!("{mode:?}").to_lowercase())),
+        Ok(Some(mode)) => {
+            Finding::good(subject, format!("transparent huge pages: {}", format!("{mode:?}").to_lowercase()))
+        }
         Ok(None) => Finding::note(subject, "this kernel has no transparent huge pages"),
         Err(error) => Finding::note(subject, error.to_string()),
     }
@@ -243,7 +269,9 @@ fn huge_pages(world: &World) -> Finding {
 fn rules(world: &World) -> Finding {
     match crate::site::Policy::read(&world.config()) {
         Ok(_) => Finding::good("site and rules files", "absent or in order"),
-        Err(error) => Finding::fault("site and rules files", error.to_string(), "mend the file, or run with --no-rules"),
+        Err(error) => {
+            Finding::fault("site and rules files", error.to_string(), "mend the file, or run with --no-rules")
+        }
     }
 }
 
@@ -251,7 +279,9 @@ fn process_hiding(world: &World) -> Option<Finding> {
     let mounts = std::fs::read_to_string(world.proc().join("self/mounts")).ok()?;
     let proc = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/proc"))?;
     let options = proc.split(' ').nth(3)?;
-    let hides = options.split(',').any(|option| option.starts_with("hidepid=") && option != "hidepid=0" && option != "hidepid=off");
+    let hides = options
+        .split(',')
+        .any(|option| option.starts_with("hidepid=") && option != "hidepid=0" && option != "hidepid=off");
     hides.then(|| {
         Finding::note("/proc", "other users' processes are hidden (hidepid): cores they are bound to cannot be avoided, busy ones can")
     })
@@ -270,9 +300,14 @@ fn environment(world: &World) -> Vec<Finding> {
         }
     }
     if let Some(value) = world.of_user("LD_PRELOAD") {
-        let missing = value.split([':', ' ']).filter(|path| path.starts_with('/') && !Path::new(path).exists());
+        let missing =
+            value.split([':', ' ']).filter(|path| path.starts_with('/') && !Path::new(path).exists());
         for path in missing {
-            findings.push(Finding::fault("environment", format!("LD_PRELOAD names {path}, which does not exist"), "unset LD_PRELOAD"));
+            findings.push(Finding::fault(
+                "environment",
+                format!("LD_PRELOAD names {path}, which does not exist"),
+                "unset LD_PRELOAD",
+            ));
         }
     }
     findings

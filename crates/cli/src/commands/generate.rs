@@ -1,6 +1,6 @@
 //! `trimtab generate`: the man page and completions, from the definition of the options.
 
-use crate::args::{Cli, Generated, GenerateArgs};
+use crate::args::{Cli, GenerateArgs, Generated};
 use crate::exit::{self, Exit};
 use clap::CommandFactory;
 use clap_complete::Shell;

@@ -63,7 +63,11 @@ fn survey(world: &World, which: &Which, args: &PlanArgs) -> Result<(Situation, T
     if *which != Which::Live {
         let situation = Situation::elsewhere(world, which)?;
         let taken = situation.taken.clone();
-        return Ok((situation, taken, vec![format!("planned for {}, as if nothing ran there", args.machine.as_deref().unwrap_or(""))]));
+        return Ok((
+            situation,
+            taken,
+            vec![format!("planned for {}, as if nothing ran there", args.machine.as_deref().unwrap_or(""))],
+        ));
     }
     let situation = Situation::live(world, !args.place.no_rules)?;
     for warning in &situation.warnings {

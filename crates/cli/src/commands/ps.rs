@@ -99,8 +99,14 @@ fn gather(
     seen: &Surroundings,
     users: &Users,
 ) -> Result<Document> {
-    let mut document =
-        Document { schema: SCHEMA, ledger: None, holds: Vec::new(), unknown: CpuSet::new(), waiting: 0, violators: Vec::new() };
+    let mut document = Document {
+        schema: SCHEMA,
+        ledger: None,
+        holds: Vec::new(),
+        unknown: CpuSet::new(),
+        waiting: 0,
+        violators: Vec::new(),
+    };
     let Some(view) = view else { return Ok(document) };
     document.ledger = Some(view.path().display().to_string());
     let all = machine.cpus();
@@ -123,7 +129,8 @@ fn gather(
 
 fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings, users: &Users) -> Row {
     let holder = &hold.holder;
-    let loads: Vec<u32> = hold.cpus.iter().filter_map(|cpu| seen.busy.get(&cpu)).map(|&load| u32::from(load)).collect();
+    let loads: Vec<u32> =
+        hold.cpus.iter().filter_map(|cpu| seen.busy.get(&cpu)).map(|&load| u32::from(load)).collect();
     let count = u32::try_from(loads.len()).unwrap_or(u32::MAX);
     let load = loads.iter().sum::<u32>().checked_div(count).and_then(|load| u16::try_from(load).ok());
     Row {
@@ -197,7 +204,11 @@ fn words(document: &Document, view: Option<&LedgerView>) -> String {
         ]);
         for row in &document.holds {
             let inside = "  ".repeat(usize::from(row.level));
-            let mode = if row.standing == "running" { row.mode.to_owned() } else { format!("{} ({})", row.mode, row.standing) };
+            let mode = if row.standing == "running" {
+                row.mode.to_owned()
+            } else {
+                format!("{} ({})", row.mode, row.standing)
+            };
             table.row([
                 format!("{inside}{}", row.cpus),
                 row.user.clone(),
@@ -210,7 +221,15 @@ fn words(document: &Document, view: Option<&LedgerView>) -> String {
         }
         if !document.unknown.is_empty() {
             let dash = || "-".to_owned();
-            let cells = [document.unknown.to_string(), dash(), dash(), dash(), dash(), "exclusive".to_owned(), "(unknown)".to_owned()];
+            let cells = [
+                document.unknown.to_string(),
+                dash(),
+                dash(),
+                dash(),
+                dash(),
+                "exclusive".to_owned(),
+                "(unknown)".to_owned(),
+            ];
             table.row(cells);
         }
         text.push_str(&table.to_string());
@@ -219,7 +238,9 @@ fn words(document: &Document, view: Option<&LedgerView>) -> String {
         text.push_str(&format!("{} waiting for cores\n", document.waiting));
     }
     for Violator { pid, user, command, cpus } in &document.violators {
-        text.push_str(&format!("warning: {command} (pid {pid}, {user}) is bound to CPUs {cpus}, which a run above holds\n"));
+        text.push_str(&format!(
+            "warning: {command} (pid {pid}, {user}) is bound to CPUs {cpus}, which a run above holds\n"
+        ));
     }
     if let Some(error) = view.and_then(LedgerView::names_missing) {
         text.push_str(&format!("note: nobody can be named: {error}\n"));

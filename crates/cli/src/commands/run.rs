@@ -59,7 +59,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let bind = openmp && args.run.pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
     let user = |name: &str| world.of_user(name);
     let mut environment = environment(&plan, &user, bind);
-    let places = environment.iter().any(|variable| variable.name == "OMP_PLACES" && matches!(variable.action, Action::Set { .. }));
+    let places = environment
+        .iter()
+        .any(|variable| variable.name == "OMP_PLACES" && matches!(variable.action, Action::Set { .. }));
     let guest = guest::decide(&program, args.run.pin, rule.as_ref(), places);
     environment.extend(guest_variables(world, &plan, &guest, volume));
     if args.run.env == EnvMode::Print {
@@ -109,16 +111,22 @@ fn rank(world: &World, situation: &Situation, volume: Volume) -> Rank {
     let Some(rank) = local_rank(&|name| world.text(name)) else { return Rank::None };
     let Some(of) = rank.of else {
         let launcher = rank.launcher;
-        say::warning(volume, &format!("{launcher} does not say how many ranks run here, so this rank is placed alone"));
+        say::warning(
+            volume,
+            &format!("{launcher} does not say how many ranks run here, so this rank is placed alone"),
+        );
         return Rank::None;
     };
     let parent = parent_mask(&world.proc(), Pid::own()).ok().flatten();
     let allowed = &situation.taken.allowed;
-    if of > 1 && parent.is_some_and(|parent| parent.difference(allowed).intersects(&situation.machine.cpus())) {
+    if of > 1 && parent.is_some_and(|parent| parent.difference(allowed).intersects(&situation.machine.cpus()))
+    {
         let launcher = rank.launcher;
         say::note(
             volume,
-            &format!("{launcher} bound this rank to CPUs {allowed}, and it stays there; with mpirun --bind-to none trimtab places the ranks"),
+            &format!(
+                "{launcher} bound this rank to CPUs {allowed}, and it stays there; with mpirun --bind-to none trimtab places the ranks"
+            ),
         );
         return Rank::Bound(rank);
     }
@@ -140,7 +148,9 @@ fn job_key(world: &World, rank: &LocalRank) -> u64 {
     let job = rank.job.clone().or_else(parent).unwrap_or_default();
     // FNV-1a, 64 bits: a name for a job, not a secret. 0 means no job.
     let bytes = rank.launcher.bytes().chain([0]).chain(job.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)).max(1)
+    bytes
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        .max(1)
 }
 
 fn warn_about(program: &Program, volume: Volume) {
@@ -148,7 +158,9 @@ fn warn_about(program: &Program, volume: Volume) {
         let name = program.path.file_name().unwrap_or_default().to_string_lossy();
         say::warning(
             volume,
-            &format!("{name} may bind its ranks by itself; better put trimtab behind it: {name} … trimtab run … ./app"),
+            &format!(
+                "{name} may bind its ranks by itself; better put trimtab behind it: {name} … trimtab run … ./app"
+            ),
         );
     }
 }
@@ -161,9 +173,12 @@ fn label(command: &[OsString]) -> String {
 
 /// The variables that bring the guest along.
 fn guest_variables(world: &World, plan: &Plan, guest: &Guest, volume: Volume) -> Vec<Variable> {
-    let variable = |name: &str, action| Variable { name: name.to_owned(), reader: "trimtab's guest library", action };
+    let variable =
+        |name: &str, action| Variable { name: name.to_owned(), reader: "trimtab's guest library", action };
     let unset = |why: &str| {
-        ["LD_PRELOAD", handoff::VARIABLE].map(|name| variable(name, Action::Unset { why: why.to_owned() })).to_vec()
+        ["LD_PRELOAD", handoff::VARIABLE]
+            .map(|name| variable(name, Action::Unset { why: why.to_owned() }))
+            .to_vec()
     };
     let pin = match guest {
         Guest::Stays(why) => return unset(why),
@@ -195,12 +210,18 @@ fn put(world: &World, variables: &mut BTreeMap<String, OsString>, environment: &
     }
     // What an enclosing run set and this one leaves stays known as not the user's.
     let before = world.text(SET_BY_US).unwrap_or_default();
-    ours.extend(before.lines().filter(|line| line.split_once('=').is_some_and(|(name, _)| !variables.contains_key(name))).map(str::to_owned));
+    ours.extend(
+        before
+            .lines()
+            .filter(|line| line.split_once('=').is_some_and(|(name, _)| !variables.contains_key(name)))
+            .map(str::to_owned),
+    );
     set(variables, SET_BY_US, ours.join("\n"));
 }
 
 fn environment_table(environment: &[Variable]) -> String {
-    let mut table = Table::new(&[("VARIABLE", Align::Left), ("READ BY", Align::Left), ("ACTION", Align::Left)]);
+    let mut table =
+        Table::new(&[("VARIABLE", Align::Left), ("READ BY", Align::Left), ("ACTION", Align::Left)]);
     for Variable { name, reader, action } in environment {
         let action = match action {
             Action::Set { value } => format!("set to {value}"),
@@ -224,7 +245,9 @@ fn tell(plan: &Plan, program: &Program, guest: &Guest, rule: Option<&str>, volum
     let threads = match guest {
         Guest::Stays(why) => why.clone(),
         Guest::Goes(handoff::Pin::Born) => "new threads are born on their own slots".to_owned(),
-        Guest::Goes(handoff::Pin::Mask) if program.binary.as_ref().is_some_and(|binary| binary.openmp.is_some()) => {
+        Guest::Goes(handoff::Pin::Mask)
+            if program.binary.as_ref().is_some_and(|binary| binary.openmp.is_some()) =>
+        {
             "OpenMP threads get exact places, other threads float inside the mask".to_owned()
         }
         Guest::Goes(handoff::Pin::Mask) => "threads float inside the mask".to_owned(),
@@ -234,9 +257,14 @@ fn tell(plan: &Plan, program: &Program, guest: &Guest, rule: Option<&str>, volum
 
 /// One line: how much, where.
 pub fn headline(plan: &Plan) -> String {
-    let count = |count: usize, noun: &str| if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") };
+    let count =
+        |count: usize, noun: &str| if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") };
     let cores: std::collections::BTreeSet<_> = plan.slots.iter().map(|slot| slot.core).collect();
     let nodes = if plan.nodes.is_empty() { String::new() } else { format!(" on node {}", plan.nodes) };
-    let threads = if plan.slots.len() == cores.len() { String::new() } else { format!(", {}", count(plan.slots.len(), "slot")) };
+    let threads = if plan.slots.len() == cores.len() {
+        String::new()
+    } else {
+        format!(", {}", count(plan.slots.len(), "slot"))
+    };
     format!("{}{threads}: CPUs {}{nodes}", count(cores.len(), "core"), plan.mask)
 }

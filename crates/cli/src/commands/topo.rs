@@ -46,8 +46,12 @@ fn draw_machine(world: &World, args: &TopoArgs) -> Result<()> {
     };
     let machine = &situation.machine;
     if args.json {
-        let document =
-            Document { schema: SCHEMA, summary: draw::summary(machine), machine: machine.parts(), taken: &taken };
+        let document = Document {
+            schema: SCHEMA,
+            summary: draw::summary(machine),
+            machine: machine.parts(),
+            taken: &taken,
+        };
         return Ok(print(&serde_json::to_string_pretty(&document)?)?);
     }
     let marks = Marks::around(machine, &taken);
@@ -79,6 +83,7 @@ fn write_picture(file: &Path, picture: &str) -> Result<()> {
 
 /// The width of the terminal, or of a page.
 pub fn width() -> usize {
-    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_col)).unwrap_or(0);
+    let columns =
+        rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_col)).unwrap_or(0);
     if columns >= 40 { columns } else { 80 }
 }

@@ -9,7 +9,7 @@
 //! order is exact while the sets of nodes number at most [`SETS_MAX`] (every machine up to 14 nodes, and most requests
 //! beyond); past that, sets are grown greedily from each of [`SEEDS_MAX`] nodes. Ties go to the lower number.
 
-use super::pool::{Item, L2, LLC, NODE};
+use super::pool::{Item, L2, LLC, NO_NODE, NODE};
 use crate::ids::NodeId;
 use crate::topology::Machine;
 use std::collections::BTreeMap;
@@ -159,12 +159,12 @@ fn mean_cost(bins: &[Bin<'_>], set: &[usize]) -> u64 {
     cost * 1_000 / items.max(1)
 }
 
+/// Both ways together; cores without a home node are as far from every node as nodes across a machine usually are.
 fn distance(machine: &Machine, a: u32, b: u32) -> u32 {
-    if machine.nodes().is_empty() {
-        0
-    } else {
-        machine.distance(NodeId(a), NodeId(b)) + machine.distance(NodeId(b), NodeId(a))
+    if a == NO_NODE || b == NO_NODE {
+        return 40;
     }
+    machine.distance(NodeId(a), NodeId(b)) + machine.distance(NodeId(b), NodeId(a))
 }
 
 /// Which bins to take how much of, so that `n` fit into the fewest and the last is as small as suffices.

@@ -65,6 +65,16 @@ pub enum PlaceError {
         /// Cores wanted in each.
         per: Option<u32>,
     },
+    /// A stride that leaves no core in the unit asked for.
+    #[error(
+        "{strategy} leaves no core in a {level}: what it steps over is larger, or other runs are in all of them; ask for a larger unit or a count"
+    )]
+    StrideTooWide {
+        /// The stride.
+        strategy: Strategy,
+        /// The unit.
+        level: Level,
+    },
     /// CPUs named that do not exist.
     #[error("CPUs {cpus} {} (this machine has {known})", if offline.is_empty() { "do not exist" } else { "are offline or do not exist" })]
     NoSuchCpus {

@@ -180,7 +180,7 @@ fn most(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>, ceiling: u32)
 }
 
 /// The lists of items a strategy may choose from, out of a run of candidates.
-fn ways(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>) -> Vec<Vec<Item>> {
+pub(super) fn ways(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>) -> Vec<Vec<Item>> {
     match strategy {
         Strategy::Stride(way) => stride::ways(pool, way, among),
         _ => vec![among.clone().map(|at| pool.item(at..at + 1)).collect()],
@@ -248,17 +248,21 @@ fn loss(strategy: Strategy, chosen: &[Item]) -> u64 {
 /// Whole units, or a number of cores in each.
 fn shaped(pool: &Pool<'_>, request: &Request, shape: Shape, or_fewer: bool) -> Result<Chosen, PlaceError> {
     let Shape { units, per, level } = shape;
-    let all = pool.machine.units(level);
-    if level != Level::Core && pool.machine.at(level).next().is_none() {
+    let all = pool.machine.outermost(level);
+    if all.is_empty() {
         let known = Level::ALL.into_iter().filter(|&level| pool.machine.at(level).next().is_some()).collect();
         return Err(PlaceError::NoSuchUnit { level, known });
     }
     let allowed = |unit: &Range<u32>| !pool.within(unit).is_empty() || pool.holds_foreign(unit);
     let usable = |unit: &Range<u32>| match per {
-        None => !pool.within(unit).is_empty() && !pool.holds_foreign(unit),
+        None => !pool.holds_foreign(unit) && most(pool, request.strategy, &pool.within(unit), u32::MAX) > 0,
         Some(per) => most(pool, request.strategy, &pool.within(unit), u32::MAX) >= per as usize,
     };
     let possible: Vec<_> = all.iter().filter(|unit| allowed(unit)).collect();
+    let leaves_some = |unit: &&Range<u32>| most(pool, request.strategy, &pool.within(unit), u32::MAX) > 0;
+    if matches!(request.strategy, Strategy::Stride(_)) && !possible.iter().any(|unit| leaves_some(unit)) {
+        return Err(PlaceError::StrideTooWide { strategy: request.strategy, level });
+    }
     // Of whole units the full-sized ones come first: a unit with cores out of bounds is no whole unit.
     let full = possible.iter().map(|unit| pool.within(unit).len()).max().unwrap_or(0);
     let free: Vec<_> = possible.iter().filter(|unit| usable(unit)).collect();
@@ -322,7 +326,7 @@ fn finish(
     let nodes: NodeSet = slots.iter().filter_map(|slot| slot.node).collect();
     let mut reasons = chosen.reasons;
     reasons.extend(reasons::of_kind(pool, request, kind, chosen.asked));
-    reasons.extend(reasons::of_shape(pool, request, taken, &chosen.members));
+    reasons.extend(reasons::of_shape(pool, request, &chosen.members));
     reasons.extend(reasons::of_siblings(machine, taken, &mask, &hold, request));
     reasons.extend(reasons::of_taken(taken, &mask, &hold));
     let (memory, reason) = memory(machine, &request.memory, taken, &nodes)?;

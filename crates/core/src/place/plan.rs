@@ -102,7 +102,7 @@ pub enum Reason {
         count: usize,
         /// Cores asked of them together.
         cores: usize,
-        /// Free cores of the best single one.
+        /// Free cores that the strategy could use in the best single one.
         best: usize,
     },
     /// The slots were spread on purpose.
@@ -219,7 +219,10 @@ impl fmt::Display for Reason {
                 }
             }
             Self::Spans { level, count, cores, best } => {
-                write!(f, "spans {count} {level}s: no {level} has {cores} free cores, the best has {best}")
+                write!(
+                    f,
+                    "spans {count} {level}s: no {level} has room for {cores} slots, the best for {best}"
+                )
             }
             Self::Spread { nodes, llcs } => {
                 write!(f, "spread over {} and {}", plural(*nodes, "node"), plural(*llcs, "last-level cache"))

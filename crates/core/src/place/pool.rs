@@ -32,6 +32,8 @@ pub(super) const KEYS: [Level; 5] = [Level::Group, Level::Package, Level::Node, 
 pub(super) const NODE: usize = 2;
 pub(super) const LLC: usize = 3;
 pub(super) const L2: usize = 4;
+/// The key of cores without a home node: their memory is switched off, or no node is known at all.
+pub(super) const NO_NODE: u32 = u32::MAX;
 
 /// Something that is chosen as a whole: a core, or a unit of cores.
 #[derive(Clone, Debug)]
@@ -111,7 +113,7 @@ fn keys(machine: &Machine) -> Vec<[u32; KEYS.len()]> {
         match slot {
             NODE => {
                 for (key, core) in keys.iter_mut().zip(machine.cores()) {
-                    key[slot] = core.node.map_or(0, |node| node.0);
+                    key[slot] = core.node.map_or(NO_NODE, |node| node.0);
                 }
             }
             LLC => {
@@ -121,6 +123,8 @@ fn keys(machine: &Machine) -> Vec<[u32; KEYS.len()]> {
             }
             // Without such objects the machine is one unit.
             _ if machine.at(level).next().is_none() => {}
+            // Groups inside packages (NPS modes, clusters) say nothing that their nodes or caches do not.
+            _ if level == Level::Group && !holds_packages(machine) => {}
             _ => {
                 for (number, unit) in (0..).zip(machine.units(level)) {
                     for key in &mut keys[unit.start as usize..unit.end as usize] {
@@ -131,4 +135,13 @@ fn keys(machine: &Machine) -> Vec<[u32; KEYS.len()]> {
         }
     }
     keys
+}
+
+/// Whether the outermost groups are made of whole packages: boards, books.
+fn holds_packages(machine: &Machine) -> bool {
+    let packages = machine.outermost(Level::Package);
+    machine
+        .outermost(Level::Group)
+        .iter()
+        .any(|group| packages.iter().filter(|package| group.contains(&package.start)).count() > 1)
 }

@@ -1,9 +1,10 @@
 //! Why a plan is as it is: read off the finished choice, not collected along the way, so that reasons cannot drift from
 //! the choice they explain.
 
+use super::make::ways;
 use super::pool::{LLC, NODE, Pool};
 use super::request::{Amount, KindChoice, Request, Smt, Strategy, Stride};
-use super::taken::{State, Taken};
+use super::taken::{BUSY_FROM, State, Taken};
 use super::{Reason, stride};
 use crate::ids::{Id, NodeId, OsCpu, Pu};
 use crate::set::CpuSet;
@@ -34,7 +35,7 @@ pub(super) fn of_kind(
 }
 
 /// How the slots lie over nodes and caches.
-pub(super) fn of_shape(pool: &Pool<'_>, request: &Request, taken: &Taken, members: &[usize]) -> Vec<Reason> {
+pub(super) fn of_shape(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Vec<Reason> {
     let mut used: [BTreeMap<u32, usize>; 2] = Default::default();
     for &at in members {
         let keys = pool.item(at..at + 1).keys;
@@ -47,7 +48,7 @@ pub(super) fn of_shape(pool: &Pool<'_>, request: &Request, taken: &Taken, member
             reasons.push(Reason::Spread { nodes: used[0].len(), llcs: used[1].len() });
         }
         _ if matches!(request.amount, Amount::Exact | Amount::Shape(_)) => {}
-        _ => reasons.extend(gathered(pool, taken, &used, members.len())),
+        _ => reasons.extend(gathered(pool, request.strategy, &used, members.len())),
     }
     if let Strategy::Stride(way) = request.strategy {
         let level = match way {
@@ -67,37 +68,46 @@ pub(super) fn of_shape(pool: &Pool<'_>, request: &Request, taken: &Taken, member
 /// One node or cache that held it all, or why none did.
 fn gathered(
     pool: &Pool<'_>,
-    taken: &Taken,
+    strategy: Strategy,
     used: &[BTreeMap<u32, usize>; 2],
     cores: usize,
 ) -> Option<Reason> {
     let machine = pool.machine;
-    let free = |key: usize, unit: u32| {
-        let members = 0..pool.candidates.len();
-        members
-            .filter(|&at| pool.item(at..at + 1).keys[key] == unit)
-            .filter(|&at| pool.candidates[at].cpus.iter().all(|&cpu| taken.state(cpu) == State::Free))
-            .count()
-    };
     let several_caches = machine.llcs().len() > 1 && machine.at(Level::L3).next().is_some();
-    let (level, key, used, units) = match (used[0].len(), used[1].len()) {
-        (1, 1) if several_caches => (Level::L3, LLC, &used[1], machine.llcs().len()),
-        (1, _) if machine.nodes().len() > 1 => (Level::Node, NODE, &used[0], machine.nodes().len()),
-        (1, 2..) if several_caches => (Level::L3, LLC, &used[1], machine.llcs().len()),
-        (2.., _) => (Level::Node, NODE, &used[0], machine.nodes().len()),
+    let (level, key, used) = match (used[0].len(), used[1].len()) {
+        (1, 1) if several_caches => (Level::L3, LLC, &used[1]),
+        (1, _) if machine.nodes().len() > 1 => (Level::Node, NODE, &used[0]),
+        (1, 2..) if several_caches => (Level::L3, LLC, &used[1]),
+        (2.., _) => (Level::Node, NODE, &used[0]),
         _ => return None,
     };
+    let free = free_in(pool, strategy, key);
     if used.len() > 1 {
-        let best =
-            (0..units).map(|unit| free(key, u32::try_from(unit).unwrap_or(u32::MAX))).max().unwrap_or(0);
+        let best = free.values().copied().max().unwrap_or(0);
         return Some(Reason::Spans { level, count: used.len(), cores, best });
     }
-    let (&unit, &taken_of) = used.iter().next()?;
+    let (&unit, &taken) = used.iter().next()?;
     let number = match level {
-        Level::Node => machine.nodes()[NodeId(unit).index()].os.0,
+        Level::Node => machine.nodes().get(NodeId(unit).index())?.os.0,
         _ => unit,
     };
-    Some(Reason::Fits { level, number, free: free(key, unit).max(taken_of), taken: taken_of })
+    Some(Reason::Fits { level, number, free: free.get(&unit).copied().unwrap_or(0).max(taken), taken })
+}
+
+/// How many free cores the strategy could use in each unit.
+fn free_in(pool: &Pool<'_>, strategy: Strategy, key: usize) -> BTreeMap<u32, usize> {
+    let mut most: BTreeMap<u32, usize> = BTreeMap::new();
+    for way in ways(pool, strategy, &(0..pool.candidates.len())) {
+        let mut free: BTreeMap<u32, usize> = BTreeMap::new();
+        for item in way.iter().filter(|item| item.cost < u32::from(BUSY_FROM)) {
+            *free.entry(item.keys[key]).or_default() += 1;
+        }
+        for (unit, count) in free {
+            let best = most.entry(unit).or_default();
+            *best = count.max(*best);
+        }
+    }
+    most
 }
 
 /// What happens to the other hardware threads of the chosen cores.

@@ -10,9 +10,9 @@
 
 use super::Machine;
 use super::marks::{CoreMark, Marks};
-use super::outline::{self, Attached, Block, Content, Frame, Memory, list};
+use super::outline::{self, Attached, Block, Content, Frame, Memory, list, nodes};
 use crate::ids::Pu;
-use crate::set::{CpuSet, NodeSet};
+use crate::set::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -449,11 +449,6 @@ fn legend(glyphs: &Glyphs<'_>, marks: &Marks, width: usize) -> Vec<String> {
         }
     }
     wrap("", &words.join("   "), width)
-}
-
-/// `node 3`, `nodes 0-1`.
-fn nodes(nodes: &NodeSet) -> String {
-    format!("node{} {nodes}", if nodes.len() == 1 { "" } else { "s" })
 }
 
 /// Text folded at wide gaps, else at blanks, else after commas, else anywhere; what follows is indented under the text.

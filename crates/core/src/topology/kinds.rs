@@ -2,8 +2,8 @@
 //!
 //! Problem: discovery reports a kind per distinct frequency or capacity, and "favoured" cores of one make differ in both
 //! (a DGX Spark shows 5 kinds for 2 makes, a Core i7-1370P has turbo-3 cores among its P-cores, many servers boost two
-//! cores higher). Idea: makers' names decide where they are given; else kinds whose top frequency is within
-//! [`SAME_MAKE_PERCENT`] and whose capacity is too are one make.
+//! cores higher). Idea: kinds whose top frequency is within [`SAME_MAKE_PERCENT`] and whose capacity is too are one make, unless
+//! the maker names them differently (a Meteor Lake calls its E- and its slow LP-E-cores by one name).
 
 use super::Parts;
 use crate::ids::OsCpu;
@@ -34,14 +34,18 @@ pub(super) fn join(parts: &Parts) -> Vec<CoreKind> {
     let mut reported: Vec<_> = parts.kinds.iter().filter(|kind| kind.cpus.intersects(&all)).collect();
     reported.sort_by_key(|kind| std::cmp::Reverse((kind.efficiency, kind.capacity, kind.mhz_max)));
     let mut joined: Vec<(usize, CpuSet)> = Vec::new();
+    let mut named = CpuSet::new();
     for (at, kind) in reported.iter().enumerate() {
-        let cpus = kind.cpus.intersection(&all);
+        // A CPU that is reported twice is of the faster kind.
+        let cpus = kind.cpus.intersection(&all).difference(&named);
+        if cpus.is_empty() {
+            continue;
+        }
+        named = named.union(&cpus);
         let like = |other: usize| {
             let other = reported[other];
-            match (&kind.make, &other.make) {
-                (Some(a), Some(b)) => a == b,
-                _ => close(kind.mhz_max, other.mhz_max) && close(kind.capacity, other.capacity),
-            }
+            let makes_differ = matches!((&kind.make, &other.make), (Some(a), Some(b)) if a != b);
+            !makes_differ && close(kind.mhz_max, other.mhz_max) && close(kind.capacity, other.capacity)
         };
         match joined.iter_mut().find(|(first, _)| like(*first)) {
             Some((_, set)) => *set = set.union(&cpus),
@@ -51,7 +55,6 @@ pub(super) fn join(parts: &Parts) -> Vec<CoreKind> {
     if joined.is_empty() {
         joined.push((0, CpuSet::new()));
     }
-    let named = joined.iter().fold(CpuSet::new(), |sum, (_, cpus)| sum.union(cpus));
     joined[0].1 = joined[0].1.union(&all.difference(&named));
     let names: &[&str] = match joined.len() {
         1 => &["all"],

@@ -118,17 +118,18 @@ impl CoreMark {
     }
 }
 
-/// A mark for every CPU. The default marks nothing: a picture of the bare machine.
+/// A mark for every CPU. The default marks nothing: the bare machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Marks {
     of: BTreeMap<OsCpu, Mark>,
+    threads: BTreeMap<OsCpu, usize>,
 }
 
 impl Marks {
     /// What stands in the way on each CPU of a machine.
     pub fn around(machine: &Machine, taken: &Taken) -> Self {
         let mark = |cpu| (cpu, state(machine, taken, cpu).into());
-        Self { of: machine.parts().pus.iter().copied().map(mark).collect() }
+        Self { of: machine.parts().pus.iter().copied().map(mark).collect(), threads: BTreeMap::new() }
     }
 
     /// The same, with what a plan chose and what it keeps idle marked over it.
@@ -137,12 +138,13 @@ impl Marks {
         for cpu in plan.hold.difference(&plan.mask).iter() {
             self.of.insert(cpu, Mark::Idle);
         }
-        for slot in &plan.slots {
+        for (thread, slot) in plan.slots.iter().enumerate() {
             let mark = match self.of(slot.cpu) {
                 Mark::Free | Mark::Idle | Mark::Chosen => Mark::Chosen,
                 _ => Mark::Contested,
             };
             self.of.insert(slot.cpu, mark);
+            self.threads.insert(slot.cpu, thread);
         }
         self
     }
@@ -155,6 +157,11 @@ impl Marks {
     /// The mark of a CPU; free where none was given.
     pub fn of(&self, cpu: OsCpu) -> Mark {
         self.of.get(&cpu).copied().unwrap_or(Mark::Free)
+    }
+
+    /// The number of the plan's thread that runs on a CPU.
+    pub fn thread_on(&self, cpu: OsCpu) -> Option<usize> {
+        self.threads.get(&cpu).copied()
     }
 
     /// The mark of a core by its place in the model.

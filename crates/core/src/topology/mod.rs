@@ -15,6 +15,7 @@ mod kinds;
 mod marks;
 mod outline;
 mod parts;
+pub mod svg;
 mod synthetic;
 
 pub use kinds::{CoreKind, KindId};
@@ -333,16 +334,24 @@ impl Machine {
         self.at(level).filter(|object| object.pus.start <= pus.start && pus.end <= object.pus.end).last()
     }
 
-    /// The units that share what `level` names, as runs of cores in logical order, with cores outside any such object
-    /// each a unit of its own.
+    /// The outermost objects of a level, as runs of cores in logical order.
+    pub fn outermost(&self, level: Level) -> Vec<Range<u32>> {
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for object in self.at(level) {
+            let cores = self.cores_in(&object.pus);
+            if runs.last().is_none_or(|last| cores.start >= last.end) {
+                runs.push(cores);
+            }
+        }
+        runs
+    }
+
+    /// The units that share what `level` names: its outermost objects, and every core outside any of them as a unit of
+    /// its own, as runs of cores in logical order.
     pub fn units(&self, level: Level) -> Vec<Range<u32>> {
         let mut units: Vec<Range<u32>> = Vec::new();
         let mut next = 0;
-        for object in self.at(level) {
-            let cores = self.cores_in(&object.pus);
-            if cores.start < next {
-                continue; // a nested group: its outermost one stands already
-            }
+        for cores in self.outermost(level) {
             units.extend((next..cores.start).map(|core| core..core + 1));
             next = cores.end;
             units.push(cores);

@@ -19,6 +19,7 @@ pub(super) struct Frame {
     pub(super) name: String,
     /// Of nodes: how much memory of what kind.
     pub(super) memory: Option<String>,
+    pub(super) cores: Range<u32>,
     pub(super) content: Vec<Content>,
 }
 
@@ -101,7 +102,7 @@ fn inside<'m>(
         next = cores.end;
         let (name, memory) = names(machine, object, number);
         let inner = inside(machine, caches, shown, &cores);
-        content.push(Content::Frame(Frame { level: object.level, name, memory, content: inner }));
+        content.push(Content::Frame(Frame { level: object.level, name, memory, cores, content: inner }));
     }
     content.extend(blocks(machine, caches, next..run.end).map(Content::Block));
     content
@@ -258,4 +259,9 @@ pub(super) fn list(cpus: &CpuSet) -> String {
         at += run;
     }
     items.join(",")
+}
+
+/// `node 3`, `nodes 0-1`.
+pub(super) fn nodes(nodes: &NodeSet) -> String {
+    format!("node{} {nodes}", if nodes.len() == 1 { "" } else { "s" })
 }

@@ -9,20 +9,23 @@
 
 use super::draw::summary;
 use super::marks::{Mark, Marks};
-use super::outline::{self, Block, Content, Frame, list, plain};
+use super::outline::{self, Block, Content, Frame, list, nodes, plain};
 use super::{Level, Machine};
 use crate::ids::{CoreId, Pu};
 use crate::set::CpuSet;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
-/// Width to height that boxes are brought near to: a landscape page.
+/// Width to height that frames are brought near to: a landscape page.
 const SHAPE: f64 = 1.5;
-/// Width of a character relative to the font size: that of the usual monospaced fonts.
-const ADVANCE: f64 = 0.602;
+/// The same for the cores in a cache: eight of two threads in two rows.
+const CORES_SHAPE: f64 = 2.2;
 const TITLE_SIZE: u32 = 15;
 const TEXT_SIZE: u32 = 12;
 const MARGIN: u32 = 16;
+/// Least width for the rows outside the machine itself.
+const WIDTH_MIN: u32 = 420;
+/// Names longer than this are cut.
+const NAME_MAX: usize = 60;
 
 /// The sizes that follow from how many hardware threads there are.
 #[derive(Clone, Copy)]
@@ -47,107 +50,495 @@ impl Scale {
     }
 }
 
+/// How much worse an empty place in the last row is than a shape that is off by as much.
+const EMPTY: f64 = 3.0;
+
 /// The machine as an SVG document.
 pub fn picture(machine: &Machine, marks: &Marks) -> String {
-    let scale = Scale::of(machine.pu_count());
-    let painter = Painter { machine, marks, scale };
-    let mut boxes: Vec<Boxed> = painter.boxes(&outline::contents(machine));
-    let mut around: Vec<Boxed> = painter.memories();
-    around.extend(painter.devices());
-    let mut rows = vec![flow(std::mem::take(&mut boxes), scale.pad)];
-    if !around.is_empty() {
-        let width = rows[0].width;
-        rows.push(shelf(around, width, scale.pad));
-    }
-    let body = stack(rows, scale.pad);
-    painter.document(&body)
+    let mut painter = Painter {
+        machine,
+        marks,
+        scale: Scale::of(machine.pu_count()),
+        caches: outline::caches(machine),
+        module_starts: outline::module_starts(machine),
+        numbers: Numbers::Beside,
+    };
+    let gap = painter.scale.pad;
+    let contents = outline::contents(machine);
+    painter.numbers = painter.room(&contents);
+    let body = flow(painter.contents(&contents), gap, SHAPE);
+    let width = body.width.max(WIDTH_MIN);
+    let outside: Vec<Boxed> = painter.memories().into_iter().chain(painter.devices()).collect();
+    let legend: Vec<Boxed> = painter.legend();
+    let mut rows = vec![
+        text(&title(machine), TITLE_SIZE, "tt-title"),
+        text(&summary(machine), TEXT_SIZE, "tt-note"),
+        body,
+    ];
+    rows.extend((!outside.is_empty()).then(|| shelf(outside, width, gap)));
+    rows.extend(notes(machine).iter().map(|note| text(note, TEXT_SIZE, "tt-note")));
+    rows.push(shelf(legend, width, MARGIN));
+    document(&grid(rows, 1, gap))
 }
 
 /// A box with its size and what is in it.
+#[derive(Default)]
 struct Boxed {
     width: u32,
     height: u32,
+    /// Class of the rectangle; empty for none.
     style: &'static str,
-    /// The line on top; empty for none.
-    label: String,
+    /// Lines on top, at the left.
+    labels: Vec<String>,
+    label_style: &'static str,
     label_size: u32,
+    /// One or two characters in the middle.
+    sign: String,
     tip: String,
     /// Content and where it stands in the box.
     inside: Vec<(u32, u32, Boxed)>,
-    /// A hardware thread's mark.
-    mark: Option<Mark>,
 }
 
 fn text_width(text: &str, size: u32) -> u32 {
-    (text.chars().count() as f64 * f64::from(size) * ADVANCE).ceil() as u32
+    // 0.602 of the size is the advance of the usual monospaced fonts.
+    (u32::try_from(text.len()).unwrap_or(u32::MAX).saturating_mul(size).saturating_mul(602)).div_ceil(1000)
 }
 
-/// A box without border around content that stands already.
-fn bare(width: u32, height: u32, inside: Vec<(u32, u32, Boxed)>) -> Boxed {
-    Boxed { width, height, style: "", label: String::new(), label_size: 0, tip: String::new(), inside, mark: None }
+/// A line of text as a box.
+fn text(line: &str, size: u32, style: &'static str) -> Boxed {
+    Boxed {
+        width: text_width(line, size),
+        height: size + 3,
+        labels: vec![line.to_owned()],
+        label_style: style,
+        label_size: size,
+        ..Boxed::default()
+    }
+}
+
+/// Draws a frame with labels around a box.
+fn framed(style: &'static str, labels: Vec<String>, size: u32, tip: String, inner: Boxed, pad: u32) -> Boxed {
+    let label_width = labels.iter().map(|label| text_width(label, size)).max().unwrap_or(0);
+    let top =
+        pad + u32::try_from(labels.len()).unwrap_or(0) * (size + 4) + if labels.is_empty() { 0 } else { 3 };
+    Boxed {
+        width: inner.width.max(label_width) + 2 * pad,
+        height: top + inner.height + pad,
+        style,
+        labels,
+        label_style: "tt-label",
+        label_size: size,
+        tip,
+        inside: vec![(pad, top, inner)],
+        ..Boxed::default()
+    }
 }
 
 /// Lays boxes out in rows of `columns`, each row as high as its highest box.
 fn grid(boxes: Vec<Boxed>, columns: usize, gap: u32) -> Boxed {
-    let (mut x, mut y, mut high, mut width) = (0, 0, 0, 0);
-    let mut inside = Vec::with_capacity(boxes.len());
-    for (at, item) in boxes.into_iter().enumerate() {
-        if at > 0 && at % columns == 0 {
-            (x, y, high) = (0, y + high + gap, 0);
-        }
-        let (w, h) = (item.width, item.height);
-        inside.push((x, y, item));
-        width = width.max(x + w);
-        high = high.max(h);
-        x += w + gap;
-    }
-    bare(width, y + high, inside)
-}
-
-/// The size [`grid`] would give.
-fn extent(sizes: &[(u32, u32)], columns: usize, gap: u32) -> (u32, u32) {
-    let rows = sizes.chunks(columns).map(|row| {
-        let width = row.iter().map(|size| size.0 + gap).sum::<u32>() - gap;
-        (width, row.iter().map(|size| size.1).max().unwrap_or(0) + gap)
-    });
-    let (width, height) = rows.fold((0, 0), |all, row| (all.0.max(row.0), all.1 + row.1));
-    (width, height.saturating_sub(gap))
-}
-
-/// Lays boxes out in as many columns as bring the whole nearest to [`SHAPE`], full rows preferred.
-fn flow(boxes: Vec<Boxed>, gap: u32) -> Boxed {
-    let sizes: Vec<(u32, u32)> = boxes.iter().map(|item| (item.width, item.height)).collect();
-    let count = boxes.len().max(1);
-    // Every count to 8, then steps of a quarter: enough to hit any shape, and cheap for thousands of boxes.
-    let steps = std::iter::successors(Some(1), |&step| Some(if step < 8 { step + 1 } else { step + step / 4 }));
-    let columns = steps.take_while(|&step| step < count).chain([count]);
-    let badness = |&columns: &usize| {
-        let (width, height) = extent(&sizes, columns, gap);
-        let shape = (f64::from(width) / f64::from(height.max(1)) / SHAPE).ln().abs();
-        let empty = count.next_multiple_of(columns) - count;
-        shape + empty as f64 / columns as f64
-    };
-    let best = columns.min_by(|a, b| badness(a).total_cmp(&badness(b))).unwrap_or(1);
-    grid(boxes, best, gap)
+    let rows = boxes.into_iter().enumerate().map(|(at, item)| (at > 0 && at % columns == 0, item));
+    rows_of(rows, gap)
 }
 
 /// Lays boxes out from left to right, starting a new row where the width is reached.
 fn shelf(boxes: Vec<Boxed>, most: u32, gap: u32) -> Boxed {
-    let (mut x, mut y, mut high, mut width) = (0, 0, 0, 0);
-    let mut inside = Vec::with_capacity(boxes.len());
-    for item in boxes {
-        if x > 0 && x + item.width > most {
-            (x, y, high) = (0, y + high + gap, 0);
-        }
-        width = width.max(x + item.width);
-        high = high.max(item.height);
-        let next = x + item.width + gap;
-        inside.push((x, y, item));
-        x = next;
-    }
-    bare(width, y + high, inside)
+    let mut x = 0;
+    let rows = boxes.into_iter().map(|item| {
+        let fresh = x > 0 && x + item.width > most;
+        x = if fresh { 0 } else { x } + item.width + gap;
+        (fresh, item)
+    });
+    rows_of(rows, gap)
 }
 
-fn stack(rows: Vec<Boxed>, gap: u32) -> Boxed {
-    grid(rows, 1, gap)
+/// Lays boxes out in rows; true begins a new one.
+fn rows_of(boxes: impl Iterator<Item = (bool, Boxed)>, gap: u32) -> Boxed {
+    let mut all = Boxed::default();
+    let (mut x, mut y) = (0, 0);
+    for (fresh, item) in boxes {
+        if fresh {
+            (x, y) = (0, all.height + gap);
+        }
+        all.width = all.width.max(x + item.width);
+        all.height = all.height.max(y + item.height);
+        let next = x + item.width + gap;
+        all.inside.push((x, y, item));
+        x = next;
+    }
+    all
 }
+
+/// Lays boxes out in as many columns as bring the whole nearest to a shape, full rows preferred.
+fn flow(boxes: Vec<Boxed>, gap: u32, shape: f64) -> Boxed {
+    let count = boxes.len().max(1);
+    // Every count to 8, then steps of a quarter: enough to hit any shape, and cheap for thousands of boxes.
+    let steps =
+        std::iter::successors(Some(1), |&step| Some(if step < 8 { step + 1 } else { step + step / 4 }));
+    let badness = |&columns: &usize| {
+        let (mut width, mut height) = (0, 0);
+        for row in boxes.chunks(columns) {
+            width = row.iter().map(|item| item.width + gap).sum::<u32>().max(width);
+            height += row.iter().map(|item| item.height).max().unwrap_or(0) + gap;
+        }
+        let off = f64::from(width.max(1)) / f64::from(height.max(1)) / shape;
+        let empty = count.next_multiple_of(columns) - count;
+        off.max(1.0 / off) + EMPTY * empty as f64 / columns as f64
+    };
+    let columns = steps.take_while(|&step| step < count).chain([count]);
+    let best = columns.min_by(|a, b| badness(a).total_cmp(&badness(b))).unwrap_or(1);
+    grid(boxes, best, gap)
+}
+
+/// Where a cache's CPU numbers stand, best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Numbers {
+    Beside,
+    Below,
+    /// Only in the tooltip.
+    Hidden,
+}
+
+/// Turns the outline and the marks into boxes.
+struct Painter<'m> {
+    machine: &'m Machine,
+    marks: &'m Marks,
+    scale: Scale,
+    caches: Vec<Option<&'static str>>,
+    module_starts: Vec<bool>,
+    numbers: Numbers,
+}
+
+impl Painter<'_> {
+    fn contents(&self, contents: &[Content]) -> Vec<Boxed> {
+        let one = |content: &Content| match content {
+            Content::Frame(frame) => self.frame(frame),
+            Content::Block(block) => self.block(block),
+        };
+        contents.iter().map(one).collect()
+    }
+
+    fn frame(&self, frame: &Frame) -> Boxed {
+        let style = match frame.level {
+            Level::Group => "tt-group",
+            Level::Die => "tt-die",
+            Level::Node => "tt-node",
+            _ => "tt-package",
+        };
+        let memory = frame.memory.as_ref().map(|memory| format!("  {memory}")).unwrap_or_default();
+        let label = format!("{}{memory}", frame.name);
+        let inner = flow(self.contents(&frame.content), self.scale.pad, SHAPE);
+        let whole = format!("{label}  cpus {}", list(&self.cpu_set(frame.cores.clone())));
+        // Cores without a cache to be named under have their numbers here.
+        let bare = matches!(frame.content.as_slice(), [Content::Block(Block { name: None, .. })]);
+        let label = if bare && text_width(&whole, TEXT_SIZE) <= inner.width { whole.clone() } else { label };
+        framed(style, vec![label], TEXT_SIZE, whole, inner, self.scale.pad)
+    }
+
+    /// Cores under their last-level cache.
+    fn block(&self, block: &Block) -> Boxed {
+        let inner = self.cores(block);
+        let Some(name) = &block.name else { return inner };
+        let numbers = list(&self.cpu_set(block.cores.clone()));
+        let whole = format!("{name}  cpus {numbers}");
+        let labels = match self.numbers {
+            Numbers::Beside => vec![whole.clone()],
+            Numbers::Below => vec![name.clone(), numbers],
+            Numbers::Hidden => vec![name.clone()],
+        };
+        framed("tt-cache", labels, self.scale.small, whole, inner, self.scale.gap)
+    }
+
+    /// Where the CPU numbers of caches find room, the same for all so that like caches look alike.
+    fn room(&self, contents: &[Content]) -> Numbers {
+        let of = |content: &Content| match content {
+            Content::Frame(frame) => self.room(&frame.content),
+            Content::Block(block) => {
+                let Some(name) = &block.name else { return Numbers::Beside };
+                let most = self.cores(block).width.max(5 * self.scale.thread);
+                let numbers = list(&self.cpu_set(block.cores.clone()));
+                let fits = |label: &str| text_width(label, self.scale.small) <= most;
+                match () {
+                    () if fits(&format!("{name}  cpus {numbers}")) => Numbers::Beside,
+                    () if fits(&numbers) => Numbers::Below,
+                    () => Numbers::Hidden,
+                }
+            }
+        };
+        contents.iter().map(of).max().unwrap_or(Numbers::Beside)
+    }
+
+    /// Cores by kind and by shared second-level cache.
+    fn cores(&self, block: &Block) -> Boxed {
+        let kinds = self.machine.kinds();
+        let modules = block.cores.clone().skip(1).any(|core| self.module_starts[core as usize]);
+        let ids: Vec<u32> = block.cores.clone().collect();
+        let kind_of = |core: u32| self.machine.cores()[core as usize].kind;
+        let gap = self.scale.gap;
+        let module = |run: &[u32]| {
+            let inner = flow(run.iter().map(|&core| self.core(core)).collect(), gap, CORES_SHAPE);
+            let shared = modules && run.len() > 1;
+            let tip = || self.cpus("shared L2", run);
+            if shared { framed("tt-module", Vec::new(), 0, tip(), inner, gap) } else { inner }
+        };
+        let kind = |run: &[u32]| {
+            let modules =
+                run.chunk_by(|_, &next| !(modules && self.module_starts[next as usize])).map(module);
+            let inner = flow(modules.collect(), gap, CORES_SHAPE);
+            let name = || format!("{} cores", kinds[usize::from(kind_of(run[0]).0)].name);
+            match kinds.len() {
+                0 | 1 => inner,
+                _ => framed("tt-kind", vec![name()], self.scale.small, self.cpus(&name(), run), inner, gap),
+            }
+        };
+        flow(ids.chunk_by(|&a, &b| kind_of(a) == kind_of(b)).map(kind).collect(), gap, CORES_SHAPE)
+    }
+
+    fn core(&self, core: u32) -> Boxed {
+        let pus = self.machine.cores()[core as usize].pus.clone();
+        let columns = match pus.len() {
+            0..=2 => 2,
+            3..=4 => 2,
+            more => more.isqrt() + 1,
+        };
+        let threads: Vec<Boxed> = pus.clone().map(|pu| self.thread(core, Pu(pu))).collect();
+        if threads.len() == 1 {
+            return grid(threads, 1, 0);
+        }
+        let tip = self.cpus(&format!("core {core}"), &[core]);
+        framed("tt-core", Vec::new(), 0, tip, grid(threads, columns, 1), 2)
+    }
+
+    fn thread(&self, core: u32, pu: Pu) -> Boxed {
+        let cpu = self.machine.os(pu);
+        let mark = self.marks.of(cpu);
+        let place = self.machine.core(CoreId(core));
+        let mut tip = format!("CPU {cpu}, core {core}");
+        if self.machine.kinds().len() > 1 {
+            tip.push_str(&format!(" ({})", self.machine.kinds()[usize::from(place.kind.0)].name));
+        }
+        if let Some(cache) = self.caches[core as usize] {
+            tip.push_str(&format!(", {cache} {}", place.llc));
+        }
+        if let Some(node) = place.node {
+            tip.push_str(&format!(", node {}", self.machine.nodes()[node.0 as usize].os));
+        }
+        let thread = self.marks.thread_on(cpu);
+        if let Some(thread) = thread {
+            tip.push_str(&format!(", thread {thread}"));
+        }
+        if !self.marks.is_bare() {
+            tip.push_str(&format!(": {}", mark.words()));
+        }
+        let number = thread.map(|thread| thread.to_string());
+        let fits = |number: &String| text_width(number, self.sign_size()) <= self.scale.thread;
+        let sign = match mark {
+            Mark::Free => String::new(),
+            mark => number.filter(fits).unwrap_or_else(|| mark.glyph().to_string()),
+        };
+        let side = self.scale.thread;
+        let label_size = self.sign_size();
+        Boxed { width: side, height: side, style: class(mark), sign, label_size, tip, ..Boxed::default() }
+    }
+
+    fn sign_size(&self) -> u32 {
+        self.scale.thread / 2
+    }
+
+    fn memories(&self) -> Vec<Boxed> {
+        let one = |memory: outline::Memory| {
+            let size = memory.size.map(|size| format!("  {size}")).unwrap_or_default();
+            let near = if memory.near.is_empty() {
+                String::new()
+            } else {
+                format!(", near {}", nodes(&memory.near))
+            };
+            let labels = vec![format!("{}{size}", nodes(&memory.nodes)), format!("no cores{near}")];
+            framed(
+                "tt-memory",
+                labels.clone(),
+                TEXT_SIZE,
+                labels.join(": "),
+                Boxed::default(),
+                self.scale.pad,
+            )
+        };
+        outline::memories(self.machine).into_iter().map(one).collect()
+    }
+
+    fn devices(&self) -> Vec<Boxed> {
+        let one = |device: outline::Attached| {
+            let name: String = device.name.chars().take(NAME_MAX).collect();
+            let near = if device.near.is_empty() {
+                String::new()
+            } else {
+                format!(", near {}", nodes(&device.near))
+            };
+            let place = format!("{}{near}", device.address);
+            let labels = vec![format!("{}  {name}", device.kind), place.trim_start_matches(", ").to_owned()];
+            let labels: Vec<String> = labels.into_iter().filter(|label| !label.is_empty()).collect();
+            let tip = format!("{}  {}", device.kind, device.name);
+            framed("tt-device", labels, TEXT_SIZE, tip, Boxed::default(), self.scale.pad)
+        };
+        outline::attached(self.machine).into_iter().map(one).collect()
+    }
+
+    /// A sample and the words of every mark that occurs.
+    fn legend(&self) -> Vec<Boxed> {
+        if self.marks.is_bare() {
+            return Vec::new();
+        }
+        let occur: BTreeSet<Mark> = self.machine.parts().pus.iter().map(|&cpu| self.marks.of(cpu)).collect();
+        let one = |mark: Mark| {
+            let side = TEXT_SIZE + 4;
+            let sign = if mark == Mark::Free { String::new() } else { mark.glyph().to_string() };
+            let sample = Boxed {
+                width: side,
+                height: side,
+                style: class(mark),
+                sign,
+                label_size: side / 2,
+                tip: mark.words().to_owned(),
+                ..Boxed::default()
+            };
+            let numbered = matches!(mark, Mark::Chosen | Mark::Contested);
+            let words = format!("{}{}", mark.words(), if numbered { " (number: thread)" } else { "" });
+            grid(vec![sample, text(&words, TEXT_SIZE, "tt-note")], 2, 6)
+        };
+        occur.into_iter().map(one).collect()
+    }
+
+    fn cpu_set(&self, cores: impl IntoIterator<Item = u32>) -> CpuSet {
+        let pus = cores.into_iter().flat_map(|core| self.machine.cores()[core as usize].pus.clone());
+        pus.map(|pu| self.machine.os(Pu(pu))).collect()
+    }
+
+    fn cpus(&self, what: &str, cores: &[u32]) -> String {
+        format!("{what}: cpus {}", list(&self.cpu_set(cores.iter().copied())))
+    }
+}
+
+fn class(mark: Mark) -> &'static str {
+    match mark {
+        Mark::Disallowed => "tt-disallowed",
+        Mark::Free => "tt-free",
+        Mark::Busy => "tt-busy",
+        Mark::Pinned => "tt-pinned",
+        Mark::Held => "tt-held",
+        Mark::Idle => "tt-idle",
+        Mark::Chosen => "tt-chosen",
+        Mark::Contested => "tt-contested",
+    }
+}
+
+fn title(machine: &Machine) -> String {
+    let name = plain(machine.name());
+    match name.len() {
+        0 => "machine".to_owned(),
+        ..=NAME_MAX => name,
+        _ => format!("{}...", &name[..NAME_MAX - 3]),
+    }
+}
+
+fn notes(machine: &Machine) -> Vec<String> {
+    let offline = machine.offline();
+    if offline.is_empty() { Vec::new() } else { vec![format!("offline: cpus {}", list(offline))] }
+}
+
+/// Escapes text for XML; characters that XML cannot hold become question marks.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            ' '..='~' => escaped.push(char),
+            _ => escaped.push('?'),
+        }
+    }
+    escaped
+}
+
+fn document(body: &Boxed) -> String {
+    let (width, height) = (body.width + 2 * MARGIN, body.height + 2 * MARGIN);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" xml:space=\"preserve\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\">\n{STYLE}"
+    );
+    out.push_str(&format!("<rect class=\"tt-page\" width=\"{width}\" height=\"{height}\"/>\n"));
+    write(&mut out, body, MARGIN, MARGIN);
+    out.push_str("</svg>\n");
+    out
+}
+
+fn write(out: &mut String, item: &Boxed, x: u32, y: u32) {
+    let Boxed { width, height, style, labels, label_style, label_size, sign, tip, inside } = item;
+    let mut drawn = String::new();
+    if !style.is_empty() {
+        drawn.push_str(&format!(
+            "<rect class=\"{style}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\"/>"
+        ));
+    }
+    let margin = if style.is_empty() { 0 } else { TEXT_SIZE / 2 };
+    let mut base = y + margin / 2;
+    for label in labels {
+        base += label_size + if style.is_empty() { 0 } else { 4 };
+        let (left, label) = (x + margin, escape(label));
+        drawn.push_str(&format!(
+            "<text class=\"{label_style}\" x=\"{left}\" y=\"{base}\" font-size=\"{label_size}\">{label}</text>"
+        ));
+    }
+    if !sign.is_empty() {
+        let (middle, base) = (x + width / 2, y + height / 2 + label_size / 3 + 1);
+        let (tone, sign) = (
+            if matches!(*style, "tt-chosen" | "tt-contested") { "tt-light" } else { "tt-dark" },
+            escape(sign),
+        );
+        drawn.push_str(&format!(
+            "<text class=\"{tone}\" x=\"{middle}\" y=\"{base}\" font-size=\"{label_size}\">{sign}</text>"
+        ));
+    }
+    match (drawn.is_empty(), tip.is_empty()) {
+        (true, _) => {}
+        (false, true) => out.push_str(&format!("{drawn}\n")),
+        (false, false) => out.push_str(&format!("<g><title>{}</title>{drawn}</g>\n", escape(tip))),
+    }
+    for (right, down, inner) in inside {
+        write(out, inner, x + right, y + down);
+    }
+}
+
+/// Colours tell apart with any of the common colour blindnesses; patterns and letters do without colour at all.
+const STYLE: &str = r##"<style>
+text { font-family: monospace; fill: #2b2f36 }
+.tt-page { fill: #ffffff }
+.tt-title { font-weight: bold }
+.tt-note { fill: #4a505a }
+.tt-dark { text-anchor: middle; font-weight: bold }
+.tt-light { text-anchor: middle; font-weight: bold; fill: #ffffff }
+.tt-group { fill: #f6f6f6; stroke: #9a9a9a; stroke-dasharray: 6 3 }
+.tt-package { fill: #e9edf2; stroke: #6f7c8d; stroke-width: 1.5 }
+.tt-die { fill: #f1f3f6; stroke: #8f9aa8; stroke-dasharray: 3 2 }
+.tt-node { fill: #fbfbf7; stroke: #8a8672 }
+.tt-memory { fill: #fbfbf7; stroke: #8a8672; stroke-dasharray: 4 3 }
+.tt-device { fill: #f2eef7; stroke: #8a7aa0 }
+.tt-cache { fill: #ece8d9; stroke: #b9b08e }
+.tt-kind, .tt-module { fill: none; stroke: #9b9374; stroke-dasharray: 2 2 }
+.tt-core { fill: #ffffff; stroke: #6d6d6d }
+.tt-free { fill: #ffffff; stroke: #a9b0a5 }
+.tt-busy { fill: url(#tt-p-busy); stroke: #8f6a00 }
+.tt-pinned { fill: url(#tt-p-pinned); stroke: #74457e }
+.tt-held { fill: url(#tt-p-held); stroke: #9c4220 }
+.tt-disallowed { fill: #d2d4d6; stroke: #b3b6b9 }
+.tt-idle { fill: #dcebf8; stroke: #2f6fa8; stroke-dasharray: 2 2 }
+.tt-chosen { fill: #1b62a5; stroke: #0d3d6b }
+.tt-contested { fill: url(#tt-p-contested); stroke: #4d0f30 }
+</style>
+<defs>
+<pattern id="tt-p-busy" width="4" height="4" patternUnits="userSpaceOnUse"><rect width="4" height="4" fill="#fbdf94"/><path d="M0 3.5h4" stroke="#e0a92b"/></pattern>
+<pattern id="tt-p-pinned" width="4" height="4" patternUnits="userSpaceOnUse"><rect width="4" height="4" fill="#e6cdec"/><circle cx="2" cy="2" r="0.9" fill="#b07cbd"/></pattern>
+<pattern id="tt-p-held" width="5" height="5" patternUnits="userSpaceOnUse"><rect width="5" height="5" fill="#f2b59c"/><path d="M-1 1l2 -2M0 5l5 -5M4 6l2 -2" stroke="#d9703f"/></pattern>
+<pattern id="tt-p-contested" width="5" height="5" patternUnits="userSpaceOnUse"><rect width="5" height="5" fill="#8c2457"/><path d="M-1 4l2 2M0 0l5 5M4 -1l2 2" stroke="#5c1237"/></pattern>
+</defs>
+"##;

@@ -8,10 +8,11 @@ use super::error::{Fault, Found, LedgerError};
 use super::listing::Listing;
 use super::place::{Part, Place, kind_in_words};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, openat, renameat_with, statat,
-    unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, ftruncate, openat, renameat_with,
+    statat, unlinkat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, pwrite};
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process;
@@ -158,7 +159,9 @@ impl Place {
             Err(error) => return Err(failed(error)),
         };
         let named = fchmod(&file, Mode::from_raw_mode(0o666))
-            .and_then(|()| self.note_predecessors(part, &file))
+            .and_then(
+                |()| if part == Part::Locks { pwrite(&file, PREDECESSORS, 0).map(drop) } else { Ok(()) },
+            )
             .and_then(|()| {
                 renameat_with(
                     &self.directory,
@@ -169,7 +172,10 @@ impl Place {
                 )
             });
         match named {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.forget_predecessors(part, &file);
+                Ok(())
+            }
             Err(error) => {
                 // Best effort: what is left behind is an empty file that is in nobody's way.
                 let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
@@ -178,14 +184,25 @@ impl Place {
         }
     }
 
-    /// Holds on deleted ledgers can only end: once the name is gone, no taking is confirmed any more. So it is enough
-    /// to look when a new file is made, and to leave a mark in it.
-    fn note_predecessors(&self, part: Part, file: &OwnedFd) -> Result<(), Errno> {
-        if part == Part::Locks && !Listing::of_system(&self.proc_root).lost(self.tag, None).is_empty() {
-            rustix::io::pwrite(file, PREDECESSORS, 0)?;
+    /// Takes the mark off a new file when no holds on deleted ones are left. To be done when the file has its name and
+    /// not before: from then on no taking on another file is confirmed, so holds on others can only end. Whoever opens
+    /// the file in between, or after a creator who did not get as far, looks for such holds in vain, which is harmless.
+    fn forget_predecessors(&self, part: Part, file: &OwnedFd) {
+        let Ok(stat) = fstat(file) else { return };
+        if part == Part::Locks
+            && Listing::of_system(&self.proc_root).lost(self.tag, Identity::of(&stat)).is_empty()
+        {
+            let _ = ftruncate(file, 0);
         }
-        Ok(())
     }
+}
+
+fn mark(file: &OwnedFd) -> Result<(), Errno> {
+    // Beyond this limit the kernel does not just refuse, it kills us (SIGXFSZ).
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < PREDECESSORS.len() as u64) {
+        return Err(Errno::FBIG);
+    }
+    pwrite(file, PREDECESSORS, 0).map(drop)
 }
 
 fn fault(stat: &Stat, access: Access) -> Option<Fault> {

@@ -11,14 +11,15 @@ use crate::sys::lock::{END, LockKind, unlock};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, pwrite};
 use rustix::process::{Resource, getrlimit};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 
-/// CPUs that are ours. Given back when this is dropped, unless a child has inherited the descriptor meanwhile: then
-/// when the last copy of it is closed.
+/// CPUs that are ours. Given back when this is dropped, unless the hold was lent or kept: then when the last process
+/// that has it has ended.
 #[derive(Debug)]
 pub struct Held {
     /// A description of its own: locks of one description do not conflict, so two holds must not share it.
@@ -29,6 +30,7 @@ pub struct Held {
     cpus: CpuSet,
     id: Option<HoldId>,
     unnamed: Option<LedgerError>,
+    lent: bool,
 }
 
 /// Where a kept descriptor goes: above all that scripts use (3 to 9 by hand, 10 and 255 by shells) and below the 1,024
@@ -70,7 +72,7 @@ impl Ledger {
         // Not earlier: from here on a file made under our name is made by somebody who can see these locks.
         self.view.place.confirm(Part::Locks, self.view.identity)?;
         let unnamed = self.write_records(&bytes, id, holder).err();
-        Ok(Held { file, path: self.path(), level, mode, cpus: cpus.clone(), id, unnamed })
+        Ok(Held { file, path: self.path(), level, mode, cpus: cpus.clone(), id, unnamed, lent: false })
     }
 
     /// Which of `cpus` others hold, after giving back what was taken of them; none when they are gone again.
@@ -172,33 +174,34 @@ impl Held {
     ///
     /// # Errors
     /// [`LedgerError::Io`] when the process has no descriptor left; the hold is then given back.
-    pub fn keep(self) -> Result<RawFd, LedgerError> {
+    pub fn keep(mut self) -> Result<RawFd, LedgerError> {
         match self.lend() {
             Ok(copy) => Ok(copy.into_raw_fd()),
-            // No room up there: the number it has is less hidden, but what matters is the hold.
-            Err(_) if self.file.as_raw_fd() > 2 => {
+            Err(error) if self.file.as_raw_fd() <= 2 => Err(error),
+            // No descriptor is left. The number it has is less hidden, but what matters is the hold.
+            Err(_) => {
                 fcntl_setfd(&self.file, FdFlags::empty()).map_err(|error| self.failed(error))?;
-                Ok(self.file.into_raw_fd())
+                Ok(ManuallyDrop::new(self).file.as_raw_fd())
             }
-            Err(error) => Err(error),
         }
     }
 
     /// A copy of the descriptor that children inherit, at a high number. For a parent that stays: lend, start the
     /// child, drop the copy. The CPUs are then held until both this value is dropped and the child and its
-    /// descendants have ended.
+    /// descendants have ended; so have children that other threads start in between.
     ///
     /// # Errors
     /// [`LedgerError::Io`] when the process has no descriptor left.
-    pub fn lend(&self) -> Result<OwnedFd, LedgerError> {
+    pub fn lend(&mut self) -> Result<OwnedFd, LedgerError> {
         let limit = getrlimit(Resource::Nofile).current.and_then(|limit| RawFd::try_from(limit).ok());
         let limit = limit.unwrap_or(RawFd::MAX);
         // With a low limit, the highest numbers there are; 3 at the least, since 0 to 2 are the program's own.
         let mut lowest =
-            [KEPT_FROM, limit.saturating_sub(16), limit / 2].into_iter().filter(|&number| number < limit);
+            [KEPT_FROM, limit.saturating_sub(16), limit / 2, 3].into_iter().filter(|&number| number < limit);
         let copy = lowest.find_map(|lowest| fcntl_dupfd_cloexec(&self.file, lowest.max(3)).ok());
         let copy = copy.ok_or_else(|| self.failed(Errno::MFILE))?;
         fcntl_setfd(&copy, FdFlags::empty()).map_err(|error| self.failed(error))?;
+        self.lent = true;
         Ok(copy)
     }
 
@@ -207,6 +210,16 @@ impl Held {
             attempt: "copying the descriptor of",
             path: self.path.clone(),
             source: error.into(),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.lent {
+            // Closing alone would leave the CPUs held while a child that another thread is just starting, for whatever
+            // purpose, still has a copy. Closing follows in any case.
+            let _ = unlock(self.file.as_fd(), 0..END);
         }
     }
 }

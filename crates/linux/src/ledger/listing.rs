@@ -8,8 +8,19 @@
 use super::file::Identity;
 use super::layout::Tag;
 use crate::sys::lock::{ByteLock, END, LockKind};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
+
+/// What a kernel hands out at once: as much as was asked for, and no more than a page, of which this is the smallest.
+const PIECE: usize = 4096;
+
+/// What is asked for at once.
+const REQUEST: usize = 1 << 16;
+
+/// How often a list that keeps changing is read. Chosen; how often a reading of such a list misses a given line was
+/// measured, see the tests.
+const READINGS: u32 = 8;
 
 /// The locks in such a text, in its order.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +44,28 @@ struct FileNumber {
 
 impl Listing {
     /// All locks of the system; none when `/proc` is not there.
+    ///
+    /// The kernel hands out a long list in pieces, each true for its moment, and goes on by counting lines: when a line
+    /// before goes away between two pieces, another is skipped. So a list longer than a piece is read until two
+    /// readings agree, and what any of them had is taken.
     pub(super) fn of_system(proc_root: &Path) -> Self {
-        Self::parse(&fs::read_to_string(proc_root.join("locks")).unwrap_or_default())
+        let read = || read_large(&proc_root.join("locks")).unwrap_or_default();
+        let mut text = read();
+        let mut listing = Self::parse(&text);
+        for _ in 1..READINGS {
+            if text.len() < PIECE / 2 {
+                break;
+            }
+            let again = read();
+            if again == text {
+                break;
+            }
+            let more = Self::parse(&again).lines.into_iter().filter(|line| !listing.lines.contains(line));
+            let more: Vec<Line> = more.collect();
+            listing.lines.extend(more);
+            text = again;
+        }
+        listing
     }
 
     /// The locks of one of our descriptors; none when it is not open.
@@ -56,18 +87,33 @@ impl Listing {
 
     /// The locks of other files that carry our ledger's tag: of ledgers of this name that were deleted here while
     /// somebody held CPUs. The present one is told by its inode alone, as its device may be listed differently.
-    pub(super) fn lost(&self, tag: Tag, present: Option<Identity>) -> Vec<ByteLock> {
+    pub(super) fn lost(&self, tag: Tag, present: Identity) -> Vec<ByteLock> {
         let bytes = tag.bytes();
         let tagged = |line: &&Line| {
             bytes.contains(&line.lock.bytes.start) && bytes.contains(&(line.lock.bytes.end - 1))
         };
         let mut files: Vec<FileNumber> = self.lines.iter().filter(tagged).map(|line| line.file).collect();
-        files.retain(|file| present.is_none_or(|present| present.inode != file.inode));
+        files.retain(|file| file.inode != present.inode);
         self.lines.iter().filter(|line| files.contains(&line.file)).map(|line| line.lock.clone()).collect()
     }
 
     fn parse(text: &str) -> Self {
         Self { lines: text.lines().filter_map(Line::parse).collect() }
+    }
+}
+
+/// Reads in large requests. The standard library begins with one of 32 bytes, which the kernel answers with one line.
+fn read_large(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut text = Vec::new();
+    loop {
+        let done = text.len();
+        text.resize(done + REQUEST, 0);
+        let more = file.read(&mut text[done..])?;
+        text.truncate(done + more);
+        if more == 0 {
+            return Ok(String::from_utf8_lossy(&text).into_owned());
+        }
     }
 }
 
@@ -141,9 +187,10 @@ lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1b:41 3 5
             byte(theirs)
         );
         let listing = Listing::parse(&text);
-        assert_eq!(listing.lost(ours, None)[0].bytes, 0..4);
-        assert_eq!(listing.lost(ours, None).len(), 2);
-        assert_eq!(listing.lost(ours, Some(Identity { device: 9, inode: 40 })), []);
+        let other = Identity { device: 9, inode: 99 };
+        assert_eq!(listing.lost(ours, other)[0].bytes, 0..4);
+        assert_eq!(listing.lost(ours, other).len(), 2);
+        assert_eq!(listing.lost(ours, Identity { device: 9, inode: 40 }), []);
     }
 
     proptest! {

@@ -22,10 +22,10 @@
 //!   collisions, the locks exclude them.
 //! - A hold ends exactly when the last copy of its descriptor is closed, by SIGKILL too.
 //! - Nobody waits for the dead, and for the stopped only as long as he chose to.
-//! - The files may be deleted under living holds (a login manager that clears `/dev/shm` of a user who logs out, a
-//!   cleaner of old files, their owner): the ledger that is made next notes it, and finds the earlier holds in the
-//!   kernel's list of locks ([`LockMap::lost`]). Known gap: that list is read in pieces of a page, and one line may be
-//!   missed while others' locks come and go.
+//! - The files may be deleted under living holds (by a login manager that clears `/dev/shm` of a user who logs out, a
+//!   cleaner of old files, their owner): the next ledger is marked as a successor, and the earlier holds are found in
+//!   the kernel's list of locks ([`LockMap::lost`]) and respected as long as they last. Known gap: a long list can only
+//!   be read in pieces; a line is missed if others went away between the same pieces in every one of several readings.
 //!
 //! **Place.** One directory that everybody arrives at: see [`Location`]. A package makes `/run/trimtab` with
 //! ```text

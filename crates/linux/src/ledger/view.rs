@@ -131,7 +131,7 @@ impl LedgerView {
         if !self.has_predecessors {
             return Ok(CpuSet::new());
         }
-        let locks = Listing::of_system(&self.place.proc_root).lost(self.place.tag, Some(self.identity));
+        let locks = Listing::of_system(&self.place.proc_root).lost(self.place.tag, self.identity);
         Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
     }
 

@@ -18,11 +18,10 @@ const MAX_DRAFTS: u32 = 64;
 #[derive(Debug, Error)]
 pub enum CacheFault {
     /// The running machine cannot be told from another.
-    #[error("the machine model is not cached: {0}")]
-    NoKey(#[source] KeyError),
-    /// The cache directory belongs to somebody else, as under `sudo` with the user's home: a file of ours in it would
-    /// only be in their way.
-    #[error("the machine model is not cached: {} belongs to user {owner}", folder.display())]
+    #[error(transparent)]
+    NoKey(KeyError),
+    /// Root runs with somebody's home, as under `sudo`: root's files in it would be in their way ever after.
+    #[error("{} belongs to user {owner}, and this is root", folder.display())]
     ForeignFolder {
         /// The directory.
         folder: PathBuf,
@@ -30,7 +29,7 @@ pub enum CacheFault {
         owner: u32,
     },
     /// Writing failed.
-    #[error("the machine model is not cached: {}: {source}", path.display())]
+    #[error("{}: {source}", path.display())]
     Write {
         /// The file or directory that could not be written.
         path: PathBuf,
@@ -75,16 +74,31 @@ pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), CacheFault> {
     let Some(folder) = file.parent() else {
         return Err(fault(file, io::ErrorKind::InvalidInput.into()));
     };
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| fault(folder, source))?;
-    let owner = fs::metadata(folder).map_err(|source| fault(folder, source))?.uid();
-    if owner != rustix::process::geteuid().as_raw() {
-        return Err(CacheFault::ForeignFolder { folder: folder.to_owned(), owner });
+    if rustix::process::geteuid().is_root() {
+        let (folder, owner) = nearest(folder).map_err(|source| fault(folder, source))?;
+        if owner != 0 {
+            return Err(CacheFault::ForeignFolder { folder: folder.to_owned(), owner });
+        }
     }
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| fault(folder, source))?;
     let (draft, mut open) = draft(folder).map_err(|source| fault(folder, source))?;
     open.write_all(bytes).and_then(|()| fs::rename(&draft, file)).map_err(|source| {
         let _ = fs::remove_file(&draft);
         fault(file, source)
     })
+}
+
+/// The folder, or what there is of the way to it, and its owner.
+fn nearest(folder: &Path) -> io::Result<(&Path, u32)> {
+    let mut missing = io::ErrorKind::NotFound.into();
+    for folder in folder.ancestors() {
+        match fs::metadata(folder) {
+            Ok(about) => return Ok((folder, about.uid())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(missing)
 }
 
 /// A new file in `folder` that is nobody else's. Another container may have a process of our number, so the name is

@@ -108,9 +108,9 @@ impl PinScan<'_> {
                 continue;
             }
             threads.clear();
-            match scan.process(pid, &mut threads) {
-                Err(Errno::ACCESS | Errno::PERM) => scan.found.refused += 1,
-                Ok(()) | Err(_) => {}
+            // Any other trouble is a process that ended meanwhile.
+            if let Err(Errno::ACCESS | Errno::PERM) = scan.process(pid, &mut threads) {
+                scan.found.refused += 1;
             }
         }
         let mut found = scan.found;

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 use std::{fs, thread};
 use trimtab_linux::ledger::{Held, Ledger, LedgerError, LedgerView, Level, Mode, Planner, TakeError, Ticket};
@@ -56,6 +56,14 @@ impl Actor {
 
     pub(crate) fn answer(&mut self) -> String {
         self.answers.recv_timeout(HANG).expect("the actor should answer")
+    }
+
+    /// The answer if there is one by now.
+    pub(crate) fn answered(&mut self) -> Option<String> {
+        match self.answers.try_recv() {
+            Err(TryRecvError::Disconnected) => panic!("the actor ended without an answer"),
+            answer => answer.ok(),
+        }
     }
 
     pub(crate) fn ask(&mut self, command: &str) -> String {
@@ -225,7 +233,7 @@ impl State {
             }
             ["crowd", witness, seed, holds] => {
                 let (seed, holds) = (seed.parse().unwrap(), holds.parse().unwrap());
-                crowd::hold_many(self.ledger(), Path::new(witness), seed, holds)
+                crowd::hold_many(directory, Path::new(witness), seed, holds)
             }
             ["churn", seed] => {
                 say("churning");

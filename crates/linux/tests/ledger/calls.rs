@@ -78,7 +78,7 @@ fn the_time_a_launch_spends_here() {
                 let planner = ledger.planner(MACHINE, HANG).unwrap();
                 let map = ledger.map(MACHINE, &cpus()).unwrap();
                 let wanted = cpus().difference(&map.held()).iter().take(4).collect();
-                let held = ledger.take(MACHINE, &wanted, Mode::Exclusive, &holder).unwrap();
+                let mut held = ledger.take(MACHINE, &wanted, Mode::Exclusive, &holder).unwrap();
                 drop(planner);
                 let kept = held.lend().unwrap(); // as keep does, but given back
                 let spent = begin.elapsed();

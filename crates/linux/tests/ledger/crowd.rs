@@ -9,30 +9,24 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 use trimtab_core::set::CpuSet;
-use trimtab_linux::ledger::{Ledger, Mode, TakeError, Ticket};
+use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, TakeError, Ticket};
 
 /// Holds random numbers of CPUs of the pretend machine, many times. For each CPU held it makes a file that nobody else
 /// may have made: the file system knows nothing of locks.
-pub(crate) fn hold_many(ledger: &Ledger, witness: &Path, seed: u64, holds: u64) -> String {
+pub(crate) fn hold_many(directory: &Path, witness: &Path, seed: u64, holds: u64) -> String {
     let mut random = Random(seed);
-    let holder = us("crowd", 0);
-    let mut collisions = 0;
+    let mut ledger = Ledger::open(&location(directory)).unwrap();
+    let (mut collisions, mut reopened) = (0, 0);
     for _ in 0..holds {
-        let want = usize::try_from(1 + random.below(12)).unwrap();
         let held = loop {
-            // One in eight does not wait for his turn to plan.
-            let planner = (random.below(8) != 0).then(|| ledger.planner(MACHINE, HANG).unwrap());
-            let free = cpus().difference(&ledger.map(MACHINE, &cpus()).unwrap().held());
-            let skip = usize::try_from(random.below(1 + free.len().saturating_sub(want) as u64)).unwrap();
-            let chosen: CpuSet = free.iter().skip(skip).take(want).collect();
-            if chosen.len() < want {
-                drop(planner);
-                thread::sleep(Duration::from_micros(300));
-                continue;
-            }
-            match ledger.take(MACHINE, &chosen, Mode::Exclusive, &holder) {
-                Ok(held) => break held,
-                Err(TakeError::Busy { cpus }) if cpus.is_subset(&chosen) => collisions += 1,
+            match hold_some(&ledger, &mut random) {
+                Ok(Some(held)) => break held,
+                Ok(None) => thread::sleep(Duration::from_micros(300)),
+                Err(TakeError::Busy { .. }) => collisions += 1,
+                Err(TakeError::Ledger(LedgerError::Replaced { .. })) => {
+                    ledger = Ledger::open(&location(directory)).unwrap();
+                    reopened += 1;
+                }
                 Err(error) => return error.to_string(),
             }
         };
@@ -47,7 +41,25 @@ pub(crate) fn hold_many(ledger: &Ledger, witness: &Path, seed: u64, holds: u64) 
             fs::remove_file(mark(cpu)).unwrap();
         }
     }
-    format!("held {holds}, collided {collisions}")
+    format!("held {holds}, collided {collisions}, reopened {reopened}")
+}
+
+/// Plans and takes once; none when there is not enough.
+fn hold_some(ledger: &Ledger, random: &mut Random) -> Result<Option<Held>, TakeError> {
+    let want = usize::try_from(1 + random.below(12)).unwrap();
+    // One in eight does not wait for his turn to plan.
+    let _planner = if random.below(8) == 0 { None } else { Some(ledger.planner(MACHINE, HANG)?) };
+    let free = cpus().difference(&ledger.map(MACHINE, &cpus())?.held());
+    let skip = usize::try_from(random.below(1 + free.len().saturating_sub(want) as u64)).unwrap();
+    let chosen: CpuSet = free.iter().skip(skip).take(want).collect();
+    if chosen.len() < want {
+        return Ok(None);
+    }
+    let taken = ledger.take(MACHINE, &chosen, Mode::Exclusive, &us("crowd", 0));
+    if let Err(TakeError::Busy { cpus }) = &taken {
+        assert!(!cpus.is_empty() && cpus.is_subset(&chosen));
+    }
+    taken.map(Some)
 }
 
 /// Waits for CPU 0 in line, holds it for a moment and signs the log.
@@ -102,6 +114,27 @@ fn a_thousand_holds_of_two_users_never_share_a_cpu() {
 
 fn crowd_of(users: &[Option<u32>]) {
     let scene = Scene::new();
+    let (collided, _) = crowd(&scene, users, 63, || thread::sleep(Duration::from_millis(5)));
+    eprintln!("{} holds, {collided} collisions noticed", 63 * users.len());
+}
+
+/// What a login manager does to the files of a user who logs out, if he came first and they are in `/dev/shm`.
+#[test]
+fn deleting_the_ledger_under_living_holds_lets_nobody_share_a_cpu() {
+    let scene = Scene::new();
+    scene.ledger();
+    let mut deleted = 0;
+    let (_, reopened) = crowd(&scene, &[None; 12], 40, || {
+        thread::sleep(Duration::from_millis(4));
+        deleted += u64::from(fs::remove_file(scene.file("locks")).is_ok());
+    });
+    eprintln!("deleted {deleted} times, opened again {reopened} times");
+    assert!(deleted > 1 && reopened > 1);
+}
+
+/// Lets actors hold CPUs until all are done, and does something else meanwhile. How often they collided and had to open
+/// the ledger again.
+fn crowd(scene: &Scene, users: &[Option<u32>], holds: u64, mut meanwhile: impl FnMut()) -> (u64, u64) {
     let witness = scene.root().join("witness");
     fs::create_dir(&witness).unwrap();
     scene.chmod(&witness, 0o1777);
@@ -110,19 +143,29 @@ fn crowd_of(users: &[Option<u32>]) {
         assert_eq!(actor.ask("open"), "open");
     }
     for (seed, actor) in actors.iter_mut().enumerate() {
-        actor.tell(&format!("crowd {} {seed} 63", witness.display()));
+        actor.tell(&format!("crowd {} {seed} {holds}", witness.display()));
     }
-    let mut collided = 0;
+    let mut total = (0, 0);
     for actor in &mut actors {
-        let answer = actor.answer();
-        let collisions = answer.strip_prefix("held 63, collided ").unwrap_or_else(|| panic!("{answer}"));
-        collided += collisions.parse::<u64>().unwrap();
+        let answer = loop {
+            match actor.answered() {
+                Some(answer) => break answer,
+                None => meanwhile(),
+            }
+        };
+        let words: Vec<&str> = answer.split([',', ' ']).collect();
+        let ["held", done, "", "collided", collided, "", "reopened", reopened] = words[..] else {
+            panic!("{answer}")
+        };
+        assert_eq!(done, holds.to_string());
+        total.0 += collided.parse::<u64>().unwrap();
+        total.1 += reopened.parse::<u64>().unwrap();
     }
-    eprintln!("{} holds, {collided} collisions noticed", 63 * actors.len());
     let ledger = scene.ledger();
     assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().held(), set(""));
     assert_eq!(fs::read_dir(witness).unwrap().count(), 0);
     assert!(take(&ledger, "0-63", Mode::Exclusive).is_ok());
+    total
 }
 
 #[test]

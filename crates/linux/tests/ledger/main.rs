@@ -2,6 +2,7 @@
 //! this very program, started again as [`role`].
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 mod actor;
 mod calls;

@@ -15,7 +15,7 @@ use trimtab_linux::ledger::{BootId, Fault, Ledger, LedgerError, LedgerView, Loca
 fn open(directory: &Path) -> Result<Ledger, LedgerError> {
     let (sender, receiver) = channel();
     let location = location(directory);
-    thread::spawn(move || sender.send(Ledger::open(&location)));
+    thread::spawn(move || drop(sender.send(Ledger::open(&location))));
     receiver.recv_timeout(HANG).expect("opening the ledger should not hang")
 }
 

@@ -35,6 +35,17 @@ static void storm(void) {
   }
   CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0 && asked == ticks);
 }
+static void *creates(void *none) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, brief, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  return none;
+}
+static void create_on_a_little_stack(void) {
+  pthread_attr_t attr;
+  pthread_t thread;
+  CHECK(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, 16384) == 0);
+  CHECK(pthread_create(&thread, &attr, creates, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
 static int c11(void *it) { return *(int *)it; }
 static void c11_threads(void) {
   for (int i = 0; i < 100; i++) {
@@ -59,7 +70,7 @@ int main(int count, char **words) {
   struct { const char *name; void (*act)(void); } acts[] = {
     {"nothing", NULL},           {"descriptors", close_everything}, {"environment", overwrite_environment},
     {"keys", use_up_keys},       {"signals", storm},                {"c11", c11_threads},
-    {"timer", timer_thread},
+    {"timer", timer_thread},     {"stack", create_on_a_little_stack},
   };
   CHECK(count == 2);
   for (unsigned i = 0; i < sizeof acts / sizeof *acts; i++)

@@ -1,0 +1,80 @@
+# trimtab.  GNU make:   make help
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CARGO   ?= cargo
+# What `make install` installs: release, or dev for a build to debug with.
+PROFILE ?= release
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+INSTALL ?= install
+
+bindir     := $(DESTDIR)$(PREFIX)/bin
+libexecdir := $(DESTDIR)$(PREFIX)/libexec/trimtab
+libdir     := $(DESTDIR)$(PREFIX)/lib/trimtab
+mandir     := $(DESTDIR)$(PREFIX)/share/man/man1
+bashdir    := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+zshdir     := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+fishdir    := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+# systemd reads rules of /usr/local too.
+tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
+
+INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 \
+	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf
+
+.PHONY: build help test demo bench-launch lint install uninstall clean
+
+build: ## build trimtab (the default); says what is missing, installs nothing
+	TRIMTAB_INSTALL=no scripts/packages build
+	$(CARGO) build --profile $(PROFILE) --workspace
+
+help: ## say what can be made
+	@echo 'make [TARGET] [PREFIX=/usr/local] [DESTDIR=]'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+
+test: ## build and run every test, after installing missing packages (root on Debian or Ubuntu) or naming them
+	scripts/packages build test
+	scripts/test
+
+demo: ## two minutes: a real program alone and two at once, plain and under trimtab
+	scripts/packages build demo
+	$(CARGO) build --release --workspace
+	$(MAKE) -C bench
+	scripts/demo --trimtab $(TARGET)/release/trimtab
+
+# RECORD=1 keeps the samples in experiments/launch-cost/results and puts the table into docs/performance.md.
+bench-launch: ## measure what starting a program through trimtab and its peers costs (RECORD=1 keeps it)
+	scripts/packages build measure
+	$(CARGO) build --release --workspace
+	experiments/launch-cost/measure --trimtab $(TARGET)/release/trimtab $(if $(RECORD),--record)
+
+lint: ## format, clippy, documentation, licences: warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
+	@if $(CARGO) deny --version >/dev/null 2>&1; then set -x; $(CARGO) deny check bans licenses sources; \
+	else echo 'cargo-deny is not installed: licences are not checked (cargo install --locked cargo-deny)'; fi
+
+# Building is for the user, installing may be for root, who need not have a compiler.
+install: ## install what `make` built below $(DESTDIR)$(PREFIX)
+	@test -x $(BUILT)/trimtab || { echo 'nothing is built in $(BUILT): run "make" first' >&2; exit 1; }
+	$(INSTALL) -D -m 755 $(BUILT)/trimtab $(bindir)/trimtab
+	$(INSTALL) -D -m 755 $(BUILT)/trimtab-discover $(libexecdir)/trimtab-discover
+	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_shim.so $(libdir)/libtrimtab_shim.so
+	$(INSTALL) -d $(mandir) $(bashdir) $(zshdir) $(fishdir)
+	$(BUILT)/trimtab generate man > $(mandir)/trimtab.1
+	$(BUILT)/trimtab generate bash > $(bashdir)/trimtab
+	$(BUILT)/trimtab generate zsh > $(zshdir)/_trimtab
+	$(BUILT)/trimtab generate fish > $(fishdir)/trimtab.fish
+	chmod 644 $(mandir)/trimtab.1 $(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish
+	$(INSTALL) -D -m 644 packaging/tmpfiles.conf $(tmpfilesdir)/trimtab.conf
+	@echo 'A ledger that only root can replace:  systemd-tmpfiles --create $(PREFIX)/lib/tmpfiles.d/trimtab.conf'
+
+uninstall: ## remove what `make install` installed
+	rm -f $(INSTALLED)
+	rmdir $(libexecdir) $(libdir) 2>/dev/null || true
+
+clean: ## remove everything that was built
+	$(CARGO) clean
+	rm -rf bench/build

@@ -1,0 +1,16 @@
+//! The `trimtab` program from outside: real programs, real users, real trouble. One test per claim.
+//!
+//! `trimtab-discover` and `libtrimtab_shim.so` have to lie beside the `trimtab` under test; what is missing is built by
+//! the first test ([`util::trimtab`]), but what is old is not: run `cargo build --workspace` before `cargo test -p trimtab`.
+//! Tests need no privilege; what this machine or user lacks is skipped, aloud and counted.
+
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
+mod util;
+
+mod descriptors;
+mod masks;
+mod nested;
+mod refusals;
+mod transparent;
+mod waiting;
