@@ -4,7 +4,7 @@
 //! OpenMP runtime with places narrows the initial thread to one CPU before `main`, after which libraries that count the
 //! mask (OpenBLAS among them) start a single thread. Idea: set every count beside the mask, set exact places only for
 //! programs that link an OpenMP runtime, and never touch what the user set. A count the user gave to OpenMP is left to
-//! reach the libraries that fall back to it. Sources: notes in docs/environment.md.
+//! reach the libraries that fall back to it. The whole table is in docs/guide.md.
 
 use super::Plan;
 use serde::Serialize;
