@@ -49,7 +49,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub run: RunOnly,
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
@@ -150,7 +150,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "TOOL")]
     pub format: Option<Format>,
     /// The program the plan is for: decides what its environment needs.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 

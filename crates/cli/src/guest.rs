@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use trimtab_core::handoff::{Handoff, Pin};
 use trimtab_core::place::Plan;
 use trimtab_core::set::CpuSet;
-use trimtab_linux::program::{Family, Program};
+use trimtab_linux::program::{Family, Program, WordSize};
 
 /// The library's file name.
 pub const LIBRARY: &str = "libtrimtab_shim.so";
+
+/// This program's own processor, as `e_machine` numbers it: the guest is built for the same.
+const OWN_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// What the guest does for a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,12 +46,25 @@ pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, places: boo
         Some(Family::Launcher) => return stays("it starts other programs: they share the mask"),
         _ => {}
     }
-    let floats = mode == PinMode::Mask
+    if let Some(binary) = &program.binary {
+        // Their runtimes insist on being the first library, and stop a program where they are not.
+        let sanitized = |name: &String| ["libasan", "libtsan", "libhwasan"].iter().any(|word| name.starts_with(word));
+        if binary.needed.iter().any(sanitized) {
+            return stays("it is built with a sanitizer, which bears no preload: threads float inside the mask");
+        }
+        if (binary.machine, binary.word_size) != (OWN_MACHINE, WordSize::Bits64) {
+            return stays("it is for another processor or word size than this trimtab: threads float inside the mask");
+        }
+    }
+    let mask = mode == PinMode::Mask
         || rule.is_some_and(|rule| rule.mask_only)
-        || matches!(program.family, Some(Family::Shell | Family::Make))
+        || matches!(program.family, Some(Family::Shell | Family::Make));
+    Guest::Goes(match (mask, places) {
+        (true, _) => Pin::Mask,
         // OpenMP's places cover the slots; a second thread on any of them would halve it.
-        || places;
-    Guest::Goes(if floats { Pin::Mask } else { Pin::Born })
+        (_, true) => Pin::Float,
+        _ => Pin::Born,
+    })
 }
 
 /// What the launcher hands to the guest.

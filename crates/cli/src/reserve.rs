@@ -65,49 +65,52 @@ pub fn reserve(world: &World, situation: &Situation, order: &Order<'_>) -> Resul
             Err(error) => return without_ledger(situation, order, &error),
         };
         let stand = Standpoint::find(world, &ledger, &situation.machine);
+        // Who would wait does not overtake those who do.
+        let line = || ledger.waiting(stand.level, &stand.within).is_ok_and(|waiting| waiting > 0);
+        if queue.is_none() && order.wait.is_some() && line() {
+            queue = ledger.enqueue(stand.level, &stand.within).ok();
+        }
         let may_take = match &queue {
             Some(ticket) => ticket.is_first().unwrap_or(true),
             None => true,
         };
-        match attempt(world, situation, order, &ledger, &stand, may_take) {
+        let cause = match attempt(world, situation, order, &ledger, &stand, may_take) {
             Ok(Attempt::Done(reserved)) => return Ok(*reserved),
-            Ok(Attempt::Again) if attempts < ATTEMPTS => attempts += 1,
+            Ok(Attempt::Again) if attempts < ATTEMPTS => {
+                attempts += 1;
+                continue;
+            }
             Ok(Attempt::Again) => {
-                return Err(Exit::new(
-                    exit::NO_CORES,
-                    anyhow!(
-                        "other launches took the planned cores {ATTEMPTS} times; try again, or use --wait"
-                    ),
-                ));
+                return Err(Exit::new(exit::NO_CORES, anyhow!("other launches took the planned cores {ATTEMPTS} times; try again, or use --wait")));
             }
-            Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => {
-                let limit = order.wait.and_then(|wait| wait.0);
-                if limit.is_some_and(|limit| begin.elapsed() >= limit) {
-                    let waited = begin.elapsed().as_secs();
-                    return Err(Exit::new(
-                        exit::NO_CORES,
-                        anyhow::Error::from(error).context(format!("gave up after {waited} s")),
-                    ));
-                }
-                if queue.is_none() {
-                    queue = ledger.enqueue(stand.level, &stand.within).ok();
-                }
-                let ahead = queue.as_ref().and_then(|ticket| ticket.ahead().ok()).unwrap_or(0);
-                if !said_waiting {
-                    let line = if ahead == 0 { String::new() } else { format!("; {ahead} ahead in line") };
-                    say::headline(order.volume, &format!("waiting for cores{line} ({error})"));
-                    said_waiting = true;
-                }
-                let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
-                std::thread::sleep(Ticket::pause(ahead).min(left));
-            }
+            Ok(Attempt::Behind) => anyhow!("others came first and wait still"),
+            Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => anyhow::Error::from(error),
             Ok(Attempt::Refused(error)) => {
                 let status = if error.passes() { exit::NO_CORES } else { exit::RUN_FAILED };
                 return Err(Exit::new(status, error));
             }
-            Err(LedgerError::Replaced { .. }) if attempts < ATTEMPTS => attempts += 1,
+            Err(LedgerError::Replaced { .. }) if attempts < ATTEMPTS => {
+                attempts += 1;
+                continue;
+            }
             Err(error) => return without_ledger(situation, order, &error),
+        };
+        let limit = order.wait.and_then(|wait| wait.0);
+        if limit.is_some_and(|limit| begin.elapsed() >= limit) {
+            let waited = begin.elapsed().as_secs();
+            return Err(Exit::new(exit::NO_CORES, cause.context(format!("gave up after {waited} s"))));
         }
+        if queue.is_none() {
+            queue = ledger.enqueue(stand.level, &stand.within).ok();
+        }
+        let ahead = queue.as_ref().and_then(|ticket| ticket.ahead().ok()).unwrap_or(0);
+        if !said_waiting {
+            let line = if ahead == 0 { String::new() } else { format!("; {ahead} ahead in line") };
+            say::headline(order.volume, &format!("waiting for cores{line} ({cause})"));
+            said_waiting = true;
+        }
+        let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
+        std::thread::sleep(Ticket::pause(ahead).min(left));
     }
 }
 
@@ -115,6 +118,8 @@ enum Attempt {
     Done(Box<Reserved>),
     /// Others were quicker.
     Again,
+    /// There is enough, and others who came first wait for it.
+    Behind,
     Refused(trimtab_core::place::PlaceError),
 }
 
@@ -148,17 +153,7 @@ fn attempt(
     taken.held = map.held();
     let whole = match plan(&situation.machine, order.request, &taken) {
         Ok(plan) if may_take => plan,
-        Ok(plan) => {
-            let held = taken.held;
-            let asked = u32::try_from(plan.slots.len()).unwrap_or(u32::MAX);
-            let strategy = plan.strategy;
-            return Ok(Attempt::Refused(trimtab_core::place::PlaceError::NotEnough {
-                asked,
-                free: 0,
-                held,
-                strategy,
-            }));
-        }
+        Ok(_) => return Ok(Attempt::Behind),
         Err(error) => return Ok(Attempt::Refused(error)),
     };
     let (mode, job) = match order.rank {

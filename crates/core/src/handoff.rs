@@ -15,7 +15,8 @@
 //! - `slots` are the places for threads in slot order, each a CPU list, separated by `/`. Slot 0 is the initial
 //!   thread's. Every slot lies inside the mask; slots may overlap, which is an oversubscribed plan; no slot at all is
 //!   a plan in which threads float.
-//! - `pin` is `born` (pin each thread at its birth) or `mask` (pin none).
+//! - `pin` is `born` (each thread on its slot from its birth), `float` (each in the mask from its birth, whatever its
+//!   creator was narrowed to: for programs whose slots an OpenMP runtime's own places cover) or `mask` (hands off).
 //!
 //! Fields stand in this order, one space between them. CPU numbers are below [`CPUS_MAX`].
 //!
@@ -42,16 +43,19 @@ pub const CPUS_MAX: usize = 8192;
 pub enum Pin {
     /// Each thread is born on its slot.
     Born,
-    /// No thread is pinned; all live inside the mask.
+    /// Each thread is born in the mask, also where its creator was narrowed to one slot by an OpenMP runtime.
+    Float,
+    /// No thread is touched; all live inside the mask they inherit.
     Mask,
 }
 
 impl Pin {
-    const ALL: [Self; 2] = [Self::Born, Self::Mask];
+    const ALL: [Self; 3] = [Self::Born, Self::Float, Self::Mask];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Born => "born",
+            Self::Float => "float",
             Self::Mask => "mask",
         }
     }
@@ -145,7 +149,7 @@ pub enum Problem {
     #[error("CPU {0} of a slot is not in the mask")]
     Outside(OsCpu),
     /// Neither of the words that `pin` knows.
-    #[error("\"pin\" is born or mask")]
+    #[error("\"pin\" is born, float or mask")]
     Pin,
 }
 
@@ -427,10 +431,10 @@ mod tests {
             pid: u32,
             spare in slot(),
             slots in prop::collection::vec(slot(), 0..20),
-            born: bool,
+            pin in proptest::sample::select(Pin::ALL.to_vec()),
         ) {
             let mask = slots.iter().fold(spare, |mask, slot| mask.union(slot));
-            let plan = Handoff { pid, mask, slots, pin: if born { Pin::Born } else { Pin::Mask } };
+            let plan = Handoff { pid, mask, slots, pin };
             prop_assert_eq!(plan.to_string().parse(), Ok(plan));
         }
 

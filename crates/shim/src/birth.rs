@@ -48,14 +48,15 @@ impl Birth {
     /// # Safety
     /// `attr` is null or initialised.
     unsafe fn planned(attr: *const pthread_attr_t, routine: *const c_void) -> Option<Self> {
-        let plan = plan::current().filter(|plan| plan.pins_this_process())?;
+        let plan = plan::current().filter(|plan| plan.governs_this_process())?;
         let mut cpus = Cpus::new();
         if cpus.read_this_thread() && plan.is_foreign(&cpus) {
             return None;
         }
         // SAFETY: the caller's promise.
         let attr = unsafe { Attr::without_cpus(attr)? };
-        let mut birth = Self { attr, turn: if openmp::owns(routine) { None } else { take_turn(plan) } };
+        let floats = !plan.has_places_for_threads() || openmp::owns(routine);
+        let mut birth = Self { attr, turn: if floats { None } else { take_turn(plan) } };
         match birth.turn {
             Some(turn) => {
                 plan.read_slot(slots::slot_of(turn, plan.slots()), &mut cpus);

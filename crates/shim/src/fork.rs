@@ -19,7 +19,7 @@ static INITIAL: AtomicUsize = AtomicUsize::new(0);
 
 /// Starts to watch for forks, in the planned process. Called on the initial thread.
 pub(crate) fn watch(plan: &Plan) {
-    if plan.pins_this_process() {
+    if plan.governs_this_process() {
         INITIAL.store(this_thread(), Relaxed);
         PLANNED.store(true, Relaxed);
         // SAFETY: the handler lives as long as the process, the library being `nodelete`, and does only what a

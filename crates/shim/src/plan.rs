@@ -128,11 +128,16 @@ impl Plan {
         Some(())
     }
 
-    /// Whether threads of the calling process are pinned: the plan names one process, and its children inherit the
+    /// Whether the plan says where threads of the calling process are born: it names one process, and its children inherit the
     /// text. Asked each time, since a fork or a `vfork` changes the answer and costs far more than the question.
-    pub(crate) fn pins_this_process(&self) -> bool {
+    pub(crate) fn governs_this_process(&self) -> bool {
         // SAFETY: getpid has no preconditions.
-        self.pin == Pin::Born && u32::try_from(unsafe { libc::getpid() }) == Ok(self.pid)
+        self.pin != Pin::Mask && u32::try_from(unsafe { libc::getpid() }) == Ok(self.pid)
+    }
+
+    /// Whether threads take slots, or only the mask.
+    pub(crate) fn has_places_for_threads(&self) -> bool {
+        self.pin == Pin::Born
     }
 
     /// Every CPU the program may use.
@@ -250,8 +255,8 @@ mod tests {
     #[test]
     fn only_the_named_process_is_pinned() {
         let text = |pid: u32, pin: &str| format!("1 pid={pid} mask=0 slots=0 pin={pin}");
-        assert!(plan(&text(std::process::id(), "born")).pins_this_process());
-        assert!(!plan(&text(std::process::id(), "mask")).pins_this_process());
-        assert!(!plan(&text(std::process::id() + 1, "born")).pins_this_process());
+        assert!(plan(&text(std::process::id(), "born")).governs_this_process());
+        assert!(!plan(&text(std::process::id(), "mask")).governs_this_process());
+        assert!(!plan(&text(std::process::id() + 1, "born")).governs_this_process());
     }
 }

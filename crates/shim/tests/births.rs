@@ -51,6 +51,13 @@ fn a_plan_without_slots_or_without_pinning_pins_nothing() {
 }
 
 #[test]
+fn a_floating_plan_gives_every_thread_the_mask_also_from_a_narrowed_creator() {
+    let floating = || Run::guest().plan("mask=A,B slots=B/A pin=float");
+    expect(born(floating(), None), "AB: AB AB AB AB");
+    expect(born(floating(), Some("A")), "A: AB AB AB AB");
+}
+
+#[test]
 fn without_a_plan_nothing_changes() {
     expect(born(Run::guest(), None), "AB: AB AB AB AB");
     expect(born(Run::guest(), Some("B")), "B: B B B B");

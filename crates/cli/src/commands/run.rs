@@ -68,7 +68,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
         return Ok(exit::DONE);
     }
-    tell(&plan, &program, &guest, rule.as_ref().map(|rule| rule.program.as_str()), volume);
+    tell(&plan, &guest, rule.as_ref().map(|rule| rule.program.as_str()), volume);
     apply(&plan, args.place.strict, volume)?;
 
     let mut variables = BTreeMap::new();
@@ -234,7 +234,7 @@ fn environment_table(environment: &[Variable]) -> String {
 }
 
 /// Says what the run got, and with `--verbose` why.
-fn tell(plan: &Plan, program: &Program, guest: &Guest, rule: Option<&str>, volume: Volume) {
+fn tell(plan: &Plan, guest: &Guest, rule: Option<&str>, volume: Volume) {
     say::headline(volume, &headline(plan));
     for reason in &plan.reasons {
         say::note(volume, &format!("  {reason}"));
@@ -245,9 +245,7 @@ fn tell(plan: &Plan, program: &Program, guest: &Guest, rule: Option<&str>, volum
     let threads = match guest {
         Guest::Stays(why) => why.clone(),
         Guest::Goes(handoff::Pin::Born) => "new threads are born on their own slots".to_owned(),
-        Guest::Goes(handoff::Pin::Mask)
-            if program.binary.as_ref().is_some_and(|binary| binary.openmp.is_some()) =>
-        {
+        Guest::Goes(handoff::Pin::Float) => {
             "OpenMP threads get exact places, other threads float inside the mask".to_owned()
         }
         Guest::Goes(handoff::Pin::Mask) => "threads float inside the mask".to_owned(),

@@ -83,13 +83,16 @@ pub fn grid(machine: &Machine, marks: &Marks, width: usize) -> String {
     flatten(&contents, 0, &mut rows);
     let glyphs = Glyphs::of(machine, marks);
     let folds = [(false, true), (false, false), (true, true), (true, false)];
-    let folded = folds.map(|(tall, word)| Fold { width, tall, word }.lines(&rows, &glyphs));
+    let folded = folds.into_iter().filter_map(|(tall, word)| {
+        let lines = Fold { width, tall, word }.lines(&rows, &glyphs)?;
+        Some((lines, word))
+    });
     // Of those with equally many lines the first.
-    let mut lines = folded.into_iter().flatten().min_by_key(Vec::len).unwrap_or_default();
+    let (mut lines, word) = folded.min_by_key(|(lines, _)| lines.len()).unwrap_or_default();
     lines.extend(memories(machine, width));
     lines.extend(devices(machine, width));
     lines.extend(remarks(machine, width));
-    lines.extend(legend(&glyphs, marks, width));
+    lines.extend(legend(&glyphs, marks, word, width));
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
@@ -438,7 +441,7 @@ fn remarks(machine: &Machine, width: usize) -> Vec<String> {
 }
 
 /// What the glyphs mean that occur.
-fn legend(glyphs: &Glyphs<'_>, marks: &Marks, width: usize) -> Vec<String> {
+fn legend(glyphs: &Glyphs<'_>, marks: &Marks, word: bool, width: usize) -> Vec<String> {
     let occur: BTreeSet<CoreMark> = glyphs.marks.iter().copied().collect();
     let mut seen = BTreeSet::new();
     let mut words = Vec::new();
@@ -447,6 +450,9 @@ fn legend(glyphs: &Glyphs<'_>, marks: &Marks, width: usize) -> Vec<String> {
             let meaning = if marks.is_bare() { "a core".to_owned() } else { mark.words() };
             words.push(format!("{} {meaning}", mark.glyph()));
         }
+    }
+    if !word {
+        words.push("0-9 CPU numbers".to_owned());
     }
     wrap("", &words.join("   "), width)
 }
