@@ -81,10 +81,17 @@ pub fn reserve(world: &World, situation: &Situation, order: &Order<'_>) -> Resul
                 continue;
             }
             Ok(Attempt::Again) => {
-                return Err(Exit::new(exit::NO_CORES, anyhow!("other launches took the planned cores {ATTEMPTS} times; try again, or use --wait")));
+                return Err(Exit::new(
+                    exit::NO_CORES,
+                    anyhow!(
+                        "other launches took the planned cores {ATTEMPTS} times; try again, or use --wait"
+                    ),
+                ));
             }
             Ok(Attempt::Behind) => anyhow!("others came first and wait still"),
-            Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => anyhow::Error::from(error),
+            Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => {
+                anyhow::Error::from(error)
+            }
             Ok(Attempt::Refused(error)) => {
                 let status = if error.passes() { exit::NO_CORES } else { exit::RUN_FAILED };
                 return Err(Exit::new(status, error));

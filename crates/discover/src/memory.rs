@@ -142,10 +142,10 @@ fn bandwidth(topology: &Topology, object: &TopologyObject) -> Option<u64> {
     values.into_iter().max()
 }
 
-fn bytes(object: &TopologyObject) -> u64 {
+fn bytes(object: &TopologyObject) -> Option<u64> {
     match object.attributes() {
-        Some(ObjectAttributes::NUMANode(node)) => node.local_memory().map_or(0, u64::from),
-        _ => 0,
+        Some(ObjectAttributes::NUMANode(node)) => node.local_memory().map(u64::from),
+        _ => None,
     }
 }
 

@@ -68,7 +68,7 @@ mod tests {
             os: OsNode(os),
             first,
             count,
-            bytes: 0,
+            bytes: None,
             tier: Tier::Dram,
             has_cpus: true,
         };

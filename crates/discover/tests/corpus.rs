@@ -68,7 +68,7 @@ fn every_machine_has_the_counts_of_the_index() {
         let machine = machine(name).unwrap();
         let parts = machine.parts();
         let pus = machine.pu_count();
-        let gib = parts.nodes.iter().map(|node| node.bytes).sum::<u64>() >> 30;
+        let gib = parts.nodes.iter().filter_map(|node| node.bytes).sum::<u64>() >> 30;
         for (column, found) in [
             ("nodes", machine.nodes().len()),
             ("packages", machine.at(Level::Package).count()),

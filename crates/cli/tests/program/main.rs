@@ -9,8 +9,11 @@
 mod util;
 
 mod descriptors;
+mod huge_pages;
 mod masks;
+mod memory;
 mod nested;
 mod refusals;
+mod rules;
 mod transparent;
 mod waiting;

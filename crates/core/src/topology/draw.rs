@@ -8,9 +8,9 @@
 //! Properties: ASCII; no line is longer than the width, of which at least [`WIDTH_MIN`] is assumed; the legend explains
 //! the glyphs that occur, and no others; equal input gives equal text.
 
-use super::Machine;
 use super::marks::{CoreMark, Marks};
 use super::outline::{self, Attached, Block, Content, Frame, Memory, list, nodes};
+use super::{Level, Machine};
 use crate::ids::Pu;
 use crate::set::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,32 +31,27 @@ const GAP: usize = 3;
 /// The machine in one line: `2 packages, 4 nodes, 8 L3, 32 cores, 64 CPUs (SMT 2), 251 GiB`.
 pub fn summary(machine: &Machine) -> String {
     let mut parts = Vec::new();
-    let mut count = |count: usize, noun: &str| {
-        if count > 0 {
-            parts.push(format!("{count} {noun}{}", if count == 1 { "" } else { "s" }));
-        }
-    };
     let mut shared = [0, 0]; // L3s, and L2s of several cores
     for object in machine.objects() {
         match object.level {
-            super::Level::L3 => shared[0] += 1,
-            super::Level::L2 if machine.cores_in(&object.pus).len() > 1 => shared[1] += 1,
+            Level::L3 => shared[0] += 1,
+            Level::L2 if machine.cores_in(&object.pus).len() > 1 => shared[1] += 1,
             _ => {}
         }
     }
-    count(machine.at(super::Level::Package).count(), "package");
-    count(machine.nodes().len(), "node");
-    let bare = machine.nodes().iter().filter(|node| node.cores.is_empty()).count();
-    if bare > 0 && bare < machine.nodes().len() {
-        if let Some(nodes) = parts.last_mut() {
-            nodes.push_str(&format!(" ({bare} without cores)"));
-        }
-    }
-    match shared {
-        [0, 0] => {}
-        [0, l2] => parts.push(format!("{l2} L2")),
-        [l3, _] => parts.push(format!("{l3} L3")),
-    }
+    let packages = machine.at(Level::Package).count();
+    parts.extend((packages > 0).then(|| plural(packages, "package")));
+    let without = machine.nodes().iter().filter(|node| node.cores.is_empty()).count();
+    parts.extend(match machine.nodes().len() {
+        0 => None,
+        nodes if without == 0 => Some(plural(nodes, "node")),
+        nodes => Some(format!("{} ({without} without cores)", plural(nodes, "node"))),
+    });
+    parts.extend(match shared {
+        [0, 0] => None,
+        [0, l2] => Some(format!("{l2} L2")),
+        [l3, _] => Some(format!("{l3} L3")),
+    });
     let mut cores = plural(machine.cores().len(), "core");
     if machine.kinds().len() > 1 {
         let of = |at: usize| machine.cores().iter().filter(|core| usize::from(core.kind.0) == at).count();
@@ -149,7 +144,7 @@ fn frame<'a>(frame: &'a Frame, before: String, indent: usize, rows: &mut Vec<Row
 struct Glyphs<'m> {
     machine: &'m Machine,
     marks: Vec<CoreMark>,
-    module_starts: Vec<bool>,
+    modules: Vec<Option<usize>>,
 }
 
 /// A run of cores whose glyphs stand together.
@@ -164,7 +159,7 @@ impl<'m> Glyphs<'m> {
         Self {
             machine,
             marks: cores.map(|core| marks.of_core(machine, core)).collect(),
-            module_starts: outline::module_starts(machine),
+            modules: outline::modules(machine),
         }
     }
 
@@ -172,7 +167,6 @@ impl<'m> Glyphs<'m> {
         let kinds = self.machine.kinds();
         let cores = self.machine.cores();
         let mut tokens: Vec<Token> = Vec::new();
-        let modules = block.cores.clone().skip(1).any(|core| self.module_starts[core as usize]);
         for core in block.cores.clone() {
             let at = core as usize;
             let fresh_kind =
@@ -187,7 +181,7 @@ impl<'m> Glyphs<'m> {
                 Some(token)
                     if !fresh_kind
                         && token.cores.len() < TOGETHER as usize
-                        && !(modules && self.module_starts[at]) =>
+                        && self.modules[at] == self.modules[at - 1] =>
                 {
                     token.cores.end = core + 1;
                     token.text.push(glyph);
@@ -452,7 +446,7 @@ fn legend(glyphs: &Glyphs<'_>, marks: &Marks, word: bool, width: usize) -> Vec<S
         }
     }
     if !word {
-        words.push("0-9 CPU numbers".to_owned());
+        words.push("numbers are CPUs".to_owned());
     }
     wrap("", &words.join("   "), width)
 }

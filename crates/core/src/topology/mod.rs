@@ -537,7 +537,7 @@ fn nodes(parts: &Parts, cores: &[Core]) -> Vec<Node> {
             os: part.os,
             cores: Vec::new(),
             near: part.first..part.first + part.count,
-            bytes: (part.bytes > 0).then_some(part.bytes),
+            bytes: part.bytes,
             tier: part.tier,
         })
         .collect();

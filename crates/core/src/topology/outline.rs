@@ -152,15 +152,15 @@ pub(super) fn caches(machine: &Machine) -> Vec<Option<&'static str>> {
     caches
 }
 
-/// Where a new second-level cache begins that several cores share: true for the first core of each, and for the first
-/// core after one.
-pub(super) fn module_starts(machine: &Machine) -> Vec<bool> {
-    let mut starts = vec![false; machine.cores().len() + 1];
-    for unit in machine.units(Level::L2).iter().filter(|unit| unit.len() > 1) {
-        starts[unit.start as usize] = true;
-        starts[unit.end as usize] = true;
+/// The second-level cache that each core shares with other cores, by number.
+pub(super) fn modules(machine: &Machine) -> Vec<Option<usize>> {
+    let mut modules = vec![None; machine.cores().len()];
+    for (number, cores) in machine.outermost(Level::L2).into_iter().enumerate() {
+        if cores.len() > 1 {
+            modules[cores.start as usize..cores.end as usize].fill(Some(number));
+        }
     }
-    starts
+    modules
 }
 
 /// The memory of nodes that have no cores.

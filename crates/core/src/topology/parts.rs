@@ -125,8 +125,8 @@ pub struct NodePart {
     pub first: u32,
     /// How many PUs its locality covers: 0 when no PU is near it or none is known.
     pub count: u32,
-    /// Bytes of memory; 0 when the source does not say.
-    pub bytes: u64,
+    /// Bytes of memory, where the source says.
+    pub bytes: Option<u64>,
     /// What memory it is.
     pub tier: Tier,
     /// Whether PUs may call this node their own: false for nodes known to have no CPU.

@@ -60,24 +60,24 @@ pub fn picture(machine: &Machine, marks: &Marks) -> String {
         marks,
         scale: Scale::of(machine.pu_count()),
         caches: outline::caches(machine),
-        module_starts: outline::module_starts(machine),
+        modules: outline::modules(machine),
         numbers: Numbers::Beside,
     };
     let gap = painter.scale.pad;
     let contents = outline::contents(machine);
     painter.numbers = painter.room(&contents);
-    let body = flow(painter.contents(&contents), gap, SHAPE);
-    let width = body.width.max(WIDTH_MIN);
+    let note = |line: &str| text(line, TEXT_SIZE, "tt-note");
+    let mut rows = vec![text(&title(machine), TITLE_SIZE, "tt-title"), note(&summary(machine))];
+    rows.push(flow(painter.contents(&contents), gap, SHAPE));
+    let width = rows.iter().map(|row| row.width).fold(WIDTH_MIN, u32::max);
     let outside: Vec<Boxed> = painter.memories().into_iter().chain(painter.devices()).collect();
-    let legend: Vec<Boxed> = painter.legend();
-    let mut rows = vec![
-        text(&title(machine), TITLE_SIZE, "tt-title"),
-        text(&summary(machine), TEXT_SIZE, "tt-note"),
-        body,
-    ];
-    rows.extend((!outside.is_empty()).then(|| shelf(outside, width, gap)));
-    rows.extend(notes(machine).iter().map(|note| text(note, TEXT_SIZE, "tt-note")));
-    rows.push(shelf(legend, width, MARGIN));
+    if !outside.is_empty() {
+        rows.push(shelf(outside, width, gap));
+    }
+    if !machine.offline().is_empty() {
+        rows.push(note(&format!("offline: cpus {}", list(machine.offline()))));
+    }
+    rows.push(shelf(painter.legend(), width, MARGIN));
     document(&grid(rows, 1, gap))
 }
 
@@ -204,7 +204,7 @@ struct Painter<'m> {
     marks: &'m Marks,
     scale: Scale,
     caches: Vec<Option<&'static str>>,
-    module_starts: Vec<bool>,
+    modules: Vec<Option<usize>>,
     numbers: Numbers,
 }
 
@@ -270,19 +270,18 @@ impl Painter<'_> {
     /// Cores by kind and by shared second-level cache.
     fn cores(&self, block: &Block) -> Boxed {
         let kinds = self.machine.kinds();
-        let modules = block.cores.clone().skip(1).any(|core| self.module_starts[core as usize]);
         let ids: Vec<u32> = block.cores.clone().collect();
         let kind_of = |core: u32| self.machine.cores()[core as usize].kind;
         let gap = self.scale.gap;
         let module = |run: &[u32]| {
             let inner = flow(run.iter().map(|&core| self.core(core)).collect(), gap, CORES_SHAPE);
-            let shared = modules && run.len() > 1;
+            let shared = self.modules[run[0] as usize].is_some() && run.len() < ids.len();
             let tip = || self.cpus("shared L2", run);
             if shared { framed("tt-module", Vec::new(), 0, tip(), inner, gap) } else { inner }
         };
         let kind = |run: &[u32]| {
             let modules =
-                run.chunk_by(|_, &next| !(modules && self.module_starts[next as usize])).map(module);
+                run.chunk_by(|&a, &b| self.modules[a as usize] == self.modules[b as usize]).map(module);
             let inner = flow(modules.collect(), gap, CORES_SHAPE);
             let name = || format!("{} cores", kinds[usize::from(kind_of(run[0]).0)].name);
             match kinds.len() {
@@ -346,7 +345,8 @@ impl Painter<'_> {
 
     fn memories(&self) -> Vec<Boxed> {
         let one = |memory: outline::Memory| {
-            let size = memory.size.map(|size| format!("  {size}")).unwrap_or_default();
+            let each = if memory.nodes.len() > 1 { " each" } else { "" };
+            let size = memory.size.map(|size| format!("  {size}{each}")).unwrap_or_default();
             let near = if memory.near.is_empty() {
                 String::new()
             } else {
@@ -437,11 +437,6 @@ fn title(machine: &Machine) -> String {
         ..=NAME_MAX => name,
         _ => format!("{}...", &name[..NAME_MAX - 3]),
     }
-}
-
-fn notes(machine: &Machine) -> Vec<String> {
-    let offline = machine.offline();
-    if offline.is_empty() { Vec::new() } else { vec![format!("offline: cpus {}", list(offline))] }
 }
 
 /// Escapes text for XML; characters that XML cannot hold become question marks.

@@ -35,11 +35,11 @@ struct Step<'a> {
 
 #[derive(Clone, Copy)]
 struct Memory {
-    bytes: u64,
+    bytes: Option<u64>,
     tier: Tier,
 }
 
-const NO_MEMORY: Memory = Memory { bytes: 0, tier: Tier::Dram };
+const NO_MEMORY: Memory = Memory { bytes: None, tier: Tier::Dram };
 
 /// Builds a machine from a synthetic description.
 ///
@@ -176,7 +176,7 @@ fn memory(attributes: &str) -> Result<Memory, String> {
     for attribute in attributes.split_whitespace() {
         match attribute.split_once('=') {
             Some(("memory", size)) => {
-                memory.bytes = bytes(size).ok_or_else(|| format!("\"{size}\" is no size such as 64GB"))?
+                memory.bytes = Some(bytes(size).ok_or_else(|| format!("\"{size}\" is no size such as 64GB"))?)
             }
             Some(("tier", tier)) => {
                 memory.tier = match tier.to_ascii_lowercase().as_str() {
@@ -257,7 +257,7 @@ fn expand(text: &str, steps: &[Step<'_>]) -> Parts {
             os: OsNode(0),
             first: 0,
             count: total,
-            bytes: 0,
+            bytes: None,
             tier: Tier::Dram,
             has_cpus: true,
         });

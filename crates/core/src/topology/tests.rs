@@ -21,7 +21,7 @@ fn domain(level: Level, first: u32, count: u32) -> Domain {
 }
 
 fn node(os: u32, first: u32, count: u32) -> NodePart {
-    NodePart { os: OsNode(os), first, count, bytes: 1 << 30, tier: Tier::Dram, has_cpus: true }
+    NodePart { os: OsNode(os), first, count, bytes: Some(1 << 30), tier: Tier::Dram, has_cpus: true }
 }
 
 fn with_domains(count: u32, domains: &[(Level, u32, u32)]) -> Parts {
@@ -499,7 +499,7 @@ fn laptop() -> Machine {
     Machine::build(Parts {
         name: "laptop".to_owned(),
         domains,
-        nodes: vec![NodePart { bytes: 31 << 30, ..node(0, 0, 22) }],
+        nodes: vec![NodePart { bytes: Some(31 << 30), ..node(0, 0, 22) }],
         kinds: vec![
             kind("0-11", 2, Some(5000), None),
             kind("12-19", 1, Some(3900), None),
@@ -518,8 +518,8 @@ fn laptop() -> Machine {
 
 /// A server with accelerators: memory-only nodes in a row, distances from firmware, devices near some nodes.
 fn accelerated() -> Machine {
-    let gpu = |os| NodePart { tier: Tier::Gpu, has_cpus: false, bytes: 96 << 30, ..node(os, 0, 0) };
-    let dram = |os, first| NodePart { bytes: 480 << 30, ..node(os, first, 8) };
+    let gpu = |os| NodePart { tier: Tier::Gpu, has_cpus: false, bytes: Some(96 << 30), ..node(os, 0, 0) };
+    let dram = |os, first| NodePart { bytes: Some(480 << 30), ..node(os, first, 8) };
     let device = |kind, name: &str, at| Device { kind, name: name.to_owned(), address: None, cpus: cpus(at) };
     Machine::build(Parts {
         name: "accelerated".to_owned(),
@@ -712,7 +712,7 @@ fn laminar() -> impl proptest::strategy::Strategy<Value = Parts> {
                 os: OsNode(os),
                 first,
                 count,
-                bytes: u64::from(about) << 28,
+                bytes: Some(u64::from(about) << 28),
                 tier,
                 has_cpus,
             });
@@ -757,7 +757,7 @@ fn garbage() -> impl proptest::strategy::Strategy<Value = Parts> {
     let level = prop::sample::select(Level::ALL.to_vec());
     let domain = (level, proptest::option::of(number()), number(), number());
     let domain = domain.prop_map(|(level, os, first, count)| Domain { level, os, first, count });
-    let node = (number(), number(), number(), any::<u64>(), any::<bool>());
+    let node = (number(), number(), number(), any::<Option<u64>>(), any::<bool>());
     let node = node.prop_map(|(os, first, count, bytes, has_cpus)| NodePart {
         os: OsNode(os),
         first,

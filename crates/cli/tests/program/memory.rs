@@ -1,0 +1,122 @@
+//! `--mem`: what the kernel says afterwards, and what happens where it refuses.
+
+use crate::util::{Call, Sandbox, c, chmod, installed, need, skip};
+use std::collections::BTreeSet;
+use std::fs;
+
+/// The policies in a program's own `numa_maps`; none on a kernel without NUMA.
+fn policies(call: Call<'_>) -> Option<BTreeSet<String>> {
+    if fs::metadata("/proc/self/numa_maps").is_err() {
+        skip("this kernel has no NUMA");
+        return None;
+    }
+    let maps = call.args(["cat", "/proc/self/numa_maps"]).ends().ok();
+    Some(maps.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect())
+}
+
+#[test]
+fn each_policy_is_the_kernels() {
+    let sandbox = Sandbox::new();
+    let node = sandbox.plan("-c 1")["plan"]["nodes"].as_str().unwrap().to_owned();
+    for (option, wanted) in [
+        ("none", "default".to_owned()),
+        ("local", "local".to_owned()),
+        ("bind", format!("bind:{node}")),
+        (&format!("bind:{node}"), format!("bind:{node}")),
+        ("interleave", format!("interleave:{node}")),
+    ] {
+        let Some(found) = policies(sandbox.run(&format!("-c 1 --mem {option}"))) else { return };
+        assert_eq!(found, BTreeSet::from([wanted]), "--mem {option}");
+    }
+    for option in ["preferred", "weighted"] {
+        let Some(found) = policies(sandbox.run(&format!("-c 1 --mem {option}"))) else { return };
+        let begins = if option == "preferred" { "prefer" } else { "weighted" };
+        assert!(found.iter().all(|policy| policy.starts_with(begins) && policy.contains(&format!(":{node}"))), "{found:?}");
+    }
+}
+
+#[test]
+fn on_one_node_the_policy_is_left_alone() {
+    let sandbox = Sandbox::new();
+    if sandbox.plan("-c 1")["plan"]["memory"]["policy"] != "none" {
+        return skip("this machine has several nodes");
+    }
+    let Some(found) = policies(sandbox.run("-c 1")) else { return };
+    assert_eq!(found, BTreeSet::from(["default".to_owned()]));
+    // A policy that was there before us is the user's.
+    let numactl = need!(installed("numactl"), "numactl is not installed");
+    let Some(found) = policies(sandbox.run("-c 1").through([numactl.as_os_str(), "--interleave=all".as_ref()])) else { return };
+    assert!(found.iter().all(|policy| policy.starts_with("interleave")), "{found:?}");
+}
+
+#[test]
+fn numactl_sees_the_policy() {
+    let numactl = need!(installed("numactl"), "numactl is not installed");
+    let sandbox = Sandbox::new();
+    let said = sandbox.run("-c 1 --mem interleave").arg(&numactl).arg("--show").ends().ok();
+    assert!(said.contains("policy: interleave"), "{said}");
+}
+
+#[test]
+fn where_policies_are_refused_a_run_goes_on_with_a_warning() {
+    let refuse = need!(c("refuse.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    for option in ["bind", "interleave", "preferred", "weighted", "local"] {
+        let said = sandbox.run(&format!("-c 1 --mem {option}")).args(["echo", "ran"]).through([&refuse]).ends();
+        let said = said.warns(&["warning", "set_mempolicy", "seccomp"]);
+        assert_eq!(said, "ran");
+    }
+    let quiet = sandbox.run("-c 1 -q --mem bind").args(["echo", "ran"]).through([&refuse]).ends().ok();
+    assert_eq!(quiet, "ran");
+    // Nothing was asked for, so nothing is missed.
+    assert_eq!(sandbox.run("-c 1 --mem none").args(["echo", "ran"]).through([&refuse]).ends().ok(), "ran");
+}
+
+#[test]
+fn a_machine_of_one_node_is_not_warned_about_by_default() {
+    let refuse = need!(c("refuse.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    if sandbox.plan("-c 1")["plan"]["memory"]["policy"] != "none" {
+        return skip("this machine has several nodes");
+    }
+    assert_eq!(sandbox.run("-c 1").args(["echo", "ran"]).through([&refuse]).ends().ok(), "ran");
+}
+
+#[test]
+fn strict_runs_fail_where_policies_are_refused() {
+    let refuse = need!(c("refuse.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("started");
+    let strict = sandbox.run("-c 1 --strict --mem bind").arg("touch").arg(&file).through([&refuse]).ends();
+    strict.fails(125, &["set_mempolicy", "--strict"]);
+    assert!(!file.exists(), "the program was started");
+    sandbox.until_free();
+    // What can be had is not refused.
+    sandbox.run("-c 1 --strict --mem none").arg("true").through([&refuse]).ends().ok();
+    sandbox.run("-c 1 --strict --mem bind").arg("true").ends().ok();
+}
+
+#[test]
+fn doctor_finds_refused_policies() {
+    let refuse = need!(c("refuse.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let outcome = sandbox.trimtab("doctor").through([&refuse]).ends();
+    assert_eq!(outcome.code, Some(1), "{outcome}");
+    assert!(outcome.out().contains("FAULT memory policy") && outcome.out().contains("remedy"), "{outcome}");
+}
+
+#[test]
+fn a_home_that_cannot_be_written_is_no_trouble() {
+    let sandbox = Sandbox::new();
+    let home = sandbox.path("home");
+    chmod(&home, 0o555);
+    // For root a mode is no obstacle, so there is also a cache that is a file and one below a file.
+    let file = sandbox.write("file", "");
+    for cache in [home.join("cache"), file.clone(), file.join("below"), "/proc/nowhere".into(), "relative".into()] {
+        let call = sandbox.run("-c 1").args(["echo", "ran"]).env("XDG_CACHE_HOME", &cache);
+        assert_eq!(call.ends().ok(), "ran", "{}", cache.display());
+    }
+    let call = sandbox.run("-c 1").args(["echo", "ran"]).without("XDG_CACHE_HOME").without("HOME");
+    assert_eq!(call.ends().ok(), "ran");
+    chmod(&home, 0o755);
+}
