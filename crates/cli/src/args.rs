@@ -67,8 +67,8 @@ const RUN_EXAMPLES: &str = "Examples:\n  trimtab run ./app                      
 pub struct PlaceArgs {
     /// How many cores: auto, a count (64), a share (50%), whole units (node, 2xl3) or cores per unit (8/node, 2x8/node).
     ///
-    /// Units are core, l2, l3, die, node, package, group and machine. auto takes every core nobody uses, up to the
-    /// site's default. Under an MPI launcher the count is for all ranks of this machine together.
+    /// Units are core, l2, l3, die, node, package, group and machine. auto takes every core that is free or less
+    /// than half busy, up to the site's default. Under an MPI launcher the count is for all ranks of this machine together.
     #[arg(short, long, value_name = "EXPR", help_heading = "What")]
     pub cores: Option<Amount>,
     /// Exactly these CPUs, or with --cores only cores among these: kernel numbers, as in 0-7,16-23.

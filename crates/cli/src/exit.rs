@@ -35,7 +35,17 @@ impl Exit {
 
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.cause)
+        let mut said = String::new();
+        for cause in self.cause.chain() {
+            let text = cause.to_string();
+            // Some errors quote their source; once is enough.
+            if said.is_empty() {
+                said = text;
+            } else if !said.contains(&text) {
+                said = format!("{said}: {text}");
+            }
+        }
+        f.write_str(&said)
     }
 }
 

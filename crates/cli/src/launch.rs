@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::Command;
 use trimtab_core::place::Plan;
 use trimtab_linux::memory;
+use trimtab_linux::program::{Kind, Program};
 use trimtab_linux::sys::affinity;
 
 /// Sets affinity, memory policy and huge pages, each read back. What cannot be had is said, or with `strict` an error.
@@ -34,10 +35,16 @@ pub fn apply(plan: &Plan, strict: bool, volume: Volume) -> Result<(), Exit> {
     }
     let outcome = memory::apply(&plan.memory);
     if !outcome.is_as_asked() {
-        let refusals: Vec<String> = outcome.refused.iter().map(ToString::to_string).collect();
+        // What is weaker is refused for the same reason, mostly, and that is said once.
+        let mut refusals: Vec<String> = Vec::new();
+        for (at, refusal) in outcome.refused.iter().enumerate() {
+            if at == 0 || refusal.cause != outcome.refused[at - 1].cause {
+                refusals.push(refusal.to_string());
+            }
+        }
         let instead = match outcome.applied.policy {
             policy if policy.takes_nodes() => format!("{policy} on node {} instead", outcome.applied.nodes),
-            _ => "the inherited policy stays".to_owned(),
+            _ => "the inherited policy stays (trimtab doctor names remedies)".to_owned(),
         };
         let text = if refusals.is_empty() { instead } else { format!("{}; {instead}", refusals.join("; ")) };
         if strict {
@@ -56,14 +63,19 @@ pub fn apply(plan: &Plan, strict: bool, volume: Volume) -> Result<(), Exit> {
 }
 
 /// Becomes the program. Returns only when that fails.
-pub fn become_program(path: &Path, command: &[OsString], variables: &BTreeMap<String, OsString>) -> Exit {
+pub fn become_program(
+    program: &Program,
+    command: &[OsString],
+    variables: &BTreeMap<String, OsString>,
+) -> Exit {
+    let (path, kind) = (&program.path, program.kind);
     let Some((name, arguments)) = command.split_first() else {
         return Exit::new(exit::RUN_FAILED, anyhow!("no command is given"));
     };
     let mut program = Command::new(path);
     program.arg0(name).args(arguments).envs(variables);
     let mut error = program.exec();
-    if error.raw_os_error() == Some(NO_EXEC_FORMAT) {
+    if error.raw_os_error() == Some(NO_EXEC_FORMAT) && kind != Kind::Elf {
         // As execvp does: a text without a first line that names its interpreter is the shell's.
         let mut shell = Command::new("/bin/sh");
         shell.arg(path).args(arguments).envs(variables);
@@ -84,6 +96,9 @@ fn explain(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::NotFound => format!("cannot start {path}: its interpreter or loader is missing"),
+        _ if error.raw_os_error() == Some(NO_EXEC_FORMAT) => {
+            format!("cannot start {path}: it is damaged, or made for another kind of machine")
+        }
         io::ErrorKind::ArgumentListTooLong => {
             format!("cannot start {path}: arguments and environment are too long")
         }

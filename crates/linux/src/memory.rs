@@ -42,6 +42,34 @@ impl MemoryOutcome {
     }
 }
 
+impl fmt::Display for MemoryOutcome {
+    /// One line: what is in force, and where that is not what was asked for, why.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { asked, applied, proof, refused } = self;
+        match applied.policy {
+            MemoryPolicy::None => f.write_str("no memory policy set")?,
+            MemoryPolicy::Local => write!(f, "memory policy local, {proof}")?,
+            MemoryPolicy::Preferred if asked.nodes.len() > 1 => {
+                write!(f, "memory policy preferred on one node only, {}, {proof}", applied.nodes)?;
+            }
+            policy => write!(f, "memory policy {policy} on nodes {}, {proof}", applied.nodes)?,
+        }
+        if !self.is_as_asked() {
+            write!(f, "; asked for {}", asked.policy)?;
+            if asked.policy.takes_nodes() {
+                write!(f, " on nodes {}", asked.nodes)?;
+            }
+        }
+        for (at, refusal) in refused.iter().enumerate() {
+            // A filter gives the same answer to every step: once is enough.
+            if at == 0 || refused[at - 1].cause != refusal.cause {
+                write!(f, "; {refusal}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// How it is known that a policy is in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "proof", content = "errno")]

@@ -299,6 +299,8 @@ fn scripts_are_what_their_interpreter_is() {
     let two = see("#!/usr/bin/env node\n");
     assert_eq!((two.interpreter.as_ref(), two.family), (Some(&shim), Some(Family::Node)));
     assert_eq!((two.binary.as_ref(), two.takes_preload()), (None, None));
+    let shim = look(&files.put("python3", "#!/bin/sh\n", 0o755));
+    assert_eq!(shim.family, Some(Family::Python), "its own name counts before its interpreter's");
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         let id = id.map_or_else(String::new, |id| format!(" {id}"));
         set(&mut variables, HOLD, format!("{depth} {descriptor}{id}"));
     }
-    Err(become_program(&program.path, &args.command, &variables))
+    Err(become_program(&program, &args.command, &variables))
 }
 
 /// Looks the program up before anything is reserved.

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
 use trimtab_core::place::Taken;
-use trimtab_core::topology::{Marks, Parts, draw};
+use trimtab_core::topology::{Marks, Parts, draw, svg};
 use trimtab_linux::ledger::LedgerView;
 
 /// The version of the JSON of a machine.
@@ -56,7 +56,7 @@ fn draw_machine(world: &World, args: &TopoArgs) -> Result<()> {
     }
     let marks = Marks::around(machine, &taken);
     if let Some(file) = &args.svg {
-        return write_picture(file, &trimtab_core::topology::draw::grid(machine, &marks, 80)); // SVG
+        return write_picture(file, &svg::picture(machine, &marks));
     }
     let title = format!("{}: {}", machine.name(), draw::summary(machine));
     Ok(print(&format!("{title}\n\n{}", draw::grid(machine, &marks, width())))?)

@@ -9,11 +9,15 @@
 mod util;
 
 mod descriptors;
+mod environment;
 mod huge_pages;
 mod masks;
 mod memory;
 mod nested;
+mod ranks;
 mod refusals;
 mod rules;
+mod runtimes;
+mod threads;
 mod transparent;
 mod waiting;

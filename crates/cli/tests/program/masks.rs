@@ -1,7 +1,7 @@
 //! Who gets which CPUs: runs keep apart, overlap on purpose, take less, or are refused.
 
-use crate::util::{MASK, Outcome, Sandbox, confined, cpus, eventually, need, two};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::util::{MASK, Orphan, Outcome, Sandbox, confined, cpus, eventually, need, two};
+use rustix::process::Signal;
 use std::collections::BTreeSet;
 
 #[test]
@@ -121,12 +121,12 @@ fn those_a_program_leaves_behind_hold_on_until_they_end() {
     let sandbox = Sandbox::new();
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!";
     let left = sandbox.run(&format!("--cpus {a}")).sh(script).ends().ok();
-    let sleeper = Pid::from_raw(left.parse().unwrap()).unwrap();
+    let sleeper = Orphan::of(&left);
     let ps = sandbox.ps();
     assert_eq!(ps["holds"][0]["cpus"], a.to_string(), "{ps}");
     assert!(ps["holds"][0]["standing"].as_str().unwrap().contains("ended"), "{ps}");
     sandbox.run(&format!("--cpus {a}")).arg("true").ends().fails(124, &["held by"]);
-    kill_process(sleeper, Signal::KILL).unwrap();
+    drop(sleeper);
     sandbox.until_free();
 }
 
@@ -134,12 +134,10 @@ fn those_a_program_leaves_behind_hold_on_until_they_end() {
 fn a_daemon_that_left_its_session_holds_on_too() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    let script = "setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1 </dev/null' &";
-    let mut running = sandbox.run(&format!("--cpus {a}")).sh(script).begins();
-    let daemon = Pid::from_raw(running.line().parse().unwrap()).unwrap();
-    running.ends().ok();
+    let script = "mkfifo up; setsid sh -c 'echo $$ > up; exec sleep 1000 >/dev/null 2>&1 </dev/null' & cat up";
+    let daemon = Orphan::of(&sandbox.run(&format!("--cpus {a}")).sh(script).ends().ok());
     sandbox.run(&format!("--cpus {a}")).arg("true").ends().fails(124, &["held by"]);
-    kill_process(daemon, Signal::KILL).unwrap();
+    drop(daemon);
     sandbox.until_free();
 }
 

@@ -70,7 +70,9 @@ fn ps_shows_inner_holds_inside_the_outer() {
     let ps = sandbox.ps();
     let levels: Vec<_> = ps["holds"].as_array().unwrap().iter().map(|hold| hold["level"].as_u64().unwrap()).collect();
     assert_eq!(levels, [0, 1], "{ps}");
-    assert_eq!(ps["violators"].as_array().unwrap().len(), 0, "the inner run is on its own cores: {ps}");
+    let inner = &ps["holds"][1]["pid"];
+    let violators = ps["violators"].as_array().unwrap();
+    assert!(violators.iter().all(|violator| violator["pid"] != *inner), "the inner run is on its own cores: {ps}");
 }
 
 #[test]
@@ -119,8 +121,6 @@ fn a_forged_hold_gets_nothing() {
         "", " ", "0", "0 0", "0 1 2 3", "x y z", "-1 -1 -1", "0 700 1", "0 2 99999999999999999999", "255 700 5", "7 1 1",
         "0 99999999999 5", "0\n700\n5", "00 0700 005", "0 700 0",
     ] {
-        let said = sandbox.run("--cpus 0-99999 -c 1").sh(MASK).env("TRIMTAB_HOLD", forged).ends();
-        let _ = said;
         let mask = sandbox.run("-c 1").sh(MASK).env("TRIMTAB_HOLD", forged).ends().ok();
         assert_eq!(mask, b.to_string(), "TRIMTAB_HOLD={forged:?}");
         sandbox.run("-c 2").arg("true").env("TRIMTAB_HOLD", forged).ends().fails(124, &["held by"]);

@@ -162,6 +162,13 @@ impl Sandbox {
         self.trimtab(&format!("run --survey none {options} --"))
     }
 
+    /// A shell, for what is easier said there; `$T` is trimtab.
+    pub(crate) fn shell(&self, script: &str) -> Call<'_> {
+        let mut call = self.trimtab("");
+        call.program = "sh".into();
+        call.args(["-c", script])
+    }
+
     /// A plan, as JSON.
     pub(crate) fn plan(&self, options: &str) -> serde_json::Value {
         let text = self.trimtab(&format!("plan --survey none --json {options}")).ends().ok();
@@ -475,6 +482,22 @@ impl std::fmt::Display for Outcome {
             "{what}\n  status {code:?}, signal {signal:?}\n  stdout {:?}\n  stderr {stderr}",
             self.out()
         )
+    }
+}
+
+/// A process that a program left behind. Killed when dropped.
+pub(crate) struct Orphan(Pid);
+
+impl Orphan {
+    /// The process with this number.
+    pub(crate) fn of(pid: &str) -> Self {
+        Self(Pid::from_raw(pid.trim().parse().unwrap()).unwrap())
+    }
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
     }
 }
 

@@ -119,14 +119,21 @@ fn grow(
     let mut sum = bins[seed].capacity;
     let mut near: Vec<usize> = (0..bins.len()).filter(|&at| at != seed).collect();
     near.sort_by_key(|&at| (distance(machine, bins[seed].node, bins[at].node), at));
+    let mut large: Vec<usize> = by_size.iter().copied().filter(|&at| at != seed).collect();
     while set.len() < count {
+        // The most that the nodes still to come can hold: the largest ones, with or without the one in question.
         let left = count - set.len() - 1;
-        let next = near.iter().copied().find(|&at| {
-            let others = by_size.iter().filter(|&&other| other != at && !set.contains(&other));
-            let rest: usize = others.take(left).map(|&other| bins[other].capacity).sum();
-            sum + bins[at].capacity + rest >= n
+        let capacity = |at: &usize| bins[*at].capacity;
+        let rest: usize = large.iter().take(left).map(capacity).sum();
+        let one_more = rest + large.get(left).map_or(0, capacity);
+        let smallest = large[..left.min(large.len())].last().map_or(usize::MAX, capacity);
+        let next = near.iter().copied().find(|at| {
+            // One of the largest itself, it leaves room for the next of them.
+            let together = if capacity(at) >= smallest { one_more } else { capacity(at) + rest };
+            sum + together >= n
         })?;
         near.retain(|&at| at != next);
+        large.retain(|&at| at != next);
         sum += bins[next].capacity;
         set.push(next);
     }
@@ -170,19 +177,22 @@ fn distance(machine: &Machine, a: u32, b: u32) -> u32 {
 /// Which bins to take how much of, so that `n` fit into the fewest and the last is as small as suffices.
 fn fill(sizes: &[usize], n: usize) -> Vec<(usize, usize)> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
-    order.sort_by_key(|&at| (std::cmp::Reverse(sizes[at]), at));
+    order.sort_unstable_by_key(|&at| (std::cmp::Reverse(sizes[at]), at));
     let mut taken = Vec::new();
     let mut left = n;
-    while left > 0 && !order.is_empty() {
-        if sizes[order[0]] < left {
-            let largest = order.remove(0);
+    for (at, &largest) in order.iter().enumerate() {
+        if left == 0 {
+            break;
+        }
+        if sizes[largest] < left {
             taken.push((largest, sizes[largest]));
             left -= sizes[largest];
             continue;
         }
         // One more bin is enough: the smallest that suffices, the lowest number among equals.
-        let fitting = order.iter().copied().filter(|&at| sizes[at] >= left).min_by_key(|&at| (sizes[at], at));
-        taken.extend(fitting.map(|at| (at, left)));
+        let rest = order[at..].iter().copied();
+        let fitting = rest.filter(|&bin| sizes[bin] >= left).min_by_key(|&bin| (sizes[bin], bin));
+        taken.extend(fitting.map(|bin| (bin, left)));
         break;
     }
     taken

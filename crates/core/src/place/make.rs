@@ -9,9 +9,9 @@
 //! with what was short (`check` verifies all of it from outside).
 
 use super::error::PlaceError;
-use super::pool::{Item, LLC, NODE, Pool};
+use super::pool::{self, Item, LLC, NODE, Pool};
 use super::reasons;
-use super::request::{Amount, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy, Stride};
+use super::request::{Amount, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy};
 use super::spread::Order;
 use super::taken::{BUSY_FROM, PINNED_COST, State, Taken};
 use super::{MemoryPlan, MemoryPolicy, Plan, Reason, Slot, compact, spread, stride};
@@ -25,6 +25,9 @@ use std::ops::Range;
 const NODE_COST: u64 = 500;
 /// What one more last-level cache costs: an eighth of a node.
 const LLC_COST: u64 = 60;
+/// What a core may cost and still be taken by `auto`: less than half of it. On a desktop a little load is everywhere, and
+/// a program that asks for what is free does not mean to be left with nothing.
+const AUTO_COST_MAX: u32 = 499;
 /// The strategy is asked again with only candidates up to each of these costs.
 const CEILINGS: [u32; 4] = [0, 250, 1_000, PINNED_COST];
 
@@ -124,8 +127,7 @@ fn last_resort(machine: &Machine, request: &Request) -> Option<KindId> {
 }
 
 fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> Result<Chosen, PlaceError> {
-    let exists =
-        Pool::new(pool.machine, &Request { share: true, ..request.clone() }, taken, None).candidates.len();
+    let exists = pool::usable_cores(pool.machine, request, taken);
     let mut reasons = Vec::new();
     let asked = match request.amount {
         Amount::Exact => {
@@ -141,7 +143,7 @@ fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> 
             cores
         }
         Amount::Auto => {
-            let free = most(pool, request.strategy, &(0..pool.candidates.len()), u32::from(BUSY_FROM) - 1);
+            let free = most(pool, request.strategy, &(0..pool.candidates.len()), AUTO_COST_MAX);
             let all = u32::try_from(free.max(1)).unwrap_or(u32::MAX);
             let cap =
                 [request.cores_auto, request.cores_max].into_iter().flatten().min().filter(|&cap| cap < all);
@@ -387,18 +389,8 @@ fn hold(pool: &Pool<'_>, request: &Request, taken: &Taken, members: &[usize]) ->
     let machine = pool.machine;
     let of_core = |core: CoreId| machine.core(core).pus.clone().map(|pu| machine.os(Pu(pu)));
     let mut hold: CpuSet = members.iter().flat_map(|&at| of_core(pool.candidates[at].core)).collect();
-    let unit = match request.strategy {
-        Strategy::Stride(Stride::OnePer(level)) => Some(level),
-        Strategy::Stride(Stride::OnePerFpu) => Some(stride::fpu(pool)),
-        _ => None,
-    };
-    if let Some(level) = unit {
-        let units = machine.units(level);
-        for &at in members {
-            let core = pool.candidates[at].core.0;
-            let whole = units.iter().filter(|unit| unit.contains(&core)).flat_map(Clone::clone);
-            hold.extend(whole.flat_map(|core| of_core(CoreId(core))));
-        }
+    for unit in members.iter().filter_map(|&at| pool.strided_unit(pool.candidates[at].core)) {
+        hold.extend(unit.clone().flat_map(|core| of_core(CoreId(core))));
     }
     let mut hold = hold.intersection(&taken.allowed);
     if !request.share {

@@ -1,9 +1,10 @@
 //! The cores that come into question for a request, with what each would cost.
 
 use super::request::Request;
+use super::stride;
 use super::taken::{HELD_COST, PINNED_COST, Taken};
 use crate::ids::{CoreId, Id, OsCpu, Pu};
-use crate::topology::{KindId, Level, Machine};
+use crate::topology::{Core, KindId, Level, Machine};
 use std::ops::Range;
 
 /// A core that may be chosen.
@@ -24,6 +25,8 @@ pub(super) struct Pool<'m> {
     keys: Vec<[u32; KEYS.len()]>,
     /// Cores left out because another run holds them, ascending.
     held: Vec<CoreId>,
+    /// The units that the request's stride takes one core of, as runs of cores; empty for other strategies.
+    pub(super) strided: Vec<Range<u32>>,
 }
 
 /// The units that choices are made by, outermost first.
@@ -49,16 +52,13 @@ pub(super) struct Item {
 impl<'m> Pool<'m> {
     /// The allowed cores of `kind` (all kinds when `None`) that are not held by others, or all of them when sharing.
     pub(super) fn new(machine: &'m Machine, request: &Request, taken: &Taken, kind: Option<KindId>) -> Self {
-        let wanted = |cpu: OsCpu| {
-            taken.allowed.contains(cpu) && request.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
-        };
         let (mut candidates, mut held) = (Vec::new(), Vec::new());
         for (at, core) in machine.cores().iter().enumerate() {
             if kind.is_some_and(|kind| core.kind != kind) {
                 continue;
             }
             let all = core.pus.clone().map(|pu| machine.os(Pu(pu)));
-            let cpus: Vec<OsCpu> = all.clone().filter(|&cpu| wanted(cpu)).collect();
+            let cpus: Vec<OsCpu> = all.clone().filter(|&cpu| wanted(request, taken, cpu)).collect();
             if cpus.is_empty() {
                 continue;
             }
@@ -69,7 +69,14 @@ impl<'m> Pool<'m> {
             }
             candidates.push(Candidate { core: CoreId::from_index(at), cpus, cost: cost(all, taken) });
         }
-        Self { machine, candidates, keys: keys(machine), held }
+        let strided = stride::level(machine, request.strategy).map(|level| machine.units(level));
+        Self { machine, candidates, keys: keys(machine), held, strided: strided.unwrap_or_default() }
+    }
+
+    /// The unit of the request's stride that holds a core.
+    pub(super) fn strided_unit(&self, core: CoreId) -> Option<&Range<u32>> {
+        let at = self.strided.partition_point(|unit| unit.end <= core.0);
+        self.strided.get(at).filter(|unit| unit.contains(&core.0))
     }
 
     /// A run of candidates as one item.
@@ -91,6 +98,16 @@ impl<'m> Pool<'m> {
         let at = self.held.partition_point(|core| core.0 < cores.start);
         self.held.get(at).is_some_and(|core| core.0 < cores.end)
     }
+}
+
+/// How many cores a request may use at all, held or not.
+pub(super) fn usable_cores(machine: &Machine, request: &Request, taken: &Taken) -> usize {
+    let usable = |core: &&Core| core.pus.clone().any(|pu| wanted(request, taken, machine.os(Pu(pu))));
+    machine.cores().iter().filter(usable).count()
+}
+
+fn wanted(request: &Request, taken: &Taken, cpu: OsCpu) -> bool {
+    taken.allowed.contains(cpu) && request.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
 }
 
 /// What using a core costs: the worst of its hardware threads, since they share it, also of those that are not allowed.

@@ -1,11 +1,11 @@
 //! Why a plan is as it is: read off the finished choice, not collected along the way, so that reasons cannot drift from
 //! the choice they explain.
 
+use super::Reason;
 use super::make::ways;
 use super::pool::{LLC, NODE, Pool};
-use super::request::{Amount, KindChoice, Request, Smt, Strategy, Stride};
+use super::request::{Amount, KindChoice, Request, Smt, Strategy};
 use super::taken::{BUSY_FROM, State, Taken};
-use super::{Reason, stride};
 use crate::ids::{Id, NodeId, OsCpu, Pu};
 use crate::set::CpuSet;
 use crate::topology::{KindId, Level, Machine};
@@ -50,15 +50,9 @@ pub(super) fn of_shape(pool: &Pool<'_>, request: &Request, members: &[usize]) ->
         _ if matches!(request.amount, Amount::Exact | Amount::Shape(_)) => {}
         _ => reasons.extend(gathered(pool, request.strategy, &used, members.len())),
     }
-    if let Strategy::Stride(way) = request.strategy {
-        let level = match way {
-            Stride::Every(_) => None,
-            Stride::OnePer(level) => Some(level),
-            Stride::OnePerFpu => Some(stride::fpu(pool)),
-        };
+    if matches!(request.strategy, Strategy::Stride(_)) {
         let slots: BTreeSet<u32> = members.iter().map(|&at| pool.candidates[at].core.0).collect();
-        let units = level.map(|level| pool.machine.units(level)).unwrap_or_default();
-        let shared = units.iter().filter(|unit| slots.range((*unit).clone()).next().is_some());
+        let shared = pool.strided.iter().filter(|unit| slots.range((*unit).clone()).next().is_some());
         let idle = shared.map(|unit| unit.len() - slots.range(unit.clone()).count()).sum();
         reasons.push(Reason::Strided { strategy: request.strategy, idle });
     }
@@ -137,8 +131,12 @@ pub(super) fn of_siblings(
 /// What was in the way and avoided, and what was used anyway.
 pub(super) fn of_taken(taken: &Taken, mask: &CpuSet, hold: &CpuSet) -> Vec<Reason> {
     let mut reasons = Vec::new();
+    let mut states: BTreeMap<State, CpuSet> = BTreeMap::new();
+    for cpu in taken.allowed.iter() {
+        states.entry(taken.state(cpu)).or_default().insert(cpu);
+    }
     for state in [State::Held, State::Pinned, State::Busy] {
-        let such: CpuSet = taken.allowed.iter().filter(|&cpu| taken.state(cpu) == state).collect();
+        let such = states.remove(&state).unwrap_or_default();
         let used = such.intersection(mask);
         let avoided = such.difference(mask).difference(hold);
         if !avoided.is_empty() {

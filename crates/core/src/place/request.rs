@@ -12,7 +12,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Amount {
-    /// Every free core, up to the site's default.
+    /// Every core that is free or less than half busy, up to the site's default.
     #[default]
     Auto,
     /// This many cores.

@@ -6,40 +6,49 @@
 //! and share after all; a stride by number only skips. Source: numaplace's roadmap (seed 003).
 
 use super::pool::{Item, Pool};
-use super::request::Stride;
-use crate::topology::Level;
+use super::request::{Strategy, Stride};
+use crate::ids::Id;
+use crate::topology::{Level, Machine};
 use std::ops::Range;
 
 /// The ways to thin the candidates out. Every way is a list of items to choose from; the best answer over all ways wins.
 pub(super) fn ways(pool: &Pool<'_>, stride: Stride, among: &Range<usize>) -> Vec<Vec<Item>> {
     match stride {
         Stride::Every(every) => {
-            let of = |rest: u32| {
-                let members = among.clone().filter(|&at| pool.candidates[at].core.0 % every == rest);
-                members.map(|at| pool.item(at..at + 1)).collect()
-            };
-            (0..every.min(u32::try_from(pool.machine.cores().len()).unwrap_or(u32::MAX))).map(of).collect()
+            let every = (every as usize).min(pool.machine.cores().len());
+            let mut ways = vec![Vec::new(); every];
+            for at in among.clone().filter(|_| every > 0) {
+                ways[pool.candidates[at].core.index() % every].push(pool.item(at..at + 1));
+            }
+            ways
         }
-        Stride::OnePer(level) => vec![representatives(pool, level, among)],
-        Stride::OnePerFpu => vec![representatives(pool, fpu(pool), among)],
+        Stride::OnePer(_) | Stride::OnePerFpu => vec![representatives(pool, among)],
     }
 }
 
-/// The level whose units share a floating-point unit.
-pub(super) fn fpu(pool: &Pool<'_>) -> Level {
-    if pool.machine.cpu().shares_fpu_by_l2() { Level::L2 } else { Level::Core }
+/// The level of the units a strategy takes one core of, if it does.
+pub(super) fn level(machine: &Machine, strategy: Strategy) -> Option<Level> {
+    match strategy {
+        Strategy::Stride(Stride::OnePer(level)) => Some(level),
+        Strategy::Stride(Stride::OnePerFpu) if machine.cpu().shares_fpu_by_l2() => Some(Level::L2),
+        Strategy::Stride(Stride::OnePerFpu) => Some(Level::Core),
+        _ => None,
+    }
 }
 
 /// The cheapest core of every unit that no other run is in: such a unit is not ours to keep idle.
-fn representatives(pool: &Pool<'_>, level: Level, among: &Range<usize>) -> Vec<Item> {
+fn representatives(pool: &Pool<'_>, among: &Range<usize>) -> Vec<Item> {
     let mut items = Vec::new();
-    for unit in pool.machine.units(level) {
-        let members = pool.within(&unit);
+    let Some(last) = pool.candidates[among.clone()].last() else { return items };
+    let first = pool.candidates[among.start].core.0;
+    let begin = pool.strided.partition_point(|unit| unit.end <= first);
+    for unit in pool.strided[begin..].iter().take_while(|unit| unit.start <= last.core.0) {
+        let members = pool.within(unit);
         if members.start < among.start || members.end > among.end {
             continue;
         }
         let cheapest = members.clone().min_by_key(|&at| (pool.candidates[at].cost, at));
-        if !pool.holds_foreign(&unit) {
+        if !pool.holds_foreign(unit) {
             items.extend(cheapest.map(|at| pool.item(at..at + 1)));
         }
     }

@@ -184,13 +184,12 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
     /// Where in the file the strings are that are loaded at `address`.
     fn strings(&self, address: u64, size: u64) -> Option<Range<u64>> {
         let loaded = self.segments.iter().filter(|segment| segment.p_type(self.endian) == elf::PT_LOAD);
-        let (start, segment_end) = loaded.into_iter().find_map(|segment| {
+        let start = loaded.into_iter().find_map(|segment| {
             let into = address.checked_sub(segment.p_vaddr(self.endian).into())?;
             let (offset, length) = segment.file_range(self.endian);
-            (into < length).then(|| Some((offset.checked_add(into)?, offset.checked_add(length)?)))?
+            (into < length).then(|| offset.checked_add(into))?
         })?;
-        let file_end = self.data.len().ok()?;
-        Some(start..start.checked_add(size)?.min(segment_end).min(file_end))
+        Some(start..start.checked_add(size)?)
     }
 
     /// The note with the build id of a Go program, which survives stripping.

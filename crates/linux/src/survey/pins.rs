@@ -14,7 +14,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use trimtab_core::ids::OsCpu;
@@ -84,65 +84,64 @@ pub struct PinScan<'a> {
 }
 
 impl PinScan<'_> {
-    /// Looks at every task there is, as long as `go_on` agrees; it is asked before each process and told how many tasks
-    /// were looked at so far. Processes that end meanwhile are passed over.
+    /// Looks at every task there is, as long as `go_on` agrees; it is asked before each and told how many were looked at so
+    /// far. Processes that end meanwhile are passed over.
     ///
     /// # Errors
     /// The directory of processes itself cannot be read.
-    pub fn run(&self, mut go_on: impl FnMut(usize) -> bool) -> Result<Pins, ReadError> {
+    pub fn run(&self, go_on: impl FnMut(usize) -> bool) -> Result<Pins, ReadError> {
         let dir = open_dir(rustix::fs::CWD, self.proc).map_err(|errno| ReadError::io(self.proc, errno))?;
         let mut processes = Vec::new();
         numbered_entries(dir.as_fd(), &mut processes).map_err(|errno| ReadError::io(self.proc, errno))?;
         processes.sort_unstable_by(|a, b| b.cmp(a));
         let skipped = self.not_foreign();
-        let mut scan =
-            Running { scan: self, dir: dir.as_fd(), found: Pins::default(), text: Vec::new(), usual: None };
+        let (found, text) = (Pins::default(), Vec::new());
+        let mut walk = Walk { scan: self, dir: dir.as_fd(), go_on, found, text, usual: None };
         let mut threads = Vec::new();
         for pid in processes.into_iter().map(Pid) {
-            if !go_on(scan.found.seen) {
-                scan.found.cut = true;
+            if walk.is_cut() {
                 break;
             }
-            if skipped.contains(&pid) {
-                scan.found.seen += 1;
+            if let Some(tasks) = skipped.get(&pid) {
+                walk.found.seen += tasks;
                 continue;
             }
             threads.clear();
             // Any other trouble is a process that ended meanwhile.
-            if let Err(Errno::ACCESS | Errno::PERM) = scan.process(pid, &mut threads) {
-                scan.found.refused += 1;
+            if let Err(Errno::ACCESS | Errno::PERM) = walk.process(pid, &mut threads) {
+                walk.found.refused += 1;
             }
         }
-        let mut found = scan.found;
+        let mut found = walk.found;
         found.pins.sort_unstable_by_key(|pin| (pin.pid, pin.tid));
         Ok(found)
     }
 
     /// The asker, its ancestors, and, where the kernel lists them at once, its own threads: hundreds on a large machine,
-    /// nearly all of them bound.
-    fn not_foreign(&self) -> BTreeSet<Pid> {
-        let mut skipped = BTreeSet::new();
+    /// nearly all of them bound. Each with how many tasks it is.
+    fn not_foreign(&self) -> BTreeMap<Pid, usize> {
+        let mut skipped = BTreeMap::new();
         let mut next = self.own;
-        while next.0 != 0 && skipped.insert(next) {
-            match process::stat(self.proc, next) {
-                Ok(stat) => next = stat.parent,
-                Err(_) => break,
-            }
+        while next.0 != 0 && !skipped.contains_key(&next) {
+            let stat = process::stat(self.proc, next);
+            skipped.insert(next, stat.as_ref().map_or(1, |stat| stat.threads as usize));
+            next = stat.map_or(Pid(0), |stat| stat.parent);
         }
         let parent_of_kernel_threads = Pid(2);
         if process::stat(self.proc, parent_of_kernel_threads).is_ok_and(|stat| stat.kernel_thread) {
-            skipped.insert(parent_of_kernel_threads);
             let children = text::read(&self.proc.join("2/task/2/children")).unwrap_or_default();
-            skipped.extend(text::words(&children).filter_map(text::number).map(Pid));
+            let children = text::words(&children).filter_map(text::number).map(Pid);
+            skipped.extend(children.chain([parent_of_kernel_threads]).map(|pid| (pid, 1)));
         }
         skipped
     }
 }
 
 /// A scan under way.
-struct Running<'a> {
+struct Walk<'a, G> {
     scan: &'a PinScan<'a>,
     dir: BorrowedFd<'a>,
+    go_on: G,
     found: Pins,
     /// The file read last; kept for its capacity.
     text: Vec<u8>,
@@ -150,11 +149,21 @@ struct Running<'a> {
     usual: Option<(Vec<u8>, bool)>,
 }
 
-impl Running<'_> {
+impl<G: FnMut(usize) -> bool> Walk<'_, G> {
+    /// Whether the time has run out.
+    fn is_cut(&mut self) -> bool {
+        self.found.cut = self.found.cut || !(self.go_on)(self.found.seen);
+        self.found.cut
+    }
+
     fn process(&mut self, pid: Pid, threads: &mut Vec<u32>) -> Result<(), Errno> {
         let tasks = open_dir(self.dir, format!("{pid}/task").as_str())?;
         numbered_entries(tasks.as_fd(), threads)?;
-        for &mut tid in threads {
+        threads.sort_unstable();
+        for (at, &tid) in threads.iter().enumerate() {
+            if at > 0 && self.is_cut() {
+                break;
+            }
             self.found.seen += 1;
             // A thread that ended meanwhile, or whose files make no sense, is passed over; the next may be fine.
             if let Ok(Some(pin)) = self.task(tasks.as_fd(), pid, Tid(tid)) {
@@ -164,7 +173,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// The task, when it is bound and not the kernel's.
+    /// The task, when it is bound, alive and not the kernel's.
     fn task(&mut self, tasks: BorrowedFd<'_>, pid: Pid, tid: Tid) -> Result<Option<Pin>, Errno> {
         let bound = match self.scan.masks {
             Masks::Kernel => self.binds(&affinity::get(Some(tid))?),
@@ -178,7 +187,7 @@ impl Running<'_> {
         }
         self.read(tasks, tid, "stat")?;
         let Ok(stat) = Stat::parse(&self.text) else { return Ok(None) };
-        if stat.kernel_thread {
+        if stat.kernel_thread || stat.state == State::Zombie {
             return Ok(None);
         }
         self.read(tasks, tid, "status")?;

@@ -1,0 +1,213 @@
+//! The variables a program finds.
+
+use crate::util::{Call, Sandbox, built, installed, need, two};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+const COUNTS: [&str; 10] = [
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "JULIA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "GOMAXPROCS",
+];
+
+/// The environment a program finds.
+fn inside(call: Call<'_>) -> BTreeMap<String, String> {
+    parse(&call.args(["env", "-0"]).ends().ok())
+}
+
+fn parse(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name.trim_start().to_owned(), value.to_owned())).collect()
+}
+
+fn openmp() -> Option<PathBuf> {
+    built("gcc", "openmp.c", &["-O1", "-fopenmp"])
+}
+
+#[test]
+fn every_count_is_set() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    for cores in ["1", "2"] {
+        let found = inside(sandbox.run(&format!("-c {cores}")));
+        for name in COUNTS {
+            assert_eq!(found.get(name).map(String::as_str), Some(cores), "{name}");
+        }
+        assert!(!found.contains_key("OMP_PLACES") && !found.contains_key("OMP_PROC_BIND"), "env is no OpenMP program");
+        assert!(!found.contains_key("JAVA_TOOL_OPTIONS"));
+    }
+}
+
+#[test]
+fn the_users_values_stay() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    for name in COUNTS {
+        for value in ["7", "0", "", "4,2", "what ever"] {
+            let found = inside(sandbox.run("-c 1").env(name, value));
+            assert_eq!(found[name], value, "{name}");
+        }
+    }
+    let java = "-Xmx1g -Dname='a b'";
+    assert_eq!(inside(sandbox.run("-c 1").env("JAVA_TOOL_OPTIONS", java))["JAVA_TOOL_OPTIONS"], java);
+    // Libraries that follow OpenMP's count are left to follow the user's.
+    let found = inside(sandbox.run("-c 2").env("OMP_NUM_THREADS", "1"));
+    assert!(!found.contains_key("OPENBLAS_NUM_THREADS") && found["RAYON_NUM_THREADS"] == "2", "{found:?}");
+}
+
+#[test]
+fn an_inner_run_does_not_take_the_outers_values_for_the_users() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let inner = "\"$T\" run --survey none -c 1 -- env -0";
+    let found = parse(&sandbox.run("-c 2").sh(inner).env("RAYON_NUM_THREADS", "7").ends().ok());
+    assert_eq!((found["OMP_NUM_THREADS"].as_str(), found["RAYON_NUM_THREADS"].as_str()), ("1", "7"));
+    assert!(found["TRIMTAB_PLAN"].contains("slots=") && !found["TRIMTAB_PLAN"].contains('/'), "{found:?}");
+    // What a program between the two sets is a user's value again.
+    let found = parse(&sandbox.run("-c 2").sh(&format!("export OMP_NUM_THREADS=3; {inner}")).ends().ok());
+    assert_eq!(found["OMP_NUM_THREADS"], "3");
+    // Three deep, where the middle one only passes on.
+    let deep = format!("\"$T\" run --survey none -c 2 -- sh -c '{inner}'");
+    let found = parse(&sandbox.run("-c 2").sh(&deep).ends().ok());
+    assert_eq!(found["OMP_NUM_THREADS"], "1");
+    assert_eq!(found["LD_PRELOAD"].matches("libtrimtab_shim").count(), 1, "{found:?}");
+}
+
+#[test]
+fn an_inner_run_without_guest_or_places_does_not_inherit_the_outers() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    // What `env` prints under a name for which the guest stays out.
+    let env = installed("env").unwrap();
+    for name in ["node", "java"] {
+        std::fs::create_dir_all(sandbox.path(name)).unwrap();
+        let copy = sandbox.path(&format!("{name}/{name}"));
+        assert!(Command::new("cp").arg("-L").arg(&env).arg(&copy).status().unwrap().success());
+        let inner = format!("\"$T\" run --survey none -c 1 -- {} -0", copy.display());
+        let found = parse(&sandbox.run("-c 2").sh(&inner).ends().ok());
+        assert!(!found.contains_key("LD_PRELOAD") && !found.contains_key("TRIMTAB_PLAN"), "{name}: {found:?}");
+    }
+    // The places of an outer OpenMP program mean nothing to what runs in a part of its cores.
+    let outer = [("OMP_PLACES", "{0},{1}"), ("OMP_PROC_BIND", "close")];
+    let set = outer.map(|(name, value)| format!("{name}={value}")).join("\n");
+    let call = outer.iter().fold(sandbox.run("-c 1"), |call, (name, value)| call.env(name, value));
+    let found = inside(call.env("TRIMTAB_SET", set));
+    assert!(!found.contains_key("OMP_PLACES") && !found.contains_key("OMP_PROC_BIND"), "{found:?}");
+}
+
+#[test]
+fn a_preload_of_the_users_is_asked_first() {
+    let sandbox = Sandbox::new();
+    let theirs = sandbox.path("theirs.so");
+    let empty = sandbox.write("theirs.c", "int theirs;\n");
+    let built = Command::new("cc").args(["-shared", "-o"]).arg(&theirs).arg(&empty).status();
+    need!(built.ok().filter(std::process::ExitStatus::success), "no C compiler");
+    let theirs = theirs.display().to_string();
+    let other = sandbox.path("other.so");
+    std::fs::copy(&theirs, &other).unwrap();
+    let two = format!("{theirs} {}", other.display());
+    for set in [&theirs, &two] {
+        let found = inside(sandbox.run("-c 1").env("LD_PRELOAD", set));
+        let rest = found["LD_PRELOAD"].strip_prefix(set).unwrap_or_else(|| panic!("{found:?}"));
+        assert!(rest.starts_with(':') && rest.ends_with("/libtrimtab_shim.so"), "{found:?}");
+    }
+    // An inner run keeps the order and adds nothing.
+    let script = "\"$T\" run --survey none -c 1 -- env -0";
+    let found = parse(&sandbox.run("-c 1").sh(script).env("LD_PRELOAD", &theirs).ends().ok());
+    assert_eq!(found["LD_PRELOAD"].split(':').count(), 2, "{found:?}");
+    assert!(found["LD_PRELOAD"].starts_with(&theirs));
+}
+
+#[test]
+fn a_preload_that_does_not_exist_is_the_loaders_to_complain_about() {
+    let sandbox = Sandbox::new();
+    let outcome = sandbox.run("-c 1").args(["echo", "ran"]).env("LD_PRELOAD", "/no/such.so").ends();
+    assert_eq!((outcome.code, outcome.out().as_str()), (Some(0), "ran"), "{outcome}");
+    assert!(outcome.stderr.lines().all(|line| line.contains("/no/such.so")), "{outcome}");
+    let doctor = sandbox.trimtab("doctor").env("LD_PRELOAD", "/no/such.so").ends();
+    assert!(doctor.out().contains("LD_PRELOAD names /no/such.so, which does not exist"), "{doctor}");
+}
+
+#[test]
+fn env_print_shows_all_and_runs_nothing() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("started");
+    let call = sandbox.run("-c 2 --env print").arg("touch").arg(&file).env("GOMAXPROCS", "9");
+    let said = call.ends().ok();
+    assert!(!file.exists());
+    let row = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"));
+    for name in COUNTS.iter().filter(|name| **name != "GOMAXPROCS") {
+        assert!(row(name).ends_with("set to 2"), "{said}");
+    }
+    assert!(row("GOMAXPROCS").ends_with("kept as you set it: 9"), "{said}");
+    assert!(row("JAVA_TOOL_OPTIONS").contains("not set: "), "{said}");
+    assert!(row("OMP_PLACES").contains("not set: the program does not itself link an OpenMP runtime"), "{said}");
+    assert!(row("LD_PRELOAD").contains("set to ") && row("TRIMTAB_PLAN").contains("set to 1 pid="), "{said}");
+}
+
+#[test]
+fn env_keep_changes_none_of_them_and_holds_all_the_same() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let mut found = inside(sandbox.run("-c 1 --env keep").env("GOMAXPROCS", "9"));
+    let hold = found.remove("TRIMTAB_HOLD");
+    assert!(hold.is_some(), "runs inside it could not divide its cores");
+    let ours: Vec<_> = found.keys().filter(|name| COUNTS.contains(&name.as_str()) || name.contains("PRELOAD")).collect();
+    assert_eq!(ours, ["GOMAXPROCS"]);
+    assert!(!found.contains_key("TRIMTAB_PLAN"), "{found:?}");
+    let _held = sandbox.hold("-c 2 --env keep");
+    sandbox.run("-c 1").arg("true").ends().fails(124, &["held by"]);
+}
+
+#[test]
+fn places_are_for_openmp_programs_only_and_never_against_the_user() {
+    need!(two(), "two cores are needed");
+    let program = need!(openmp(), "no gcc with OpenMP");
+    let sandbox = Sandbox::new();
+    let print = |options: &str, set: &[(&str, &str)]| {
+        let call = sandbox.run(&format!("{options} --env print")).arg(&program);
+        set.iter().fold(call, |call, (name, value)| call.env(name, value)).ends().ok()
+    };
+    let cpu = |at: usize| sandbox.plan("-c 2")["plan"]["slots"][at]["cpu"].to_string();
+    let places = format!("set to {{{}}},{{{}}}", cpu(0), cpu(1));
+    assert!(print("-c 2", &[]).contains(&places));
+    assert!(print("-c 2", &[("OMP_NUM_THREADS", "2")]).contains(&places));
+    for set in [
+        ("OMP_PLACES", "cores"),
+        ("OMP_PROC_BIND", "false"),
+        ("GOMP_CPU_AFFINITY", "0"),
+        ("KMP_AFFINITY", "disabled"),
+        ("OMP_NUM_THREADS", "3"),
+        ("OMP_NUM_THREADS", "2,1"),
+        ("OMP_NUM_THREADS", "x"),
+    ] {
+        assert!(!print("-c 2", &[set]).contains(&places), "{set:?}");
+    }
+    assert!(!print("-c 2 --pin mask", &[]).contains(&places));
+    // A shell is no OpenMP program, whatever it starts.
+    let said = sandbox.run("-c 2").sh(&format!("env -0 | tr -d '\\n' | tr '\\0' '\\n'; {} >&2", program.display())).ends();
+    assert!(!said.out().contains("OMP_PLACES"), "{said}");
+    assert!(said.stderr.contains("procs 2"), "{said}");
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_passed_on() {
+    use std::os::unix::ffi::OsStrExt;
+    let sandbox = Sandbox::new();
+    let odd = std::ffi::OsStr::from_bytes(b"\xff1");
+    let outcome = sandbox.run("-c 1").args(["printenv", "GOMAXPROCS"]).env("GOMAXPROCS", odd).ends();
+    assert_eq!(outcome.stdout, b"\xff1\n", "{outcome}");
+    for name in ["TRIMTAB_HOLD", "TRIMTAB_SET", "TRIMTAB_PLAN", "LD_PRELOAD", "HOME"] {
+        let outcome = sandbox.run("-c 1").args(["echo", "ran"]).env(name, odd).ends();
+        assert_eq!((outcome.code, outcome.out().as_str()), (Some(0), "ran"), "{name}: {outcome}");
+    }
+}
