@@ -102,3 +102,14 @@ pub fn preload(world: &World, library: &Path) -> String {
         Some(theirs) => format!("{theirs}:{ours}"),
     }
 }
+
+/// `LD_PRELOAD` without the library, which an enclosing run put there; `None` when nothing is left.
+pub fn preload_of_others(world: &World) -> Option<String> {
+    let all = world.text("LD_PRELOAD")?;
+    let ours = |path: &&str| Path::new(path).file_name().is_some_and(|name| name == LIBRARY);
+    if !all.split([':', ' ']).any(|path| ours(&path)) {
+        return Some(all);
+    }
+    let others: Vec<&str> = all.split([':', ' ']).filter(|path| !path.is_empty() && !ours(path)).collect();
+    (!others.is_empty()).then(|| others.join(":"))
+}

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::process::Command;
 use trimtab_core::place::Plan;
 use trimtab_linux::memory;
-use trimtab_linux::program::{Kind, Program};
 use trimtab_linux::sys::affinity;
 
 /// Sets affinity, memory policy and huge pages, each read back. What cannot be had is said, or with `strict` an error.
@@ -63,22 +62,17 @@ pub fn apply(plan: &Plan, strict: bool, volume: Volume) -> Result<(), Exit> {
 }
 
 /// Becomes the program. Returns only when that fails.
-pub fn become_program(
-    program: &Program,
-    command: &[OsString],
-    variables: &BTreeMap<String, OsString>,
-) -> Exit {
-    let (path, kind) = (&program.path, program.kind);
+pub fn become_program(path: &Path, command: &[OsString], variables: &Variables) -> Exit {
     let Some((name, arguments)) = command.split_first() else {
         return Exit::new(exit::RUN_FAILED, anyhow!("no command is given"));
     };
     let mut program = Command::new(path);
-    program.arg0(name).args(arguments).envs(variables);
+    change(program.arg0(name).args(arguments), variables);
     let mut error = program.exec();
-    if error.raw_os_error() == Some(NO_EXEC_FORMAT) && kind != Kind::Elf {
+    if error.raw_os_error() == Some(NO_EXEC_FORMAT) {
         // As execvp does: a text without a first line that names its interpreter is the shell's.
         let mut shell = Command::new("/bin/sh");
-        shell.arg(path).args(arguments).envs(variables);
+        change(shell.arg(path).args(arguments), variables);
         error = shell.exec();
     }
     let status = match error.kind() {
@@ -96,9 +90,6 @@ fn explain(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::NotFound => format!("cannot start {path}: its interpreter or loader is missing"),
-        _ if error.raw_os_error() == Some(NO_EXEC_FORMAT) => {
-            format!("cannot start {path}: it is damaged, or made for another kind of machine")
-        }
         io::ErrorKind::ArgumentListTooLong => {
             format!("cannot start {path}: arguments and environment are too long")
         }
@@ -106,7 +97,19 @@ fn explain(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// The variables for exec: a name set to what.
-pub fn set(variables: &mut BTreeMap<String, OsString>, name: &str, value: impl AsRef<OsStr>) {
-    variables.insert(name.to_owned(), value.as_ref().to_owned());
+/// Changes to the environment: a name set to what, or taken away.
+pub type Variables = BTreeMap<String, Option<OsString>>;
+
+/// Notes that a variable is to be set.
+pub fn set(variables: &mut Variables, name: &str, value: impl AsRef<OsStr>) {
+    variables.insert(name.to_owned(), Some(value.as_ref().to_owned()));
+}
+
+fn change(command: &mut Command, variables: &Variables) {
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
 }

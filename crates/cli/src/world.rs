@@ -39,7 +39,7 @@ impl World {
 
     /// A variable that the *user* set: one that an enclosing trimtab set, and nobody changed since, is not.
     pub fn of_user(&self, name: &str) -> Option<String> {
-        let value = self.text(name)?;
+        let value = self.raw(name)?.to_string_lossy().into_owned();
         let ours = format!("{name}={value}");
         let set = self.text(SET_BY_US).unwrap_or_default();
         (!set.split('\n').any(|line| line == ours)).then_some(value)

@@ -3,7 +3,7 @@
 use crate::args::{EnvMode, PinMode, RunArgs};
 use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
-use crate::launch::{apply, become_program, set};
+use crate::launch::{Variables, apply, become_program, set};
 use crate::reserve::{Order, Reserved, reserve};
 use crate::say::{self, Volume};
 use crate::situation::{HOLD, Situation};
@@ -11,7 +11,6 @@ use crate::surroundings::Surroundings;
 use crate::table::{Align, Table};
 use crate::world::{SET_BY_US, World};
 use anyhow::{Context, anyhow};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use trimtab_core::handoff;
 use trimtab_core::place::{Action, Amount, LocalRank, Plan, Variable, environment, local_rank};
@@ -71,7 +70,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     tell(&plan, &guest, rule.as_ref().map(|rule| rule.program.as_str()), volume);
     apply(&plan, args.place.strict, volume)?;
 
-    let mut variables = BTreeMap::new();
+    let mut variables = Variables::new();
     if args.run.env == EnvMode::Set {
         put(world, &mut variables, &environment);
     }
@@ -84,7 +83,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         let id = id.map_or_else(String::new, |id| format!(" {id}"));
         set(&mut variables, HOLD, format!("{depth} {descriptor}{id}"));
     }
-    Err(become_program(&program, &args.command, &variables))
+    Err(become_program(&program.path, &args.command, &variables))
 }
 
 /// Looks the program up before anything is reserved.
@@ -176,9 +175,13 @@ fn guest_variables(world: &World, plan: &Plan, guest: &Guest, volume: Volume) ->
     let variable =
         |name: &str, action| Variable { name: name.to_owned(), reader: "trimtab's guest library", action };
     let unset = |why: &str| {
-        ["LD_PRELOAD", handoff::VARIABLE]
-            .map(|name| variable(name, Action::Unset { why: why.to_owned() }))
-            .to_vec()
+        let unset = || Action::Unset { why: why.to_owned() };
+        let preload = match (world.text("LD_PRELOAD"), guest::preload_of_others(world)) {
+            (Some(all), Some(others)) if all == others => Action::Kept { value: all },
+            (_, Some(value)) => Action::Set { value },
+            _ => unset(),
+        };
+        vec![variable("LD_PRELOAD", preload), variable(handoff::VARIABLE, unset())]
     };
     let pin = match guest {
         Guest::Stays(why) => return unset(why),
@@ -200,12 +203,19 @@ fn guest_variables(world: &World, plan: &Plan, guest: &Guest, volume: Volume) ->
 }
 
 /// Puts the variables that are to be set, and the list of them for runs inside this one.
-fn put(world: &World, variables: &mut BTreeMap<String, OsString>, environment: &[Variable]) {
+fn put(world: &World, variables: &mut Variables, environment: &[Variable]) {
     let mut ours: Vec<String> = Vec::new();
-    for variable in environment {
-        if let Action::Set { value } = &variable.action {
-            set(variables, &variable.name, value);
-            ours.push(format!("{}={value}", variable.name));
+    for Variable { name, action, .. } in environment {
+        match action {
+            Action::Set { value } => {
+                set(variables, name, value);
+                ours.push(format!("{name}={value}"));
+            }
+            // What an enclosing run set is for its own cores.
+            Action::Unset { .. } if world.text(name).is_some() && world.of_user(name).is_none() => {
+                variables.insert(name.clone(), None);
+            }
+            Action::Unset { .. } | Action::Kept { .. } => {}
         }
     }
     // What an enclosing run set and this one leaves stays known as not the user's.

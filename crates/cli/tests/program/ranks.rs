@@ -61,16 +61,16 @@ fn a_rank_that_its_launcher_bound_stays_there() {
     sandbox.until_free();
 }
 
-/// The variables by which each launcher tells rank R of 2; `J` stands for something that differs between jobs.
+/// The variables by which each launcher tells rank R of 2; `@` stands for something that differs between jobs.
 const LAUNCHERS: [(&str, &str); 8] = [
-    ("Slurm", "SLURM_LOCALID=R SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=J SLURM_STEP_ID=0 SLURM_NODEID=0"),
-    ("Slurm, several nodes", "SLURM_LOCALID=R SLURM_STEP_TASKS_PER_NODE='4,2(x3)' SLURM_JOB_ID=J SLURM_STEP_ID=0 SLURM_NODEID=2"),
-    ("Flux", "FLUX_TASK_LOCAL_ID=R FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2 FLUX_JOB_ID=fJ"),
-    ("PALS", "PALS_LOCAL_RANKID=R PALS_LOCAL_SIZE=2 PALS_APID=J"),
-    ("torchrun", "LOCAL_RANK=R LOCAL_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=J"),
+    ("Slurm", "SLURM_LOCALID=R SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=@ SLURM_STEP_ID=0 SLURM_NODEID=0"),
+    ("Slurm, several nodes", "SLURM_LOCALID=R SLURM_STEP_TASKS_PER_NODE='4,2(x3)' SLURM_JOB_ID=@ SLURM_STEP_ID=0 SLURM_NODEID=2"),
+    ("Flux", "FLUX_TASK_LOCAL_ID=R FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2 FLUX_JOB_ID=f@"),
+    ("PALS", "PALS_LOCAL_RANKID=R PALS_LOCAL_SIZE=2 PALS_APID=@"),
+    ("torchrun", "LOCAL_RANK=R LOCAL_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=@"),
     ("torchrun without a name", "LOCAL_RANK=R LOCAL_WORLD_SIZE=2"),
     ("Hydra", "MPI_LOCALRANKID=R MPI_LOCALNRANKS=2"),
-    ("Open MPI", "OMPI_COMM_WORLD_LOCAL_RANK=R OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=J"),
+    ("Open MPI", "OMPI_COMM_WORLD_LOCAL_RANK=R OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=@"),
 ];
 
 /// A shell that starts ranks 0 and 1, each of which prints its mask and stays until the input ends.
@@ -78,7 +78,7 @@ fn job(variables: &str, options: &str, name: &str) -> String {
     let rank = |rank: u32| {
         format!(
             "env {} \"$T\" run --survey none {options} -- sh -c '{}; while ! [ -e {name}.stop ]; do sleep 0.02; done' &",
-            variables.replace("=R", &format!("={rank}")).replace('J', name),
+            variables.replace("=R", &format!("={rank}")).replace('@', name),
             MASK.replace('\'', "'\\''"),
         )
     };

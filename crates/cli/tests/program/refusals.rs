@@ -23,7 +23,7 @@ const WRONG: [(&str, &[&str]); 39] = [
     ("--cpus 3-1", &["3-1 runs backwards"]),
     ("--cpus 0-", &["position 3"]),
     ("--cpus -1", &["-1"]),
-    ("--cpus 0x3", &["position 2"]),
+    ("--cpus 0x3", &["\"0x3\" is not a number at position 1"]),
     ("--cpus 99999999999", &["too large"]),
     ("--cpus=", &["no CPU is named", "--cpus 0-3"]),
     ("--cpus 99999", &["CPUs 99999 do not exist", "this machine has"]),

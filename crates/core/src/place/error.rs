@@ -153,9 +153,13 @@ fn not_enough(asked: u32, free: u32, held: &CpuSet, strategy: Strategy) -> Strin
         (true, Strategy::Stride(_)) => format!("{strategy} leaves out the others"),
         (true, _) => "the rest are of another kind or outside --cpus".to_owned(),
     };
-    let wait = if held.is_empty() { "" } else { "wait with --wait, " };
+    let remedy = match (held.is_empty(), free) {
+        (false, 0) => "wait with --wait, or overlap on purpose with --share",
+        (false, _) => "wait with --wait, or accept less with --or-fewer",
+        (true, _) => "accept less with --or-fewer",
+    };
     let asked = plural(asked as usize, "core");
-    format!("{asked} asked for, {free} can be had now: {cause}; {wait}accept less with --or-fewer")
+    format!("{asked} asked for, {free} can be had now: {cause}; {remedy}")
 }
 
 fn units_not_free(asked: u32, free: usize, level: Level, per: Option<u32>) -> String {

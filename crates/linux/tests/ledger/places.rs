@@ -7,16 +7,21 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::thread;
 use trimtab_linux::ledger::{BootId, Fault, Ledger, LedgerError, LedgerView, Location, Mode};
 
-/// Opens in a thread, so that waiting for ever is a failure and not a hang.
-fn open(directory: &Path) -> Result<Ledger, LedgerError> {
+/// Does it in a thread, so that waiting for ever is a failure and not a hang.
+fn in_time<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
-    let location = location(directory);
-    thread::spawn(move || drop(sender.send(Ledger::open(&location))));
+    thread::spawn(move || drop(sender.send(open())));
     receiver.recv_timeout(HANG).expect("opening the ledger should not hang")
+}
+
+fn open(directory: &Path) -> Result<Ledger, LedgerError> {
+    let location = location(directory);
+    in_time(move || Ledger::open(&location))
 }
 
 fn refusal(directory: &Path) -> (Fault, String) {
@@ -81,17 +86,22 @@ fn another_users_file_is_opened_under_protected_regular() {
 
 #[test]
 fn many_who_come_first_at_once_make_one_ledger() {
-    let scene = Scene::new();
-    let mut actors: Vec<Actor> = (0..12).map(|_| Actor::start(&scene.directory(), None)).collect();
-    for actor in &mut actors {
-        actor.tell("open");
+    for _ in 0..50 {
+        let scene = Scene::new();
+        let start = Barrier::new(8);
+        let come = &|cpu: u32| {
+            start.wait();
+            let ledger = scene.ledger();
+            take(&ledger, &cpu.to_string(), Mode::Exclusive).unwrap()
+        };
+        let held: Vec<_> = thread::scope(|threads| {
+            let comers: Vec<_> = (0..8).map(|cpu| threads.spawn(move || come(cpu))).collect();
+            comers.into_iter().map(|comer| comer.join().unwrap()).collect()
+        });
+        assert_eq!(scene.ledger().map(MACHINE, &cpus()).unwrap().exclusive, set("0-7"));
+        assert_eq!(fs::read_dir(scene.directory()).unwrap().count(), 2, "nothing temporary is left");
+        drop(held);
     }
-    for (cpu, actor) in actors.iter_mut().enumerate() {
-        assert_eq!(actor.answer(), "open");
-        assert_eq!(actor.ask(&format!("take {cpu}")), "held");
-    }
-    assert_eq!(scene.ledger().map(MACHINE, &cpus()).unwrap().exclusive, set("0-11"));
-    assert_eq!(fs::read_dir(scene.directory()).unwrap().count(), 2);
 }
 
 #[test]
@@ -118,7 +128,8 @@ fn a_named_pipe_is_refused_without_waiting_for_its_other_end() {
     let (fault, text) = refusal(&scene.directory());
     assert_eq!(fault, Fault::Kind);
     assert!(text.contains("a named pipe of uid"), "{text}");
-    let view = LedgerView::open(&scene.location());
+    let location = scene.location();
+    let view = in_time(move || LedgerView::open(&location));
     assert!(matches!(view, Err(LedgerError::Refused { fault: Fault::Kind, .. })), "{view:?}");
 }
 
