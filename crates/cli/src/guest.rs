@@ -48,12 +48,17 @@ pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, places: boo
     }
     if let Some(binary) = &program.binary {
         // Their runtimes insist on being the first library, and stop a program where they are not.
-        let sanitized = |name: &String| ["libasan", "libtsan", "libhwasan"].iter().any(|word| name.starts_with(word));
+        let sanitized =
+            |name: &String| ["libasan", "libtsan", "libhwasan"].iter().any(|word| name.starts_with(word));
         if binary.needed.iter().any(sanitized) {
-            return stays("it is built with a sanitizer, which bears no preload: threads float inside the mask");
+            return stays(
+                "it is built with a sanitizer, which bears no preload: threads float inside the mask",
+            );
         }
         if (binary.machine, binary.word_size) != (OWN_MACHINE, WordSize::Bits64) {
-            return stays("it is for another processor or word size than this trimtab: threads float inside the mask");
+            return stays(
+                "it is for another processor or word size than this trimtab: threads float inside the mask",
+            );
         }
     }
     let mask = mode == PinMode::Mask

@@ -252,7 +252,7 @@ fn at_offset(text: &str, path: &Path, at: usize, problem: String) -> SiteError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use proptest::prelude::proptest;
     use trimtab_core::place::MemoryPolicy;
 
     fn rules(text: &str) -> Result<Rules, SiteError> {

@@ -7,9 +7,7 @@ use crate::world::{LEDGER, World};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use trimtab_core::ids::OsNode;
-use trimtab_core::place::{
-    Amount, HugePages, KindChoice, MemoryRequest, Reason, Request, Smt, Strategy, Taken,
-};
+use trimtab_core::place::{Amount, HugePages, KindChoice, Reason, Request, Smt, Strategy, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_linux::ledger::{BootId, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
@@ -119,7 +117,7 @@ impl Situation {
             strategy: args.strategy.or(by_rule.strategy).unwrap_or(Strategy::Compact),
             smt: args.smt.or(by_rule.smt).unwrap_or(Smt::Threads(1)),
             kind,
-            memory: args.mem.clone().or(by_rule.mem).unwrap_or_else(MemoryRequest::default),
+            memory: args.mem.clone().or(by_rule.mem).unwrap_or_default(),
             huge_pages: args.thp.map(Thp::into).or(by_rule.thp).unwrap_or(HugePages::Inherit),
             share: args.share,
             or_fewer: args.or_fewer,

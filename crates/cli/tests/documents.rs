@@ -1,5 +1,7 @@
 //! The schemas in docs/json.md: whatever a command prints is described there.
 
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;

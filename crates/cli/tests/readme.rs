@@ -1,5 +1,7 @@
 //! The README shows real output: its examples that depend on no particular machine are run, and compared.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "all of it is test")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,8 +31,10 @@ fn examples(text: &str) -> Vec<(String, String)> {
 }
 
 fn topologies() -> PathBuf {
-    std::env::var_os("TRIMTAB_TOPOLOGIES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/topologies"), PathBuf::from)
+    std::env::var_os("TRIMTAB_TOPOLOGIES").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/topologies"),
+        PathBuf::from,
+    )
 }
 
 #[test]
@@ -49,12 +53,28 @@ fn the_readmes_examples_are_what_trimtab_prints() {
         let output = Command::new("sh")
             .args(["-c", &line])
             .current_dir(if needs_file { topologies() } else { folder.path().to_owned() })
-            .env("PATH", format!("{}:{}", Path::new(env!("CARGO_BIN_EXE_trimtab")).parent().unwrap().display(), std::env::var("PATH").unwrap()))
+            .env(
+                "PATH",
+                format!(
+                    "{}:{}",
+                    Path::new(env!("CARGO_BIN_EXE_trimtab")).parent().unwrap().display(),
+                    std::env::var("PATH").unwrap()
+                ),
+            )
             .env("TRIMTAB_CONFIG", folder.path())
             .output()
             .unwrap();
-        let printed: String = String::from_utf8(output.stdout).unwrap().lines().map(|line| format!("{}\n", line.trim_end())).collect();
-        assert_eq!(shown.trim_end(), printed.trim_end(), "README: {line}\n{}", String::from_utf8_lossy(&output.stderr));
+        let printed: String = String::from_utf8(output.stdout)
+            .unwrap()
+            .lines()
+            .map(|line| format!("{}\n", line.trim_end()))
+            .collect();
+        assert_eq!(
+            shown.trim_end(),
+            printed.trim_end(),
+            "README: {line}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         compared += 1;
     }
     assert!(compared >= 3, "only {compared} examples were found in the README");

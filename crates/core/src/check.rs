@@ -227,10 +227,11 @@ fn amount(
                 }
             }
             let wanted = shape.units.or(shape.per.is_none().then_some(1));
-            if let Some(wanted) = wanted.filter(|&wanted| wanted as usize != units) {
-                if shape.level != Level::Core && !(request.or_fewer && units < wanted as usize) {
-                    findings.push(Finding::Cores { asked: wanted as usize, got: units });
-                }
+            if let Some(wanted) = wanted.filter(|&wanted| wanted as usize != units)
+                && shape.level != Level::Core
+                && !(request.or_fewer && units < wanted as usize)
+            {
+                findings.push(Finding::Cores { asked: wanted as usize, got: units });
             }
         }
     }

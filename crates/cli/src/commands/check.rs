@@ -23,8 +23,9 @@ pub fn run(world: &World, args: &CheckArgs) -> Result<u8, Exit> {
 }
 
 fn findings(world: &World, args: &CheckArgs) -> Result<Vec<String>> {
-    let name = args.plan.display();
-    let text = if args.plan.as_os_str() == "-" {
+    let standard_input = args.plan.as_os_str() == "-";
+    let name = if standard_input { "standard input".to_owned() } else { args.plan.display().to_string() };
+    let text = if standard_input {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
         text

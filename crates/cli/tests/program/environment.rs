@@ -41,7 +41,10 @@ fn every_count_is_set() {
         for name in COUNTS {
             assert_eq!(found.get(name).map(String::as_str), Some(cores), "{name}");
         }
-        assert!(!found.contains_key("OMP_PLACES") && !found.contains_key("OMP_PROC_BIND"), "env is no OpenMP program");
+        assert!(
+            !found.contains_key("OMP_PLACES") && !found.contains_key("OMP_PROC_BIND"),
+            "env is no OpenMP program"
+        );
         assert!(!found.contains_key("JAVA_TOOL_OPTIONS"));
     }
 }
@@ -93,7 +96,10 @@ fn an_inner_run_without_guest_or_places_does_not_inherit_the_outers() {
         assert!(Command::new("cp").arg("-L").arg(&env).arg(&copy).status().unwrap().success());
         let inner = format!("\"$T\" run --survey none -c 1 -- {} -0", copy.display());
         let found = parse(&sandbox.run("-c 2").sh(&inner).ends().ok());
-        assert!(!found.contains_key("LD_PRELOAD") && !found.contains_key("TRIMTAB_PLAN"), "{name}: {found:?}");
+        assert!(
+            !found.contains_key("LD_PRELOAD") && !found.contains_key("TRIMTAB_PLAN"),
+            "{name}: {found:?}"
+        );
     }
     // The places of an outer OpenMP program mean nothing to what runs in a part of its cores.
     let outer = [("OMP_PLACES", "{0},{1}"), ("OMP_PROC_BIND", "close")];
@@ -144,13 +150,18 @@ fn env_print_shows_all_and_runs_nothing() {
     let call = sandbox.run("-c 2 --env print").arg("touch").arg(&file).env("GOMAXPROCS", "9");
     let said = call.ends().ok();
     assert!(!file.exists());
-    let row = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"));
+    let row = |name: &str| {
+        said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"))
+    };
     for name in COUNTS.iter().filter(|name| **name != "GOMAXPROCS") {
         assert!(row(name).ends_with("set to 2"), "{said}");
     }
     assert!(row("GOMAXPROCS").ends_with("kept as you set it: 9"), "{said}");
     assert!(row("JAVA_TOOL_OPTIONS").contains("not set: "), "{said}");
-    assert!(row("OMP_PLACES").contains("not set: the program does not itself link an OpenMP runtime"), "{said}");
+    assert!(
+        row("OMP_PLACES").contains("not set: the program does not itself link an OpenMP runtime"),
+        "{said}"
+    );
     assert!(row("LD_PRELOAD").contains("set to ") && row("TRIMTAB_PLAN").contains("set to 1 pid="), "{said}");
 }
 
@@ -161,7 +172,8 @@ fn env_keep_changes_none_of_them_and_holds_all_the_same() {
     let mut found = inside(sandbox.run("-c 1 --env keep").env("GOMAXPROCS", "9"));
     let hold = found.remove("TRIMTAB_HOLD");
     assert!(hold.is_some(), "runs inside it could not divide its cores");
-    let ours: Vec<_> = found.keys().filter(|name| COUNTS.contains(&name.as_str()) || name.contains("PRELOAD")).collect();
+    let ours: Vec<_> =
+        found.keys().filter(|name| COUNTS.contains(&name.as_str()) || name.contains("PRELOAD")).collect();
     assert_eq!(ours, ["GOMAXPROCS"]);
     assert!(!found.contains_key("TRIMTAB_PLAN"), "{found:?}");
     let _held = sandbox.hold("-c 2 --env keep");
@@ -194,7 +206,10 @@ fn places_are_for_openmp_programs_only_and_never_against_the_user() {
     }
     assert!(!print("-c 2 --pin mask", &[]).contains(&places));
     // A shell is no OpenMP program, whatever it starts.
-    let said = sandbox.run("-c 2").sh(&format!("env -0 | tr -d '\\n' | tr '\\0' '\\n'; {} >&2", program.display())).ends();
+    let said = sandbox
+        .run("-c 2")
+        .sh(&format!("env -0 | tr -d '\\n' | tr '\\0' '\\n'; {} >&2", program.display()))
+        .ends();
     assert!(!said.out().contains("OMP_PLACES"), "{said}");
     assert!(said.stderr.contains("procs 2"), "{said}");
 }

@@ -9,15 +9,23 @@
 mod util;
 
 mod descriptors;
+mod doctor;
 mod environment;
 mod huge_pages;
+mod ledger;
 mod masks;
 mod memory;
 mod nested;
+mod pictures;
+mod plans;
+mod ps;
 mod ranks;
 mod refusals;
 mod rules;
 mod runtimes;
+mod survey;
 mod threads;
 mod transparent;
+mod users;
 mod waiting;
+mod words;

@@ -8,12 +8,17 @@ use std::collections::BTreeSet;
 fn the_mask_inside_is_the_plans() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    for options in ["-c 1", "-c 2", "-c auto", "-c 50%", "-c 100%", "-c 1 --smt all", "-s scatter", "-c 1 -s stride:1"] {
+    for options in
+        ["-c 1", "-c 2", "-c auto", "-c 50%", "-c 100%", "-c 1 --smt all", "-s scatter", "-c 1 -s stride:1"]
+    {
         let plan = sandbox.plan(options);
         let mask = plan["plan"]["mask"].as_str().unwrap();
         assert_eq!(sandbox.run(options).sh(MASK).ends().ok(), mask, "{options}");
         let tool = sandbox.run(options).sh("exec taskset -cp $$").ends().ok();
-        assert!(tool.ends_with(&format!(": {mask}")) || tool.ends_with(&format!(": {}", mask.replace('-', ","))), "{tool}");
+        assert!(
+            tool.ends_with(&format!(": {mask}")) || tool.ends_with(&format!(": {}", mask.replace('-', ","))),
+            "{tool}"
+        );
     }
 }
 
@@ -31,7 +36,11 @@ fn two_runs_at_once_never_overlap_and_a_third_is_refused() {
     }
     second.ends().ok();
     // What the one that ended held is there for the next, and only that.
-    sandbox.run("-c 2").arg("true").ends().fails(124, &["2 cores asked for, 1 can be had now", "--wait", "--or-fewer"]);
+    sandbox
+        .run("-c 2")
+        .arg("true")
+        .ends()
+        .fails(124, &["2 cores asked for, 1 can be had now", "--wait", "--or-fewer"]);
     let third = sandbox.run("-c 1").sh(MASK).ends().ok();
     assert_ne!(third, first.line());
 }
@@ -134,7 +143,8 @@ fn those_a_program_leaves_behind_hold_on_until_they_end() {
 fn a_daemon_that_left_its_session_holds_on_too() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    let script = "mkfifo up; setsid sh -c 'echo $$ > up; exec sleep 1000 >/dev/null 2>&1 </dev/null' & cat up";
+    let script =
+        "mkfifo up; setsid sh -c 'echo $$ > up; exec sleep 1000 >/dev/null 2>&1 </dev/null' & cat up";
     let daemon = Orphan::of(&sandbox.run(&format!("--cpus {a}")).sh(script).ends().ok());
     sandbox.run(&format!("--cpus {a}")).arg("true").ends().fails(124, &["held by"]);
     drop(daemon);
@@ -156,9 +166,12 @@ fn what_fails_to_start_holds_nothing() {
 fn many_at_once_share_out_the_cores() {
     let all = need!(confined(2), "two cores are needed");
     let sandbox = Sandbox::new();
-    let mut runs: Vec<_> = (0..10).map(|_| sandbox.run("-c 1").sh(&format!("{MASK}; exec cat")).begins()).collect();
+    let mut runs: Vec<_> =
+        (0..10).map(|_| sandbox.run("-c 1").sh(&format!("{MASK}; exec cat")).begins()).collect();
     // Two of them get a core and stay; the others are refused at once, whatever the order.
-    eventually("all but two have ended", || runs.iter_mut().filter_map(|run| run.lives().then_some(())).count() == 2);
+    eventually("all but two have ended", || {
+        runs.iter_mut().filter_map(|run| run.lives().then_some(())).count() == 2
+    });
     let (mut masks, mut refused) = (BTreeSet::new(), 0);
     for mut run in runs {
         if run.lives() {

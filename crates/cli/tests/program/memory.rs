@@ -39,7 +39,10 @@ fn each_policy_is_the_kernels() {
     for option in ["preferred", "weighted"] {
         let Some(found) = policies(sandbox.run(&format!("-c 1 --mem {option}"))) else { return };
         let begins = if option == "preferred" { "prefer" } else { "weighted" };
-        assert!(found.iter().all(|policy| policy.starts_with(begins) && policy.contains(&format!(":{node}"))), "{found:?}");
+        assert!(
+            found.iter().all(|policy| policy.starts_with(begins) && policy.contains(&format!(":{node}"))),
+            "{found:?}"
+        );
     }
 }
 
@@ -53,7 +56,11 @@ fn on_one_node_the_policy_is_left_alone() {
     assert_eq!(found, BTreeSet::from(["default".to_owned()]));
     // A policy that was there before us is the user's.
     let numactl = need!(installed("numactl"), "numactl is not installed");
-    let Some(found) = policies(sandbox.run("-c 1").through([numactl.as_os_str(), "--interleave=all".as_ref()])) else { return };
+    let Some(found) =
+        policies(sandbox.run("-c 1").through([numactl.as_os_str(), "--interleave=all".as_ref()]))
+    else {
+        return;
+    };
     assert!(found.iter().all(|policy| policy.starts_with("interleave")), "{found:?}");
 }
 
@@ -70,8 +77,14 @@ fn where_policies_are_refused_a_run_goes_on_with_a_warning() {
     let refuse = need!(c("refuse.c"), "no C compiler");
     let sandbox = Sandbox::new();
     for option in ["bind", "interleave", "preferred", "weighted", "local"] {
-        let said = sandbox.run(&format!("-c 1 --mem {option}")).args(["echo", "ran"]).through([&refuse]).ends();
-        let said = said.warns(&["warning: memory policy", "refused: blocked by a system-call filter", "the inherited policy stays", "trimtab doctor"]);
+        let said =
+            sandbox.run(&format!("-c 1 --mem {option}")).args(["echo", "ran"]).through([&refuse]).ends();
+        let said = said.warns(&[
+            "warning: memory policy",
+            "refused: blocked by a system-call filter",
+            "the inherited policy stays",
+            "trimtab doctor",
+        ]);
         assert_eq!(said, "ran");
     }
     let quiet = sandbox.run("-c 1 -q --mem bind").args(["echo", "ran"]).through([&refuse]).ends().ok();
@@ -120,7 +133,9 @@ fn a_home_that_cannot_be_written_is_no_trouble() {
     chmod(&home, 0o555);
     // For root a mode is no obstacle, so there is also a cache that is a file and one below a file.
     let file = sandbox.write("file", "");
-    for cache in [home.join("cache"), file.clone(), file.join("below"), "/proc/nowhere".into(), "relative".into()] {
+    for cache in
+        [home.join("cache"), file.clone(), file.join("below"), "/proc/nowhere".into(), "relative".into()]
+    {
         let call = sandbox.run("-c 1").args(["echo", "ran"]).env("XDG_CACHE_HOME", &cache);
         assert_eq!(call.ends().ok(), "ran", "{}", cache.display());
     }

@@ -21,14 +21,17 @@ const TWO_INSIDE: &str = r#"
 fn inner_runs_divide_what_the_outer_holds() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    let script = TWO_INSIDE.replace("mask.part", "mask.part.$$").replace("MASK", &MASK.replace('\'', "'\\''"));
+    let script =
+        TWO_INSIDE.replace("mask.part", "mask.part.$$").replace("MASK", &MASK.replace('\'', "'\\''"));
     let said = sandbox.run("-c 2").sh(&script).ends().ok();
     let both = BTreeSet::from([a, b]);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[..2], ["124", "124"], "{said}");
     assert_eq!(cpus(lines[2]), both);
-    let masks: BTreeSet<u32> =
-        ["mask.a", "mask.b"].into_iter().flat_map(|name| cpus(&crate::util::text(&sandbox.path(name)))).collect();
+    let masks: BTreeSet<u32> = ["mask.a", "mask.b"]
+        .into_iter()
+        .flat_map(|name| cpus(&crate::util::text(&sandbox.path(name))))
+        .collect();
     assert_eq!(masks, both, "the two did not get a core each");
     for file in ["third", "both"] {
         let said = crate::util::text(&sandbox.path(file));
@@ -65,14 +68,19 @@ fn the_outer_hold_stands_while_inner_ones_come_and_go() {
 fn ps_shows_inner_holds_inside_the_outer() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    let mut outer = sandbox.run("-c 2").sh("\"$T\" run --survey none -c 1 -- sh -c 'echo up; exec cat'").begins();
+    let mut outer =
+        sandbox.run("-c 2").sh("\"$T\" run --survey none -c 1 -- sh -c 'echo up; exec cat'").begins();
     outer.line();
     let ps = sandbox.ps();
-    let levels: Vec<_> = ps["holds"].as_array().unwrap().iter().map(|hold| hold["level"].as_u64().unwrap()).collect();
+    let levels: Vec<_> =
+        ps["holds"].as_array().unwrap().iter().map(|hold| hold["level"].as_u64().unwrap()).collect();
     assert_eq!(levels, [0, 1], "{ps}");
     let inner = &ps["holds"][1]["pid"];
     let violators = ps["violators"].as_array().unwrap();
-    assert!(violators.iter().all(|violator| violator["pid"] != *inner), "the inner run is on its own cores: {ps}");
+    assert!(
+        violators.iter().all(|violator| violator["pid"] != *inner),
+        "the inner run is on its own cores: {ps}"
+    );
 }
 
 #[test]
@@ -105,7 +113,8 @@ fn a_hold_that_ended_is_no_hold() {
     let sandbox = Sandbox::new();
     let stale = sandbox.run("-c 2").sh("echo \"$TRIMTAB_HOLD\"").ends().ok();
     assert!(stale.starts_with("0 "), "{stale:?}");
-    let mut running = sandbox.run("-c 2").sh(&format!("{MASK}; exec cat")).env("TRIMTAB_HOLD", &stale).begins();
+    let mut running =
+        sandbox.run("-c 2").sh(&format!("{MASK}; exec cat")).env("TRIMTAB_HOLD", &stale).begins();
     assert_eq!(cpus(&running.line()), BTreeSet::from([a, b]));
     // It took them from the machine, not from a dead run: others are kept out.
     sandbox.run("-c 1").arg("true").ends().fails(124, &["held by"]);
@@ -118,8 +127,21 @@ fn a_forged_hold_gets_nothing() {
     let sandbox = Sandbox::new();
     let held = sandbox.hold("-c 1");
     for forged in [
-        "", " ", "0", "0 0", "0 1 2 3", "x y z", "-1 -1 -1", "0 700 1", "0 2 99999999999999999999", "255 700 5", "7 1 1",
-        "0 99999999999 5", "0\n700\n5", "00 0700 005", "0 700 0",
+        "",
+        " ",
+        "0",
+        "0 0",
+        "0 1 2 3",
+        "x y z",
+        "-1 -1 -1",
+        "0 700 1",
+        "0 2 99999999999999999999",
+        "255 700 5",
+        "7 1 1",
+        "0 99999999999 5",
+        "0\n700\n5",
+        "00 0700 005",
+        "0 700 0",
     ] {
         let mask = sandbox.run("-c 1").sh(MASK).env("TRIMTAB_HOLD", forged).ends().ok();
         assert_eq!(mask, b.to_string(), "TRIMTAB_HOLD={forged:?}");
@@ -134,7 +156,17 @@ fn runs_nest_as_deep_as_one_likes() {
     let sandbox = Sandbox::new();
     let mut command = vec!["sh".to_owned(), "-c".to_owned(), MASK.to_owned()];
     for _ in 0..12 {
-        let trimtab = ["env", "--", crate::util::trimtab().to_str().unwrap(), "run", "--survey", "none", "-c", "1", "--"];
+        let trimtab = [
+            "env",
+            "--",
+            crate::util::trimtab().to_str().unwrap(),
+            "run",
+            "--survey",
+            "none",
+            "-c",
+            "1",
+            "--",
+        ];
         command.splice(0..0, trimtab.map(str::to_owned));
     }
     let outcome = sandbox.run("-c 1").args(command).ends();

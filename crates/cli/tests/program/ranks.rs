@@ -33,7 +33,8 @@ fn ranks_of_open_mpi_share_out_the_cores() {
 #[test]
 fn ranks_of_mpich_share_out_the_cores() {
     let [a, b] = need!(two(), "two cores are needed");
-    let mpiexec = need!(installed("mpiexec.mpich").or_else(|| installed("mpiexec.hydra")), "MPICH is not installed");
+    let mpiexec =
+        need!(installed("mpiexec.mpich").or_else(|| installed("mpiexec.hydra")), "MPICH is not installed");
     let sandbox = Sandbox::new();
     let call = sandbox.run("-c 2").sh(MASK).through([mpiexec.to_str().unwrap(), "-n", "2"]);
     assert_eq!(sorted(&call.ends().ok()), [a.to_string(), b.to_string()]);
@@ -48,7 +49,8 @@ fn a_rank_that_its_launcher_bound_stays_there() {
     let [a, b] = need!(two(), "two cores are needed");
     let mpirun = need!(open_mpi("2", &["--bind-to", "core"]), "Open MPI is not installed");
     let sandbox = Sandbox::new();
-    let bare = std::process::Command::new(&mpirun[0]).args(&mpirun[1..]).args(["sh", "-c", MASK]).output().unwrap();
+    let bare =
+        std::process::Command::new(&mpirun[0]).args(&mpirun[1..]).args(["sh", "-c", MASK]).output().unwrap();
     let bare = String::from_utf8_lossy(&bare.stdout).into_owned();
     if sorted(&bare) != [a.to_string(), b.to_string()] {
         return skip(&format!("Open MPI binds otherwise here: {bare:?}"));
@@ -64,7 +66,10 @@ fn a_rank_that_its_launcher_bound_stays_there() {
 /// The variables by which each launcher tells rank R of 2; `@` stands for something that differs between jobs.
 const LAUNCHERS: [(&str, &str); 8] = [
     ("Slurm", "SLURM_LOCALID=R SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=@ SLURM_STEP_ID=0 SLURM_NODEID=0"),
-    ("Slurm, several nodes", "SLURM_LOCALID=R SLURM_STEP_TASKS_PER_NODE='4,2(x3)' SLURM_JOB_ID=@ SLURM_STEP_ID=0 SLURM_NODEID=2"),
+    (
+        "Slurm, several nodes",
+        "SLURM_LOCALID=R SLURM_STEP_TASKS_PER_NODE='4,2(x3)' SLURM_JOB_ID=@ SLURM_STEP_ID=0 SLURM_NODEID=2",
+    ),
     ("Flux", "FLUX_TASK_LOCAL_ID=R FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2 FLUX_JOB_ID=f@"),
     ("PALS", "PALS_LOCAL_RANKID=R PALS_LOCAL_SIZE=2 PALS_APID=@"),
     ("torchrun", "LOCAL_RANK=R LOCAL_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=@"),
@@ -112,7 +117,11 @@ fn two_jobs_do_not_share() {
         for masks in &masks {
             assert_eq!(masks[0], masks[1], "{launcher}: the ranks of a job with one core share it");
         }
-        assert_eq!(sorted(&[masks[0][0].clone(), masks[1][0].clone()].join("\n")), [a.to_string(), b.to_string()], "{launcher}");
+        assert_eq!(
+            sorted(&[masks[0][0].clone(), masks[1][0].clone()].join("\n")),
+            [a.to_string(), b.to_string()],
+            "{launcher}"
+        );
         for name in ["1", "2"] {
             sandbox.write(&format!("{name}.stop"), "");
         }
@@ -131,7 +140,11 @@ fn more_ranks_than_cores_take_turns() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let script: String = (0..4)
-        .map(|rank| format!("MPI_LOCALRANKID={rank} MPI_LOCALNRANKS=4 \"$T\" run --survey none -c 2 -- sh -c '{MASK}' & "))
+        .map(|rank| {
+            format!(
+                "MPI_LOCALRANKID={rank} MPI_LOCALNRANKS=4 \"$T\" run --survey none -c 2 -- sh -c '{MASK}' & "
+            )
+        })
         .collect();
     let said = sandbox.shell(&format!("{script} wait")).ends().ok();
     assert_eq!(sorted(&said), [a.to_string(), a.to_string(), b.to_string(), b.to_string()]);
@@ -198,7 +211,9 @@ fn a_launcher_that_does_not_say_how_many_is_not_guessed_at() {
     let outcome = sandbox.run("-c 1").args(["echo", "ran"]).env("OMPI_COMM_WORLD_LOCAL_RANK", "1").ends();
     assert_eq!(outcome.warns(&["Open MPI", "how many ranks", "placed alone"]), "ran");
     // A batch script of Slurm, and a variable of that name that is somebody else's, are no rank.
-    for (name, value) in [("SLURM_LOCALID", "0"), ("LOCAL_RANK", "1"), ("MPI_LOCALRANKID", "x"), ("PALS_LOCAL_RANKID", "")] {
+    for (name, value) in
+        [("SLURM_LOCALID", "0"), ("LOCAL_RANK", "1"), ("MPI_LOCALRANKID", "x"), ("PALS_LOCAL_RANKID", "")]
+    {
         assert_eq!(sandbox.run("-c 1").args(["echo", "ran"]).env(name, value).ends().ok(), "ran", "{name}");
     }
 }

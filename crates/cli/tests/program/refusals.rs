@@ -73,7 +73,8 @@ fn wrong_options_of_plan_are_named() {
         lines(&outcome.stderr, options);
         // A request that this machine cannot meet is an answer (1); one that means nothing is a fault (2).
         assert!(matches!(outcome.code, Some(1 | 2)), "{outcome}");
-        let parses = ["-c 99999", "-c 99xmachine", "--cpus=", "--cpus 99999", "--mem bind:99", "--kind Q"].contains(options);
+        let parses = ["-c 99999", "-c 99xmachine", "--cpus=", "--cpus 99999", "--mem bind:99", "--kind Q"]
+            .contains(options);
         assert_eq!(outcome.code == Some(1), parses, "{outcome}");
         for word in *words {
             assert!(outcome.stderr.contains(word), "{options}: \"{word}\" is missing: {outcome}");
@@ -85,16 +86,18 @@ fn wrong_options_of_plan_are_named() {
 fn lines(stderr: &str, options: &str) {
     let known = ["", "For more information, try '--help'."];
     let added = ["Usage: ", "  [possible values", "  tip: "];
-    let lines = stderr.lines().filter(|line| {
-        !known.contains(line) && !added.iter().any(|start| line.starts_with(start))
-    });
+    let lines = stderr
+        .lines()
+        .filter(|line| !known.contains(line) && !added.iter().any(|start| line.starts_with(start)));
     assert_eq!(lines.count(), 1, "{options}: {stderr}");
 }
 
 #[test]
 fn an_unknown_option_is_not_taken_for_the_program() {
     let sandbox = Sandbox::new();
-    for (options, option) in [("--shared", "--shared"), ("-z", "-z"), ("-c 1 --or-less", "--or-less"), ("-cq", "q")] {
+    for (options, option) in
+        [("--shared", "--shared"), ("-z", "-z"), ("-c 1 --or-less", "--or-less"), ("-cq", "q")]
+    {
         for (command, status) in [("run", 125), ("plan", 2)] {
             let outcome = sandbox.trimtab(&format!("{command} {options} true")).ends();
             assert_eq!(outcome.code, Some(status), "{outcome}");
@@ -110,7 +113,10 @@ fn a_missing_command_is_asked_for() {
     for words in ["run", "run --", "run -c 1", "run -c 1 --"] {
         let outcome = sandbox.trimtab(words).ends();
         assert_eq!(outcome.code, Some(125), "{outcome}");
-        assert!(outcome.stderr.contains("<COMMAND>") && outcome.stderr.contains("Usage: trimtab run"), "{outcome}");
+        assert!(
+            outcome.stderr.contains("<COMMAND>") && outcome.stderr.contains("Usage: trimtab run"),
+            "{outcome}"
+        );
     }
 }
 
@@ -130,7 +136,9 @@ fn unknown_commands_are_named() {
 #[test]
 fn times_that_are_none_are_named() {
     let sandbox = Sandbox::new();
-    for (time, word) in [("10y", "\"y\""), ("m", "\"m\""), ("-3", "-3"), ("1e3", "e3"), ("99999999999999999999", "9999")] {
+    for (time, word) in
+        [("10y", "\"y\""), ("m", "\"m\""), ("-3", "-3"), ("1e3", "e3"), ("99999999999999999999", "9999")]
+    {
         let outcome = sandbox.trimtab(&format!("run --wait={time} true")).ends();
         assert_eq!(outcome.code, Some(125), "{outcome}");
         assert!(outcome.stderr.contains(word), "{outcome}");

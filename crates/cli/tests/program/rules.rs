@@ -60,10 +60,18 @@ fn broken_files_are_named_with_the_place() {
         ("site.toml", "max-cores = 0\n", &["line 1, column 1", "nobody"]),
         ("site.toml", "reserved-cpus = \"1-\"\n", &["line 1, column 17"]),
         ("site.toml", "max-cores = \n", &["line 1, column"]),
-        ("rules.toml", "[[rule]]\nprogram = \"a\"\nthp = \"never\"\n", &["rules.toml", "line 3, column 7", "never"]),
+        (
+            "rules.toml",
+            "[[rule]]\nprogram = \"a\"\nthp = \"never\"\n",
+            &["rules.toml", "line 3, column 7", "never"],
+        ),
         ("rules.toml", "[[rule]]\nthp = \"off\"\n", &["line 1", "program"]),
         ("rules.toml", "[[rule]]\nprogram = \"a[\"\n", &["\"a[\" is no pattern"]),
-        ("rules.toml", "\n[[rule]]\nprogram = \"a\"\nmem = \"hbm\"\n", &["line 2", "hbm", "no memory policy"]),
+        (
+            "rules.toml",
+            "\n[[rule]]\nprogram = \"a\"\nmem = \"hbm\"\n",
+            &["line 2", "hbm", "no memory policy"],
+        ),
         ("rules.toml", "[[rules]]\n", &["line 1", "rules"]),
     ] {
         let path = sandbox.write(&format!("config/{file}"), text);
@@ -94,7 +102,10 @@ fn a_rule_applies_by_name_and_by_path_and_flags_go_over_it() {
     assert!(sandbox.run("-c 1 -v").python(THP).ends().stderr.contains("the rule for \"pyth?n*\" applies"));
     sandbox.write("config/rules.toml", "[[rule]]\nprogram = \"/*/python*\"\nthp = \"off\"\n");
     assert_eq!(ask("-c 1"), "1", "by path");
-    sandbox.write("config/rules.toml", "[[rule]]\nprogram = \"ruby\"\nthp = \"off\"\n[[rule]]\nprogram = \"/nowhere/*\"\nthp = \"off\"\n");
+    sandbox.write(
+        "config/rules.toml",
+        "[[rule]]\nprogram = \"ruby\"\nthp = \"off\"\n[[rule]]\nprogram = \"/nowhere/*\"\nthp = \"off\"\n",
+    );
     assert_eq!(ask("-c 1"), "0", "for others");
     // A link's own name counts, and a script is known by its own.
     let link = sandbox.path("special");
@@ -141,9 +152,19 @@ fn the_user_goes_over_the_site_and_the_flag_over_both() {
     );
     let in_it = |words: &[&str], options: &str| {
         let through = [unshare.to_str().unwrap(), "--mount", "sh", "-c", &mount, "sh"];
-        sandbox.run(options).args(words).through(through).without("TRIMTAB_CONFIG").env("XDG_CONFIG_HOME", sandbox.path("user")).ends()
+        sandbox
+            .run(options)
+            .args(words)
+            .through(through)
+            .without("TRIMTAB_CONFIG")
+            .env("XDG_CONFIG_HOME", sandbox.path("user"))
+            .ends()
     };
-    if !Command::new(&unshare).args(["--mount", "sh", "-c", &mount, "sh", "true"]).status().is_ok_and(|status| status.success()) {
+    if !Command::new(&unshare)
+        .args(["--mount", "sh", "-c", &mount, "sh", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         return skip("overlays cannot be mounted here");
     }
     let thp = |options: &str| in_it(&[python.to_str().unwrap(), "-c", THP], options).ok();

@@ -21,7 +21,8 @@ fn python_counts_the_cores() {
     need!(two(), "two cores are needed");
     need!(python(), "Python is not installed");
     let sandbox = Sandbox::new();
-    let script = "import os, multiprocessing as m; print(len(os.sched_getaffinity(0)), os.cpu_count(), m.cpu_count())";
+    let script =
+        "import os, multiprocessing as m; print(len(os.sched_getaffinity(0)), os.cpu_count(), m.cpu_count())";
     for cores in ["1", "2"] {
         let said = sandbox.run(&format!("-c {cores}")).python(script).ends().ok();
         assert_eq!(said, [cores; 3].join(" "));
@@ -38,7 +39,8 @@ fn node_counts_the_cores() {
     need!(two(), "two cores are needed");
     let node = need!(installed("node"), "Node.js is not installed");
     let sandbox = Sandbox::new();
-    let script = "const os = require('os'); console.log((os.availableParallelism ?? (() => os.cpus().length))())";
+    let script =
+        "const os = require('os'); console.log((os.availableParallelism ?? (() => os.cpus().length))())";
     for cores in ["1", "2"] {
         assert_eq!(sandbox.run(&format!("-c {cores}")).arg(&node).args(["-e", script]).ends().ok(), cores);
     }
@@ -71,13 +73,24 @@ fn go_counts_the_cores() {
                 func main() { fmt.Println(runtime.NumCPU(), runtime.GOMAXPROCS(0), os.Getenv(\"LD_PRELOAD\") == \"\") }\n";
     if std::fs::read_to_string(&source).ok().as_deref() != Some(text) || !program.exists() {
         std::fs::write(&source, text).unwrap();
-        let built = Command::new(&go).args(["build", "-o"]).args([&program, &source]).env("GOFLAGS", "-mod=mod").output();
+        let built = Command::new(&go)
+            .args(["build", "-o"])
+            .args([&program, &source])
+            .env("GOFLAGS", "-mod=mod")
+            .output();
         let built = built.unwrap();
-        need!(built.status.success().then_some(()), "Go does not build: {}", String::from_utf8_lossy(&built.stderr));
+        need!(
+            built.status.success().then_some(()),
+            "Go does not build: {}",
+            String::from_utf8_lossy(&built.stderr)
+        );
     }
     let sandbox = Sandbox::new();
     for cores in ["1", "2"] {
-        assert_eq!(sandbox.run(&format!("-c {cores}")).arg(&program).ends().ok(), format!("{cores} {cores} true"));
+        assert_eq!(
+            sandbox.run(&format!("-c {cores}")).arg(&program).ends().ok(),
+            format!("{cores} {cores} true")
+        );
     }
 }
 
@@ -87,7 +100,11 @@ fn rust_counts_the_cores() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs/rust");
     std::fs::create_dir_all(&folder).unwrap();
     let (source, program) = (folder.join("count.rs"), folder.join("count"));
-    std::fs::write(&source, "fn main() { println!(\"{}\", std::thread::available_parallelism().unwrap()); }\n").unwrap();
+    std::fs::write(
+        &source,
+        "fn main() { println!(\"{}\", std::thread::available_parallelism().unwrap()); }\n",
+    )
+    .unwrap();
     let built = Command::new("rustc").arg("-o").args([&program, &source]).output();
     need!(built.ok().filter(|built| built.status.success()), "rustc does not run");
     let sandbox = Sandbox::new();

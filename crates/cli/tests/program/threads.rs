@@ -14,7 +14,9 @@ fn slots(sandbox: &Sandbox) -> [String; 2] {
 }
 
 fn line<'a>(said: &'a str, name: &str) -> &'a str {
-    said.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap_or_else(|| panic!("{name}: {said}"))
+    said.lines()
+        .find_map(|line| line.strip_prefix(&format!("{name} ")))
+        .unwrap_or_else(|| panic!("{name}: {said}"))
 }
 
 fn openmp(compiler: &str) -> Option<PathBuf> {
@@ -81,9 +83,14 @@ fn the_threads_of_an_openmp_program_that_are_its_own_have_the_whole_mask() {
     let all = BTreeSet::from(need!(two(), "two cores are needed"));
     let sandbox = Sandbox::new();
     for compiler in ["gcc", "clang"] {
-        let program = need!(built(compiler, "mixed.c", &["-O1", "-pthread", "-fopenmp"]), "no {compiler} with OpenMP");
+        let program =
+            need!(built(compiler, "mixed.c", &["-O1", "-pthread", "-fopenmp"]), "no {compiler} with OpenMP");
         let said = sandbox.run("-c 2").arg(&program).ends().ok();
-        assert_eq!([line(&said, "team"), line(&said, "online"), line(&said, "nprocs")], ["2"; 3], "{compiler}: {said}");
+        assert_eq!(
+            [line(&said, "team"), line(&said, "online"), line(&said, "nprocs")],
+            ["2"; 3],
+            "{compiler}: {said}"
+        );
         assert_eq!(cpus(line(&said, "thread")), all, "{compiler}: {said}");
         assert_eq!(cpus(line(&said, "forked")), all, "{compiler}: {said}");
         assert_eq!(line(&said, "forked-nproc"), "2", "{compiler}: {said}");

@@ -221,7 +221,8 @@ fn known_signals(status: &str) -> String {
 fn an_ignored_sigpipe_stays_ignored() {
     let sandbox = Sandbox::new();
     let signals = "grep SigIgn /proc/self/status";
-    let pipe = |status: &str| u64::from_str_radix(status.trim_start_matches("SigIgn:\t"), 16).unwrap() >> 12 & 1;
+    let pipe =
+        |status: &str| u64::from_str_radix(status.trim_start_matches("SigIgn:\t"), 16).unwrap() >> 12 & 1;
     let with = sandbox.run("-c 1").sh(signals).through(["env", "--default-signal=PIPE"]).ends().ok();
     assert_eq!(pipe(&with), 0);
     let with = sandbox.run("-c 1").sh(signals).through(["env", "--ignore-signal=PIPE"]).ends().ok();

@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 /// A line of shell that prints the CPUs the shell may use, without starting anything.
-pub(crate) const MASK: &str =
-    "while read -r key list; do case $key in Cpus_allowed_list:) echo \"$list\";; esac; done </proc/self/status";
+pub(crate) const MASK: &str = "while read -r key list; do case $key in Cpus_allowed_list:) echo \"$list\";; esac; done </proc/self/status";
 
 /// Says, past the test runner that would swallow it, what was not tested and why.
 pub(crate) fn skip(why: &str) {

@@ -49,7 +49,9 @@ fn waiters_are_served_in_the_order_they_came() {
     let order = sandbox.path("order");
     let held = sandbox.hold("-c 2");
     let waiters: Vec<_> = (1..=4)
-        .map(|number| in_line(&sandbox, "--wait -c 2", &format!("echo {number} >> {}", order.display()), number))
+        .map(|number| {
+            in_line(&sandbox, "--wait -c 2", &format!("echo {number} >> {}", order.display()), number)
+        })
         .collect();
     held.ends().ok();
     for waiter in waiters {

@@ -63,6 +63,9 @@ impl<'a> Bin<'a> {
     }
 }
 
+/// What a set of nodes is judged by, in this order: caches touched, distance, mean cost, room left over.
+type Weight = (usize, u64, u64, usize);
+
 /// The best set of nodes that together hold `n` items, as positions in `bins`, ascending.
 fn nodes(machine: &Machine, bins: &[Bin<'_>], n: usize) -> Vec<usize> {
     let mut by_size: Vec<usize> = (0..bins.len()).collect();
@@ -75,7 +78,7 @@ fn nodes(machine: &Machine, bins: &[Bin<'_>], n: usize) -> Vec<usize> {
             sum < n
         })
         .count();
-    let mut best: Option<((usize, u64, u64, usize), Vec<usize>)> = None;
+    let mut best: Option<(Weight, Vec<usize>)> = None;
     let mut weigh = |set: &[usize]| {
         let capacity: usize = set.iter().map(|&at| bins[at].capacity).sum();
         if capacity < n {

@@ -11,13 +11,13 @@
 use super::error::PlaceError;
 use super::pool::{self, Item, LLC, NODE, Pool};
 use super::reasons;
-use super::request::{Amount, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy};
+use super::request::{Amount, KindChoice, Request, Smt, Strategy};
 use super::spread::Order;
 use super::taken::{BUSY_FROM, PINNED_COST, State, Taken};
-use super::{MemoryPlan, MemoryPolicy, Plan, Reason, Slot, compact, spread, stride};
-use crate::ids::{CoreId, Id, NodeId, OsCpu, Pu};
+use super::{Plan, Reason, Slot, compact, memory, shape, spread, stride};
+use crate::ids::{CoreId, Id, OsCpu, Pu};
 use crate::set::{CpuSet, NodeSet};
-use crate::topology::{KindId, Level, Machine, Tier};
+use crate::topology::{KindId, Machine};
 use std::ops::Range;
 
 /// What one more node costs a run, in thousandths of a core: chosen so that a core less than half busy is taken before
@@ -47,7 +47,7 @@ pub fn plan(machine: &Machine, request: &Request, taken: &Taken) -> Result<Plan,
         let pool = Pool::new(machine, request, taken, kind);
         let chosen = choose(&pool, request, taken, request.or_fewer && kind == last_resort(machine, request));
         match (chosen, &found) {
-            (Ok(chosen), _) => return Ok(finish(&pool, request, taken, kind, chosen)?),
+            (Ok(chosen), _) => return finish(&pool, request, taken, kind, chosen),
             // The refusal that mixed kinds get counts most cores: keep the last.
             (Err(error), _) => found = Err(error),
         }
@@ -56,12 +56,12 @@ pub fn plan(machine: &Machine, request: &Request, taken: &Taken) -> Result<Plan,
 }
 
 /// Cores chosen, before they become slots.
-struct Chosen {
+pub(super) struct Chosen {
     /// Positions in the pool, in thread order.
-    members: Vec<usize>,
+    pub(super) members: Vec<usize>,
     /// How many cores were asked for, where that is a number.
-    asked: Option<u32>,
-    reasons: Vec<Reason>,
+    pub(super) asked: Option<u32>,
+    pub(super) reasons: Vec<Reason>,
 }
 
 /// Checks that CPUs named by the user exist, are allowed and are free.
@@ -134,7 +134,7 @@ fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> 
             let members = (0..pool.candidates.len()).collect();
             return Ok(Chosen { members, asked: None, reasons });
         }
-        Amount::Shape(shape) => return shaped(pool, request, shape, or_fewer),
+        Amount::Shape(wanted) => return shape::choose(pool, request, wanted, or_fewer),
         Amount::Cores(count) => count,
         Amount::Percent(percent) => {
             let share = (exists * percent as usize / 100).max(1);
@@ -176,7 +176,7 @@ fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> 
 }
 
 /// The most cores a strategy can use among candidates that cost at most `ceiling`.
-fn most(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>, ceiling: u32) -> usize {
+pub(super) fn most(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>, ceiling: u32) -> usize {
     let fits = |item: &&Item| item.cost <= ceiling;
     ways(pool, strategy, among).iter().map(|way| way.iter().filter(fits).count()).max().unwrap_or(0)
 }
@@ -195,7 +195,12 @@ fn held_of(pool: &Pool<'_>, request: &Request, taken: &Taken) -> CpuSet {
 }
 
 /// The strategy's answer over a run of candidates that loses least.
-fn cheapest(pool: &Pool<'_>, strategy: Strategy, among: Range<usize>, n: usize) -> Option<Vec<usize>> {
+pub(super) fn cheapest(
+    pool: &Pool<'_>,
+    strategy: Strategy,
+    among: Range<usize>,
+    n: usize,
+) -> Option<Vec<usize>> {
     let best = ways(pool, strategy, &among).into_iter().filter_map(|way| weighed(pool, strategy, &way, n));
     // Ties keep the first way.
     let (_, chosen) = best.min_by_key(|(cost, _)| *cost)?;
@@ -203,7 +208,12 @@ fn cheapest(pool: &Pool<'_>, strategy: Strategy, among: Range<usize>, n: usize) 
 }
 
 /// `n` of `items` by the strategy, asked once per ceiling; the answer that loses least, and its cost.
-fn weighed(pool: &Pool<'_>, strategy: Strategy, items: &[Item], n: usize) -> Option<(u64, Vec<Item>)> {
+pub(super) fn weighed(
+    pool: &Pool<'_>,
+    strategy: Strategy,
+    items: &[Item],
+    n: usize,
+) -> Option<(u64, Vec<Item>)> {
     let mut best: Option<(u64, Vec<Item>)> = None;
     let mut size_before = 0;
     for ceiling in CEILINGS.into_iter().chain([u32::MAX]) {
@@ -247,72 +257,6 @@ fn loss(strategy: Strategy, chosen: &[Item]) -> u64 {
     }
 }
 
-/// Whole units, or a number of cores in each.
-fn shaped(pool: &Pool<'_>, request: &Request, shape: Shape, or_fewer: bool) -> Result<Chosen, PlaceError> {
-    let Shape { units, per, level } = shape;
-    let all = pool.machine.outermost(level);
-    if all.is_empty() {
-        let known = Level::ALL.into_iter().filter(|&level| pool.machine.at(level).next().is_some()).collect();
-        return Err(PlaceError::NoSuchUnit { level, known });
-    }
-    let allowed = |unit: &Range<u32>| !pool.within(unit).is_empty() || pool.holds_foreign(unit);
-    let usable = |unit: &Range<u32>| match per {
-        None => !pool.holds_foreign(unit) && most(pool, request.strategy, &pool.within(unit), u32::MAX) > 0,
-        Some(per) => most(pool, request.strategy, &pool.within(unit), u32::MAX) >= per as usize,
-    };
-    let possible: Vec<_> = all.iter().filter(|unit| allowed(unit)).collect();
-    let leaves_some = |unit: &&Range<u32>| most(pool, request.strategy, &pool.within(unit), u32::MAX) > 0;
-    if matches!(request.strategy, Strategy::Stride(_)) && !possible.iter().any(|unit| leaves_some(unit)) {
-        return Err(PlaceError::StrideTooWide { strategy: request.strategy, level });
-    }
-    // Of whole units the full-sized ones come first: a unit with cores out of bounds is no whole unit.
-    let full = possible.iter().map(|unit| pool.within(unit).len()).max().unwrap_or(0);
-    let free: Vec<_> = possible.iter().filter(|unit| usable(unit)).collect();
-    let whole = free.iter().filter(|unit| per.is_some() || pool.within(unit).len() == full);
-    let whole: Vec<Item> = whole.map(|unit| pool.item(pool.within(unit))).collect();
-    let wanted = units.map_or_else(|| if per.is_some() { possible.len() } else { 1 }, |units| units as usize);
-    let take = if or_fewer { wanted.min(whole.len()) } else { wanted };
-    let asked = u32::try_from(wanted).unwrap_or(u32::MAX);
-    if wanted > all.len() && !or_fewer {
-        return Err(PlaceError::MoreUnitsThanExist { asked, exist: all.len(), level });
-    }
-    let gather =
-        if matches!(request.strategy, Strategy::Stride(_)) { Strategy::Compact } else { request.strategy };
-    let chosen = (take > 0).then(|| weighed(pool, gather, &whole, take)).flatten();
-    let Some((_, mut chosen)) = chosen else {
-        return Err(PlaceError::UnitsNotFree { asked, free: whole.len(), level, per });
-    };
-    chosen.sort_by_key(|item| item.members.start);
-    let inside = |item: &Item| match (per, request.strategy) {
-        (None, Strategy::Compact | Strategy::Balanced) => Some(item.members.clone().collect()),
-        (per, strategy) => {
-            let n = per.map_or_else(|| most(pool, strategy, &item.members, u32::MAX), |per| per as usize);
-            cheapest(pool, strategy, item.members.clone(), n)
-        }
-    };
-    let parts: Vec<Vec<usize>> = chosen.iter().filter_map(inside).collect();
-    let members = match request.strategy {
-        Strategy::Scatter => {
-            let rounds = parts.iter().map(Vec::len).max().unwrap_or(0);
-            (0..rounds)
-                .flat_map(|round| parts.iter().filter_map(move |part| part.get(round).copied()))
-                .collect()
-        }
-        _ => parts.concat(),
-    };
-    let cores = u32::try_from(members.len()).unwrap_or(u32::MAX);
-    if let Some(max) = request.cores_max.filter(|&max| cores > max) {
-        return Err(PlaceError::SiteMax { asked: cores, max });
-    }
-    let mut reasons = Vec::new();
-    if take < wanted {
-        reasons.push(Reason::Note {
-            text: format!("{take} instead of {wanted} {level}s: fewer were accepted (--or-fewer)"),
-        });
-    }
-    Ok(Chosen { members, asked: None, reasons })
-}
-
 /// Turns chosen cores into slots, a mask, a hold, a memory policy and reasons.
 fn finish(
     pool: &Pool<'_>,
@@ -331,7 +275,7 @@ fn finish(
     reasons.extend(reasons::of_shape(pool, request, &chosen.members));
     reasons.extend(reasons::of_siblings(machine, taken, &mask, &hold, request));
     reasons.extend(reasons::of_taken(taken, &mask, &hold));
-    let (memory, reason) = memory(machine, &request.memory, taken, &nodes)?;
+    let (memory, reason) = memory::derive(machine, &request.memory, taken, &nodes)?;
     reasons.push(reason);
     let threads = threads(slots.len(), taken.quota);
     if let (Some(quota), true) = (taken.quota, (threads as usize) < slots.len()) {
@@ -398,80 +342,6 @@ fn hold(pool: &Pool<'_>, request: &Request, taken: &Taken, members: &[usize]) ->
         hold = hold.difference(&taken.held);
     }
     hold
-}
-
-/// The memory policy for a plan over `nodes`.
-fn memory(
-    machine: &Machine,
-    request: &MemoryRequest,
-    taken: &Taken,
-    nodes: &NodeSet,
-) -> Result<(MemoryPlan, Reason), PlaceError> {
-    let usable =
-        |nodes: &NodeSet| taken.mems.as_ref().map_or_else(|| nodes.clone(), |mems| nodes.intersection(mems));
-    let known: NodeSet = machine.nodes().iter().map(|node| node.os).collect();
-    let (over, mut why) = match &request.over {
-        None => (usable(nodes), "the nodes of the cores chosen".to_owned()),
-        Some(MemoryNodes::Numbers(numbers)) => {
-            let out = numbers.difference(&usable(&known));
-            if !out.is_empty() {
-                return Err(PlaceError::NoSuchNodes { nodes: out, known: usable(&known) });
-            }
-            (numbers.clone(), "the nodes asked for".to_owned())
-        }
-        Some(MemoryNodes::Tier(tier)) => {
-            let nearest = nearest_of_tier(machine, *tier, nodes, &usable(&known));
-            if nearest.is_empty() {
-                return Err(PlaceError::NoSuchTier { tier: *tier });
-            }
-            (nearest, format!("the {tier} nodes nearest to the cores chosen"))
-        }
-    };
-    let policy = match (request.policy, over.len()) {
-        (Some(policy), _) => policy,
-        (None, _) if machine.nodes().len() <= 1 && request.over.is_none() => {
-            why = "the machine has one node".to_owned();
-            MemoryPolicy::None
-        }
-        (None, 0) => {
-            why = "none of the plan's nodes may be allocated from".to_owned();
-            MemoryPolicy::None
-        }
-        (None, 1) => MemoryPolicy::Preferred,
-        (None, _) => MemoryPolicy::PreferredMany,
-    };
-    let policy = match policy {
-        MemoryPolicy::PreferredMany if over.len() == 1 => MemoryPolicy::Preferred,
-        policy if policy.takes_nodes() && over.is_empty() => {
-            why = format!(
-                "{policy} was asked for, but the cores chosen have no node that may be allocated from"
-            );
-            MemoryPolicy::None
-        }
-        policy => policy,
-    };
-    let nodes = if policy.takes_nodes() { over } else { NodeSet::new() };
-    if policy == MemoryPolicy::Local {
-        why = "each page where it is first touched".to_owned();
-    }
-    if policy == MemoryPolicy::None && request.policy == Some(MemoryPolicy::None) {
-        why = "as asked (--mem none)".to_owned();
-    }
-    Ok((MemoryPlan { policy, nodes: nodes.clone() }, Reason::Memory { policy, nodes, why }))
-}
-
-/// The usable nodes of a tier that are nearest to any of `to`.
-fn nearest_of_tier(machine: &Machine, tier: Tier, to: &NodeSet, usable: &NodeSet) -> NodeSet {
-    let nodes = || machine.nodes().iter().enumerate().map(|(at, node)| (NodeId::from_index(at), node));
-    let of_tier: Vec<_> = nodes().filter(|(_, node)| node.tier == tier && usable.contains(node.os)).collect();
-    let from: Vec<NodeId> = nodes().filter(|(_, node)| to.contains(node.os)).map(|(id, _)| id).collect();
-    let mut nearest = NodeSet::new();
-    for &home in &from {
-        let least = of_tier.iter().map(|&(id, _)| machine.distance(home, id)).min();
-        let tied = of_tier.iter().filter(|&&(id, _)| Some(machine.distance(home, id)) == least);
-        nearest.extend(tied.map(|(_, node)| node.os));
-    }
-    if from.is_empty() { of_tier.iter().map(|(_, node)| node.os).collect() } else { nearest }
 }
 
 /// The state of a CPU around a request, for pictures: [`Taken::state`] with the sibling's load counted in.

@@ -14,6 +14,7 @@ mod pool;
 mod ranks;
 mod reasons;
 mod request;
+mod shape;
 mod spread;
 mod stride;
 mod taken;

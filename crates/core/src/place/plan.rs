@@ -195,10 +195,18 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limited { allowed, of, by } => write!(f, "{allowed} of {of} CPUs may be used: {by}"),
-            Self::Auto { free: 0, .. } => write!(f, "auto: every core is held, bound to or at least half busy; one is taken"),
-            Self::Auto { free, cap: None } => write!(f, "auto: all {} that are free or less than half busy", plural(*free, "core")),
+            Self::Auto { free: 0, .. } => {
+                write!(f, "auto: every core is held, bound to or at least half busy; one is taken")
+            }
+            Self::Auto { free, cap: None } => {
+                write!(f, "auto: all {} that are free or less than half busy", plural(*free, "core"))
+            }
             Self::Auto { free, cap: Some(cap) } => {
-                write!(f, "auto: {} free or less than half busy, the site's default is {cap}", plural(*free, "core"))
+                write!(
+                    f,
+                    "auto: {} free or less than half busy, the site's default is {cap}",
+                    plural(*free, "core")
+                )
             }
             Self::Share { percent, of, cores } => {
                 write!(

@@ -229,7 +229,8 @@ fn named_cpus_are_taken_exactly_or_refused() {
 #[test]
 fn auto_takes_what_is_free_up_to_the_sites_default() {
     let machine = machine("core:8");
-    let taken = Taken { held: cpus("0-1"), busy: [(OsCpu(2), 800), (OsCpu(4), 300)].into(), ..free(&machine) };
+    let taken =
+        Taken { held: cpus("0-1"), busy: [(OsCpu(2), 800), (OsCpu(4), 300)].into(), ..free(&machine) };
     assert_eq!(good(&machine, &ask("auto"), &taken).mask, cpus("3-7"));
     let capped = Request { cores_auto: Some(2), ..ask("auto") };
     assert_eq!(good(&machine, &capped, &taken).mask.len(), 2);

@@ -44,7 +44,7 @@ impl Scale {
     fn of(pus: usize) -> Self {
         match pus {
             ..=32 => Self { thread: 26, gap: 7, pad: 10, small: 12 },
-            ..=512 => Self { thread: 16, gap: 5, pad: 8, small: 11 },
+            33..=512 => Self { thread: 16, gap: 5, pad: 8, small: 11 },
             _ => Self { thread: 10, gap: 3, pad: 6, small: 10 },
         }
     }
@@ -434,7 +434,7 @@ fn title(machine: &Machine) -> String {
     let name = plain(machine.name());
     match name.len() {
         0 => "machine".to_owned(),
-        ..=NAME_MAX => name,
+        1..=NAME_MAX => name,
         _ => format!("{}...", &name[..NAME_MAX - 3]),
     }
 }

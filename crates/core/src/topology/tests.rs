@@ -255,7 +255,7 @@ fn last_level_caches_are_the_outermost_ones() {
     assert_eq!(llcs(&private).len(), 8);
     // Nothing known: by package.
     assert_eq!(llcs(&[(Package, 0, 4), (Package, 4, 4)]), [0..4, 4..8]);
-    assert_eq!(llcs(&[]), [0..8]);
+    assert_eq!(llcs(&[]), vec![0..8]);
     // Some cores behind an L3, the low-power ones behind an L2 alone.
     assert_eq!(llcs(&[(L3, 0, 6), (L2, 0, 1), (L2, 1, 1), (L2, 2, 4), (L2, 6, 2)]), [0..6, 6..8]);
     // One L3 over two nodes is two domains: memory is nearer to one half.

@@ -159,9 +159,7 @@ impl Place {
             Err(error) => return Err(failed(error)),
         };
         let named = fchmod(&file, Mode::from_raw_mode(0o666))
-            .and_then(
-                |()| if part == Part::Locks { pwrite(&file, PREDECESSORS, 0).map(drop) } else { Ok(()) },
-            )
+            .and_then(|()| if part == Part::Locks { mark(&file) } else { Ok(()) })
             .and_then(|()| {
                 renameat_with(
                     &self.directory,

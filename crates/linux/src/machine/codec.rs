@@ -290,8 +290,14 @@ mod tests {
             |parts: Parts| decode(&seal(&postcard::to_stdvec(&parts).unwrap()), &Key::file()).unwrap_err();
         let far = Parts { pus: vec![OsCpu(u32::MAX)], ..Parts::default() };
         assert_eq!(machine(far), DecodeError::Machine(MachineError::CpuNumber(OsCpu(u32::MAX))));
-        let node =
-            |os| NodePart { os: OsNode(os), first: 0, count: 1, bytes: None, tier: Tier::Dram, has_cpus: true };
+        let node = |os| NodePart {
+            os: OsNode(os),
+            first: 0,
+            count: 1,
+            bytes: None,
+            tier: Tier::Dram,
+            has_cpus: true,
+        };
         let far = Parts { pus: vec![OsCpu(0)], nodes: vec![node(u32::MAX)], ..Parts::default() };
         assert_eq!(machine(far), DecodeError::Machine(MachineError::NodeNumber(OsNode(u32::MAX))));
         let many = Parts { pus: vec![OsCpu(0)], nodes: (0..100_000).map(node).collect(), ..Parts::default() };

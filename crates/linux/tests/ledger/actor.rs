@@ -25,8 +25,20 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn start(directory: &Path, user: Option<u32>) -> Self {
+        Self::start_under(&[], directory, user)
+    }
+
+    /// Starts it by way of another program.
+    pub(crate) fn start_under(wrapper: &[&str], directory: &Path, user: Option<u32>) -> Self {
         let program = Program::new(user.is_some());
-        let mut command = Command::new(&program.path);
+        let mut command = match wrapper {
+            [] => Command::new(&program.path),
+            [wrapper, words @ ..] => {
+                let mut command = Command::new(wrapper);
+                command.args(words).arg(&program.path);
+                command
+            }
+        };
         command
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
             .env(SCENE, directory)
@@ -175,6 +187,7 @@ impl State {
                 Ok(None) => "none".into(),
                 Err(error) => describe(&error),
             },
+            ["map"] => self.ledger().map(MACHINE, &set("0-63")).unwrap().held().to_string(),
             ["take", cpus, rest @ ..] => {
                 let mode = if rest.contains(&"shared") { Mode::Shared } else { Mode::Exclusive };
                 let number =

@@ -47,7 +47,7 @@ fn a_launch_takes_a_few_tens_of_system_calls_and_never_creates_what_is_there() {
         let cpus = format!("{}-{}", cpu, cpu + 3).parse().unwrap();
         scene.ledger().take(MACHINE, &cpus, Mode::Exclusive, &us("other", 0)).unwrap()
     });
-    let Some(calls) = calls(&scene, &["open", "planner 0", "look", "take 20-27", "planned", "keep"]) else {
+    let Some(calls) = calls(&scene, &["open", "planner 0", "map", "take 20-27", "planned", "keep"]) else {
         eprintln!(
             "SKIPPED: a_launch_takes_a_few_tens_of_system_calls_and_never_creates_what_is_there needs strace"
         );

@@ -1,12 +1,13 @@
 //! Where the ledger is, who may make it, and what may stand in its way.
 
 use crate::actor::Actor;
-use crate::scene::{BOOT, HANG, MACHINE, Scene, cpus, location, set, take, us, users};
+use crate::scene::{BOOT, HANG, MACHINE, Scene, cpus, eventually, location, set, take, us, users};
 use rustix::fs::{CWD, FileType, Mode as FileMode, mknodat};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -259,4 +260,32 @@ fn a_ledger_replaced_in_use_is_noticed_before_anything_is_taken() {
     assert!(matches!(old.planner(MACHINE, HANG), Err(LedgerError::Replaced { .. })));
     assert!(matches!(old.enqueue(MACHINE, &cpus()), Err(LedgerError::Replaced { .. })));
     assert!(take(&new, "1", Mode::Exclusive).is_ok());
+}
+
+#[test]
+fn a_ledger_replaced_while_taking_is_noticed() {
+    let test = "a_ledger_replaced_while_taking_is_noticed";
+    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=newfstatat", "-e"];
+    if !Command::new(strace[0])
+        .args(["-qq", "-o", "/dev/null", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        eprintln!("SKIPPED: {test} needs strace");
+        return;
+    }
+    // The last look at the name comes late, so that there is time to delete the file after its bytes are locked. If
+    // we come later still, nothing is shown; hence several tries.
+    let noticed = (0..5).any(|_| {
+        let scene = Scene::new();
+        let ledger = scene.ledger();
+        let wrapper = [&strace[..], &["inject=newfstatat:delay_enter=500000"]].concat();
+        let mut actor = Actor::start_under(&wrapper, &scene.directory(), None);
+        assert_eq!(actor.ask("open"), "open");
+        actor.tell("take 0-3");
+        eventually("the bytes are locked", || !ledger.map(MACHINE, &cpus()).unwrap().held().is_empty());
+        fs::remove_file(scene.file("locks")).unwrap();
+        actor.answer().contains("open the ledger again")
+    });
+    assert!(noticed);
 }

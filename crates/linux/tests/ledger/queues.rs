@@ -3,8 +3,9 @@
 use crate::actor::Actor;
 use crate::scene::{HANG, MACHINE, Scene, busy, cpus, eventually, set, take};
 use rustix::process::Signal;
-use std::fs;
+use std::sync::Barrier;
 use std::time::Duration;
+use std::{fs, thread};
 use trimtab_linux::ledger::{LedgerError, Mode, Ticket};
 
 #[test]
@@ -88,6 +89,26 @@ fn those_who_wait_stand_in_line() {
     assert!(ledger.enqueue(MACHINE, &set("8-15")).unwrap().is_first().unwrap());
     assert!(ledger.enqueue(MACHINE.inner().unwrap(), &cpus()).unwrap().is_first().unwrap());
     assert!(!ledger.enqueue(MACHINE, &set("0-3")).unwrap().is_first().unwrap());
+}
+
+#[test]
+fn those_who_come_at_once_draw_different_tickets() {
+    let scene = Scene::new();
+    let start = Barrier::new(8);
+    for _ in 0..50 {
+        let draw = || {
+            let ledger = scene.ledger();
+            start.wait();
+            ledger.enqueue(MACHINE, &cpus()).unwrap()
+        };
+        let tickets: Vec<Ticket> = thread::scope(|threads| {
+            let drawing: Vec<_> = (0..8).map(|_| threads.spawn(draw)).collect();
+            drawing.into_iter().map(|drawing| drawing.join().unwrap()).collect()
+        });
+        let mut ahead: Vec<u64> = tickets.iter().map(|ticket| ticket.ahead().unwrap()).collect();
+        ahead.sort();
+        assert_eq!(ahead, (0..8).collect::<Vec<u64>>());
+    }
 }
 
 #[test]

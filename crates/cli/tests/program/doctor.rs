@@ -1,0 +1,123 @@
+//! `trimtab doctor`.
+
+use crate::util::{Sandbox, chmod};
+use serde_json::Value;
+
+fn findings(outcome: &crate::util::Outcome) -> Vec<Value> {
+    let document: Value =
+        serde_json::from_str(&outcome.out()).unwrap_or_else(|error| panic!("{error}: {outcome}"));
+    assert_eq!(document["schema"], "trimtab.doctor/1");
+    document["findings"].as_array().unwrap().clone()
+}
+
+fn subject<'f>(findings: &'f [Value], name: &str) -> &'f Value {
+    findings
+        .iter()
+        .find(|finding| finding["subject"] == name)
+        .unwrap_or_else(|| panic!("{name}: {findings:?}"))
+}
+
+#[test]
+fn the_status_says_whether_something_should_be_changed() {
+    let sandbox = Sandbox::new();
+    let outcome = sandbox.trimtab("doctor --json").ends();
+    let findings = findings(&outcome);
+    let faults = findings.iter().filter(|finding| finding["verdict"] == "fault").count();
+    assert_eq!(outcome.code, Some(i32::from(faults > 0)), "{outcome}");
+    for finding in &findings {
+        assert!(finding["found"].as_str().is_some_and(|found| !found.is_empty()), "{finding}");
+        assert_eq!(
+            finding["verdict"] == "fault",
+            finding["remedy"].is_string(),
+            "a fault has a remedy: {finding}"
+        );
+    }
+    for name in [
+        "machine",
+        "ledger",
+        "guest library",
+        "memory policy",
+        "NUMA balancing",
+        "huge pages",
+        "site and rules files",
+    ] {
+        subject(&findings, name);
+    }
+}
+
+#[test]
+fn words_say_the_same() {
+    let sandbox = Sandbox::new();
+    let outcome = sandbox.trimtab("doctor").ends();
+    assert!(outcome.stderr.is_empty() && matches!(outcome.code, Some(0 | 1)), "{outcome}");
+    let text = outcome.out();
+    for line in text.lines() {
+        let starts = ["ok    ", "note  ", "FAULT ", "      remedy: "];
+        assert!(starts.iter().any(|start| line.starts_with(start)), "{text}");
+    }
+    assert_eq!(text.contains("FAULT"), outcome.code == Some(1), "{text}");
+}
+
+#[test]
+fn variables_that_fight_a_launcher_are_found() {
+    let sandbox = Sandbox::new();
+    for (name, value) in [
+        ("GOMP_CPU_AFFINITY", "0"),
+        ("KMP_AFFINITY", "compact"),
+        ("OMP_PLACES", "cores"),
+        ("OMP_PROC_BIND", "true"),
+    ] {
+        let outcome = sandbox.trimtab("doctor --json").env(name, value).ends();
+        assert_eq!(outcome.code, Some(1), "{outcome}");
+        let findings = findings(&outcome);
+        let found = subject(&findings, "environment");
+        assert!(found["found"].as_str().unwrap().contains(&format!("{name}={value}")), "{found}");
+        assert!(found["remedy"].as_str().unwrap().contains(&format!("unset {name}")), "{found}");
+    }
+    // What a run sets is none of them.
+    let outcome = sandbox.run("-c 1").sh("OMP_PLACES=x; \"$T\" doctor --json").ends();
+    assert!(findings(&outcome).iter().all(|finding| finding["subject"] != "environment"), "{outcome}");
+}
+
+#[test]
+fn a_private_ledger_in_a_container_is_found() {
+    let sandbox = Sandbox::new();
+    let outcome = sandbox.trimtab("doctor --json").env("container", "podman").ends();
+    assert_eq!(outcome.code, Some(1), "{outcome}");
+    let findings = findings(&outcome);
+    let found = subject(&findings, "ledger");
+    assert!(found["found"].as_str().unwrap().contains("container's own"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("bind-mount"), "{found}");
+}
+
+#[test]
+fn a_ledger_that_cannot_be_used_is_found() {
+    let sandbox = Sandbox::new();
+    let outcome = sandbox.trimtab("doctor --json").env("TRIMTAB_LEDGER", sandbox.path("missing")).ends();
+    let findings = findings(&outcome);
+    assert_eq!((outcome.code, &subject(&findings, "ledger")["verdict"]), (Some(1), &Value::from("fault")));
+}
+
+#[test]
+fn a_bound_shell_is_noted() {
+    let two = crate::util::two();
+    let [a, b] = crate::util::need!(two, "two cores are needed");
+    let sandbox = Sandbox::new();
+    let outcome = sandbox.trimtab("doctor --json").through(["taskset", "-c", &a.to_string()]).ends();
+    let findings = findings(&outcome);
+    let found = subject(&findings, "limits");
+    let words = found["found"].as_str().unwrap();
+    assert!(words.contains("mask") && words.contains(&b.to_string()), "{found}");
+}
+
+#[test]
+fn a_model_that_cannot_be_kept_is_found() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("file", "");
+    chmod(&file, 0o444);
+    let outcome = sandbox.trimtab("doctor --json").env("XDG_CACHE_HOME", &file).ends();
+    let findings = findings(&outcome);
+    let found = subject(&findings, "machine");
+    assert_eq!(found["verdict"], "fault", "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("XDG_CACHE_HOME"), "{found}");
+}

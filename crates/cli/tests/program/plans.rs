@@ -1,0 +1,286 @@
+//! `trimtab plan` and `trimtab check`.
+
+use crate::util::{Sandbox, need, skip, text, two};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+const SERVER: &str = "pack:2 numa:2 l3:2 core:4 pu:2";
+
+fn plan(sandbox: &Sandbox, machine: &str, options: &str) -> String {
+    sandbox.trimtab("plan --machine").arg(machine).args(options.split_whitespace()).ends().ok()
+}
+
+/// The captured machines, where they are.
+fn topologies() -> Option<Vec<PathBuf>> {
+    let folder = std::env::var_os("TRIMTAB_TOPOLOGIES").map(PathBuf::from);
+    let folder =
+        folder.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/topologies"));
+    let files = std::fs::read_dir(&folder).ok()?.map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|kind| kind == "xml")).collect();
+    files.sort();
+    (!files.is_empty()).then_some(files)
+}
+
+#[test]
+fn a_plan_has_what_led_to_it_and_passes_the_check() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let _held = sandbox.hold("-c 1");
+    for options in [
+        "",
+        "-c 1",
+        "-c 50%",
+        "-c 1 --smt all --mem interleave --thp off",
+        "--share -c 2",
+        "-c 2 --or-fewer -s scatter",
+    ] {
+        let text = sandbox.trimtab(&format!("plan --survey none --json {options}")).ends().ok();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(document["schema"], "trimtab.plan/1");
+        assert_eq!(document["machine"]["from"], "live");
+        for part in ["request", "taken", "plan"] {
+            assert!(document[part].is_object(), "{part}: {text}");
+        }
+        let reasons = document["plan"]["reasons"].as_array().unwrap().len();
+        assert_eq!(document["explanation"].as_array().unwrap().len(), reasons, "{text}");
+        assert_eq!(sandbox.trimtab("check -").input(&text).ends().ok(), "");
+        let file = sandbox.write("plan.json", &text);
+        assert_eq!(sandbox.trimtab("check").arg(file).ends().ok(), "");
+    }
+}
+
+#[test]
+fn plans_for_other_machines_pass_the_check() {
+    let sandbox = Sandbox::new();
+    for machine in
+        [SERVER, "core:1", "pack:2 core:4 pu:2(far)", "numa:8 l3:4 l2:4 core:1 pu:2", "node:3 core:5"]
+    {
+        for options in [
+            "",
+            "-c 1",
+            "-c 33%",
+            "-c 2xcore",
+            "-s scatter -c 3",
+            "-s balanced --smt all",
+            "-s stride:2",
+            "-c node",
+        ] {
+            let text =
+                sandbox.trimtab("plan --json --machine").arg(machine).args(options.split_whitespace()).ends();
+            if text.code == Some(1) {
+                continue; // too small for it
+            }
+            let text = text.ok();
+            assert_eq!(sandbox.trimtab("check -").input(&text).ends().ok(), "", "{machine}, {options}");
+        }
+    }
+}
+
+#[test]
+fn a_tampered_plan_is_found_out() {
+    let sandbox = Sandbox::new();
+    let text = plan(&sandbox, SERVER, "-c 6 --json");
+    let good: Value = serde_json::from_str(&text).unwrap();
+    let tampered = |change: &dyn Fn(&mut Value)| {
+        let mut document = good.clone();
+        change(&mut document);
+        assert_ne!(document, good, "nothing was changed");
+        sandbox.trimtab("check -").input(document.to_string()).ends()
+    };
+    let changes: [(&str, &dyn Fn(&mut Value)); 11] = [
+        ("mask", &|document| document["plan"]["mask"] = json!("0-3")),
+        ("hold", &|document| document["plan"]["hold"] = json!("")),
+        ("a slot twice", &|document| document["plan"]["slots"][1] = document["plan"]["slots"][0].clone()),
+        ("a slot less", &|document| drop(document["plan"]["slots"].as_array_mut().unwrap().pop())),
+        ("no slot", &|document| document["plan"]["slots"] = json!([])),
+        ("a CPU that is not there", &|document| document["plan"]["slots"][0]["cpu"] = json!(999)),
+        ("a core that is another", &|document| document["plan"]["slots"][0]["core"] = json!(9)),
+        ("a node that is another", &|document| document["plan"]["slots"][0]["node"] = json!(3)),
+        ("another request", &|document| document["request"]["amount"] = json!({"cores": 7})),
+        ("less is allowed", &|document| document["taken"]["allowed"] = json!("1-63")),
+        ("others hold it", &|document| document["taken"]["held"] = json!("0")),
+    ];
+    for (what, change) in changes {
+        let outcome = tampered(change);
+        assert_eq!(outcome.code, Some(1), "{what}: {outcome}");
+        assert!(!outcome.stdout.is_empty() && outcome.stderr.is_empty(), "{what}: {outcome}");
+    }
+}
+
+#[test]
+fn what_is_no_plan_is_refused() {
+    let sandbox = Sandbox::new();
+    let text = plan(&sandbox, SERVER, "-c 6 --json");
+    let good: Value = serde_json::from_str(&text).unwrap();
+    let other = |change: &dyn Fn(&mut Value)| {
+        let mut document = good.clone();
+        change(&mut document);
+        document.to_string()
+    };
+    for (input, words) in [
+        (String::new(), &["standard input", "not JSON"][..]),
+        ("x".to_owned(), &["not JSON"]),
+        (text[..text.len() / 2].to_owned(), &["not JSON"]),
+        ("[]".to_owned(), &["no schema", "trimtab plan --json"]),
+        ("{}".to_owned(), &["no schema"]),
+        (
+            other(&|document| document["schema"] = json!("trimtab.plan/9")),
+            &["trimtab.plan/9", "trimtab.plan/1"],
+        ),
+        (other(&|document| document["schema"] = json!("trimtab.topo/1")), &["trimtab.topo/1"]),
+        (other(&|document| document["plan"] = json!(null)), &["no plan"]),
+        (other(&|document| document["plan"]["mask"] = json!("3-1")), &["runs backwards"]),
+        (other(&|document| document["machine"]["of"] = json!("pack:")), &["--machine"]),
+        (
+            other(&|document| document["machine"] = json!({"from": "xml", "of": "/no/such.xml"})),
+            &["/no/such.xml"],
+        ),
+    ] {
+        sandbox.trimtab("check -").input(&input).ends().fails(2, words);
+    }
+    sandbox.trimtab("check /no/such.json").ends().fails(2, &["cannot read /no/such.json"]);
+    sandbox.trimtab("check").arg(sandbox.path("")).ends().fails(2, &["cannot read"]);
+    let odd = sandbox.write("odd.json", b"{\"schema\": \"\xff\"}");
+    sandbox.trimtab("check").arg(odd).ends().fails(2, &["odd.json"]);
+}
+
+#[test]
+fn every_format_says_the_same_plan() {
+    let sandbox = Sandbox::new();
+    for (format, wanted) in [
+        ("omp", "OMP_NUM_THREADS=6\nOMP_PLACES='{0},{2},{4},{6},{8},{10}'\nOMP_PROC_BIND=close"),
+        ("taskset", "taskset -c 0,2,4,6,8,10"),
+        ("numactl", "numactl --physcpubind=0,2,4,6,8,10 --preferred=0"),
+        ("likwid", "likwid-pin -c 0,2,4,6,8,10"),
+        (
+            "slurm",
+            "srun --ntasks=1 --cpus-per-task=6 --cpu-bind=mask_cpu:0x555 --mem-bind=prefer,mask_mem:0x1",
+        ),
+        ("cpuset", "cpuset.cpus=0-11\ncpuset.mems=0"),
+    ] {
+        assert_eq!(plan(&sandbox, SERVER, &format!("-c 6 --format {format}")), wanted);
+    }
+    let outcome = sandbox.trimtab("plan --format pbs").ends();
+    outcome.fails(2, &["\"pbs\" is no format", "omp, taskset, numactl"]);
+    assert_eq!(sandbox.trimtab("plan --json --format omp").ends().code, Some(2));
+}
+
+#[test]
+fn a_format_can_be_used() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let command = sandbox.trimtab(&format!("plan --survey none --cpus {a} --format taskset")).ends().ok();
+    assert_eq!(sandbox.shell(&format!("{command} sh -c '{}'", crate::util::MASK)).ends().ok(), a.to_string());
+    let assignments = sandbox.trimtab("plan --survey none -c 2 --format omp").ends().ok();
+    let said = sandbox.shell(&format!("{assignments}; echo $OMP_NUM_THREADS $OMP_PLACES")).ends().ok();
+    assert!(said.starts_with("2 {"), "{said}");
+}
+
+#[test]
+fn a_plan_reserves_and_starts_nothing() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("started");
+    sandbox.trimtab("plan --survey none -c 2 touch").arg(&file).ends().ok();
+    assert!(!file.exists());
+    assert!(std::fs::read_dir(sandbox.path("ledger")).unwrap().next().is_none(), "looking made a ledger");
+    let outcome = sandbox.trimtab("plan --survey none no-such-program").ends();
+    outcome.fails(2, &["no-such-program"]);
+}
+
+#[test]
+fn a_plan_that_cannot_be_had_now_is_a_no() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let _held = sandbox.hold("-c 1");
+    sandbox.trimtab("plan --survey none -c 2").ends().fails(1, &["held by", "trimtab ps"]);
+    let why = sandbox.trimtab("plan --survey none --explain -c 1").ends().ok();
+    assert!(why.contains("avoided CPUs") && why.contains("other trimtab runs hold them"), "{why}");
+}
+
+#[test]
+fn machines_that_cannot_be_read_are_refused() {
+    let sandbox = Sandbox::new();
+    let xml = |name: &str, text: &str| sandbox.write(name, text).display().to_string();
+    for (machine, words) in [
+        ("/no/such.xml".to_owned(), &["cannot read /no/such.xml"][..]),
+        ("nonsense".to_owned(), &["nonsense"]),
+        (xml("text.xml", "not XML at all\n"), &["text.xml", "not XML", "lstopo"]),
+        (xml("empty.xml", ""), &["empty.xml", "empty"]),
+        (xml("other.xml", "<html></html>\n"), &["other.xml"]),
+        (
+            xml("short.xml", "<topology version=\"2.0\">\n<object type=\"Machine\""),
+            &["short.xml", "cut short"],
+        ),
+        (
+            xml("three.xml", "<topology version=\"3.0\"></topology>"),
+            &["three.xml", "format 3.0", "--export-xml-flags v2"],
+        ),
+        (sandbox.path("").display().to_string(), &["not a regular file"]),
+        ("pack:0".to_owned(), &["--machine", "position"]),
+        ("pack:2 x".to_owned(), &["--machine", "position 8"]),
+        ("pack:x".to_owned(), &["--machine", "position"]),
+        ("core:4 pack:2".to_owned(), &["--machine"]),
+        ("bogus:4".to_owned(), &["--machine", "bogus"]),
+        ("pack:99999 core:99999 pu:9".to_owned(), &["--machine"]),
+        (":".to_owned(), &["--machine"]),
+    ] {
+        sandbox.trimtab("plan --machine").arg(&machine).ends().fails(2, words);
+        sandbox.trimtab("topo --machine").arg(&machine).ends().fails(2, words);
+    }
+    if !rustix::process::geteuid().is_root() {
+        let closed = sandbox.write("closed.xml", "<topology/>");
+        crate::util::chmod(&closed, 0);
+        sandbox.trimtab("plan --machine").arg(&closed).ends().fails(2, &["Permission denied"]);
+    }
+}
+
+#[test]
+fn every_captured_machine_can_be_planned_and_drawn() {
+    let files = need!(topologies(), "no captured machines: set TRIMTAB_TOPOLOGIES");
+    let sandbox = Sandbox::new();
+    let (mut planned, mut refused) = (0, Vec::new());
+    for file in &files {
+        let outcome = sandbox.trimtab("plan -c 50% --json --machine").arg(file).ends();
+        if text(file).contains("version=\"3.") {
+            refused.push(outcome.stderr.clone());
+            outcome.fails(2, &["format 3.0"]);
+            continue;
+        }
+        let text = outcome.ok();
+        assert_eq!(sandbox.trimtab("check -").input(&text).ends().ok(), "", "{}", file.display());
+        let drawn = sandbox.trimtab("plan -c 50% --map --explain --machine").arg(file).ends().ok();
+        assert!(
+            drawn.contains("slots in thread order: ") && drawn.contains("because:"),
+            "{}: {drawn}",
+            file.display()
+        );
+        planned += 1;
+    }
+    assert!(planned > 0, "{refused:?}");
+    if files.len() < 25 {
+        skip(&format!("only {} captured machines are there", files.len()));
+    }
+}
+
+#[test]
+fn plans_look_like_this() {
+    let sandbox = Sandbox::new();
+    for (name, machine, options) in [
+        ("a_server_in_part", SERVER, "-c 12"),
+        ("a_cache_each", SERVER, "-c 2xl3 --smt all"),
+        ("scattered", SERVER, "-c 8 -s scatter --mem interleave"),
+        ("balanced", SERVER, "-c 6 -s balanced"),
+        ("strided", "pack:1 l3:2 l2:4 core:2", "-c 4 -s stride:l2"),
+        ("some_of_every_node", "numa:4 core:6", "-c 2/node"),
+        ("named", "numa:2 core:4 pu:2", "--cpus 0-3,8-9"),
+        ("one_kind", "l3:1 core:4 pu:2", "-c 3 --kind one"),
+    ] {
+        insta::assert_snapshot!(
+            name,
+            plan(&sandbox, machine, &format!("{options} --explain --map")),
+            &format!("{machine} | {options}")
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! `trimtab ps`.
+
+use crate::util::{Sandbox, eventually, need, two};
+
+#[test]
+fn nobody_holds_anything_at_first() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.trimtab("ps").ends().ok(), "no run holds any core");
+    let ps = sandbox.ps();
+    assert_eq!(ps["schema"], "trimtab.ps/1");
+    assert!(ps["holds"].as_array().unwrap().is_empty() && ps["ledger"].is_null(), "{ps}");
+    assert!(std::fs::read_dir(sandbox.path("ledger")).unwrap().next().is_none(), "looking made a ledger");
+}
+
+#[test]
+fn the_table_says_who_holds_what() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let first = sandbox.hold(&format!("--cpus {a}"));
+    let second = sandbox.hold(&format!("--share --cpus {b}"));
+    let table = sandbox.trimtab("ps").ends().ok();
+    let lines: Vec<&str> = table.lines().collect();
+    let headings: Vec<&str> = lines[0].split_whitespace().collect();
+    assert_eq!(headings, ["CPUS", "USER", "PID", "AGE", "LOAD", "HOLD", "COMMAND"]);
+    for (line, cpu, run, mode) in [(lines[1], a, &first, "exclusive"), (lines[2], b, &second, "shared")] {
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(
+            (cells[0], cells[2], cells[5], cells[6]),
+            (cpu.to_string().as_str(), run.pid().to_string().as_str(), mode, "sh"),
+            "{table}"
+        );
+        assert!(cells[3].ends_with('s') && (cells[4].ends_with('%') || cells[4] == "-"), "{table}");
+    }
+    let ps = sandbox.ps();
+    let hold = &ps["holds"][0];
+    for key in
+        ["cpus", "level", "mode", "user", "uid", "pid", "standing", "age_s", "load_permille", "command"]
+    {
+        assert!(hold.get(key).is_some(), "{key}: {ps}");
+    }
+    assert!(ps["ledger"].as_str().unwrap().ends_with(".locks"), "{ps}");
+}
+
+#[test]
+fn the_map_marks_what_is_held() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let _held = sandbox.hold(&format!("--cpus {a}"));
+    let map = sandbox.trimtab("ps --map").ends().ok();
+    assert!(map.contains("H held"), "{map}");
+}
+
+#[test]
+fn who_waits_is_counted() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let held = sandbox.hold("-c 2");
+    let waiters = [1, 2].map(|_| sandbox.run("--wait -c 1").arg("true").begins());
+    eventually("both wait", || sandbox.ps()["waiting"] == 2);
+    assert!(sandbox.trimtab("ps").ends().ok().contains("2 waiting for cores"));
+    held.ends().ok();
+    waiters.map(|waiter| waiter.ends().ok());
+}
+
+#[test]
+fn commands_cannot_play_tricks_with_the_terminal() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let mut running = sandbox
+        .run(&format!("--cpus {a}"))
+        .sh("echo up; exec cat; : \x1b[2J\r\nforged row\t\u{202e}")
+        .begins();
+    running.line();
+    let table = sandbox.trimtab("ps").ends().ok();
+    assert!(!table.contains('\x1b') && !table.contains('\r'), "{table:?}");
+    let rows = table.lines().filter(|line| !line.starts_with("warning: "));
+    assert_eq!(rows.count(), 2, "a command makes one row: {table:?}");
+}
+
+#[test]
+fn a_long_command_is_cut_and_not_lost() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let long = "\u{e9}".repeat(5_000);
+    let mut running =
+        sandbox.run(&format!("--cpus {a}")).sh(&format!("echo up; exec cat; : {long}")).begins();
+    running.line();
+    let ps = sandbox.ps();
+    let command = ps["holds"][0]["command"].as_str().unwrap();
+    assert!(command.starts_with("sh -c echo up; exec cat; : ") && command.len() < 5_000, "{ps}");
+}

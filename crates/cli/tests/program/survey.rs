@@ -1,0 +1,163 @@
+//! Who is not known to the ledger: pinned and busy strangers. These tests want the machine for themselves; where others
+//! are at work on it they try until they have a quiet moment, or say that there was none.
+
+use crate::util::{MASK, Sandbox, installed, need, skip, two};
+use serde_json::Value;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Something that computes for ever, on one CPU if so asked. Killed when dropped.
+struct Stranger(Child);
+
+impl Stranger {
+    fn on(cpu: Option<u32>) -> Option<Self> {
+        let spin = ["sh", "-c", "while :; do :; done"];
+        let mut command = match cpu {
+            Some(cpu) => {
+                let mut command = Command::new(installed("taskset")?);
+                command.args(["-c", &cpu.to_string()]).args(spin);
+                command
+            }
+            None => {
+                let mut command = Command::new(spin[0]);
+                command.args(&spin[1..]);
+                command
+            }
+        };
+        Some(Self(command.stdin(Stdio::null()).spawn().unwrap()))
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn full(sandbox: &Sandbox, options: &str) -> Value {
+    serde_json::from_str(&sandbox.trimtab(&format!("plan --survey full --json {options}")).ends().ok())
+        .unwrap()
+}
+
+fn has(list: &Value, cpu: u32) -> bool {
+    crate::util::cpus(list.as_str().unwrap()).contains(&cpu)
+}
+
+/// Looks until it sees the machine as a test needs it.
+fn quiet_moment(mut look: impl FnMut() -> Option<bool>) {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(15) {
+        if let Some(right) = look() {
+            assert!(right);
+            return;
+        }
+    }
+    skip("other programs on this machine leave no quiet moment");
+}
+
+#[test]
+fn a_cpu_that_a_stranger_is_bound_to_is_avoided() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::alone();
+    let stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
+    quiet_moment(|| {
+        let plan = full(&sandbox, "-c 1 --explain");
+        // Whoever else there is: ours is seen.
+        if has(&plan["taken"]["pinned"], b) || !has(&plan["taken"]["pinned"], a) {
+            return None;
+        }
+        let why = plan["explanation"].to_string();
+        Some(
+            plan["plan"]["mask"] == b.to_string()
+                && why.contains(&format!("avoided CPUs {a}: other programs are bound to them")),
+        )
+    });
+    // Nothing else is left: then it is used, and said.
+    let plan = full(&sandbox, "-c 2");
+    assert_eq!(plan["plan"]["mask"].as_str().map(crate::util::cpus), Some([a, b].into()));
+    drop(stranger);
+}
+
+#[test]
+fn a_run_avoids_it_too() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::alone();
+    let _stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
+    quiet_moment(|| {
+        let free = |plan: &Value| has(&plan["taken"]["pinned"], a) && !has(&plan["taken"]["pinned"], b);
+        let before = free(&full(&sandbox, "-c 1"));
+        let mask = sandbox.trimtab("run -c 1 --").sh(MASK).ends().ok();
+        (before && free(&full(&sandbox, "-c 1"))).then_some(mask == b.to_string())
+    });
+}
+
+#[test]
+fn one_look_finds_held_pinned_and_busy() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::alone();
+    let _stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
+    let _held = sandbox.hold(&format!("--cpus {b}"));
+    let plan = full(&sandbox, "-c 1");
+    assert!(has(&plan["taken"]["held"], b), "{plan}");
+    assert_eq!(plan["plan"]["mask"], a.to_string(), "a held CPU is worse than one in use: {plan}");
+    let text = sandbox.trimtab("plan --survey full -c 1 --explain --map").ends().ok();
+    assert!(text.contains(&format!("avoided CPUs {b}: other trimtab runs hold them")), "{text}");
+    assert!(text.contains(&format!("uses CPUs {a} although")), "{text}");
+    let topo = sandbox.trimtab("topo").ends().ok();
+    assert!(topo.contains("held"), "{topo}");
+}
+
+#[test]
+fn busy_cpus_are_seen_and_come_after_idle_ones() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::alone();
+    let _stranger = Stranger::on(None);
+    quiet_moment(|| {
+        let plan = full(&sandbox, "-c 1");
+        let load = |cpu: u32| plan["taken"]["busy"].get(cpu.to_string()).and_then(Value::as_u64).unwrap_or(0);
+        if !plan["taken"]["pinned"].as_str().unwrap().is_empty()
+            || (load(a) < 900) == (load(b) < 900)
+            || load(a).min(load(b)) > 100
+        {
+            return None;
+        }
+        let idle = if load(a) < load(b) { a } else { b };
+        Some(plan["plan"]["mask"] == idle.to_string())
+    });
+}
+
+#[test]
+fn nothing_is_looked_at_when_told_so() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::alone();
+    let _stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
+    let plan = sandbox.plan("-c 1");
+    assert_eq!(
+        (plan["taken"]["pinned"].as_str(), plan["plan"]["mask"].as_str()),
+        (Some(""), Some(a.to_string().as_str()))
+    );
+    assert!(plan["explanation"].to_string().contains("--survey none"), "{plan}");
+}
+
+#[test]
+fn ps_names_those_who_run_on_held_cores() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::alone();
+    let stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
+    let _held = sandbox.hold(&format!("--cpus {a},{b}"));
+    let ps = sandbox.ps();
+    let violators = ps["violators"].as_array().unwrap();
+    let ours = violators.iter().find(|violator| violator["pid"] == stranger.0.id());
+    let ours = ours.unwrap_or_else(|| panic!("it is not named: {ps}"));
+    assert_eq!(
+        (ours["cpus"].as_str(), ours["command"].as_str()),
+        (Some(a.to_string().as_str()), Some("sh")),
+        "{ps}"
+    );
+    let text = sandbox.trimtab("ps").ends().ok();
+    assert!(text.contains(&format!("warning: sh (pid {}, ", stranger.0.id())), "{text}");
+    // The holder's own processes are no violators.
+    let holder = ps["holds"][0]["pid"].clone();
+    assert!(violators.iter().all(|violator| violator["pid"] != holder), "{ps}");
+}

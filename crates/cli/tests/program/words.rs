@@ -1,0 +1,130 @@
+//! Help, version, man page, completions.
+
+use crate::util::{Sandbox, installed, need};
+use std::process::Command;
+
+const COMMANDS: [&str; 6] = ["run", "plan", "topo", "ps", "doctor", "check"];
+
+#[test]
+fn every_command_has_help() {
+    let sandbox = Sandbox::new();
+    let top = sandbox.trimtab("--help").ends().ok();
+    for command in COMMANDS {
+        assert!(top.contains(&format!("\n  {command} ")), "{top}");
+        let (long, short) =
+            (sandbox.trimtab(&format!("{command} --help")), sandbox.trimtab(&format!("{command} -h")));
+        let (long, short) = (long.ends().ok(), short.ends().ok());
+        assert!(long.contains(&format!("Usage: trimtab {command}")) && short.contains("Usage: "), "{long}");
+        assert!(short.lines().count() <= long.lines().count());
+        assert!(long.lines().all(|line| line.chars().count() <= 120), "{long}");
+    }
+    assert_eq!(sandbox.trimtab("-h").ends().code, Some(0));
+}
+
+#[test]
+fn the_help_of_run_names_the_statuses_and_every_option() {
+    let sandbox = Sandbox::new();
+    let help = sandbox.trimtab("run --help").ends().ok();
+    for word in [
+        "124",
+        "125",
+        "126",
+        "127",
+        "--cores",
+        "--cpus",
+        "--strategy",
+        "--smt",
+        "--kind",
+        "--mem",
+        "--thp",
+        "--share",
+    ] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    for word in [
+        "--or-fewer",
+        "--wait",
+        "--survey",
+        "--no-rules",
+        "--strict",
+        "--pin",
+        "--env",
+        "--verbose",
+        "--quiet",
+    ] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.trimtab("--version").ends().ok(), concat!("trimtab ", env!("CARGO_PKG_VERSION")));
+    assert_eq!(sandbox.trimtab("-V").ends().ok(), concat!("trimtab ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn no_command_is_help_and_a_failure() {
+    let sandbox = Sandbox::new();
+    let outcome = sandbox.trimtab("").ends();
+    assert_eq!(outcome.code, Some(2), "{outcome}");
+    assert!(outcome.stderr.contains("Usage: trimtab") && outcome.stdout.is_empty(), "{outcome}");
+}
+
+#[test]
+fn completions_are_made_and_bash_accepts_its_own() {
+    let sandbox = Sandbox::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let text = sandbox.trimtab(&format!("generate {shell}")).ends().ok();
+        for word in ["trimtab", "doctor", "or-fewer", "survey"] {
+            assert!(text.contains(word), "{shell}: {word}");
+        }
+        let file = sandbox.write(&format!("trimtab.{shell}"), &text);
+        match installed(shell) {
+            Some(program) => {
+                let flag = if shell == "fish" { "--no-execute" } else { "-n" };
+                let checked = Command::new(program).arg(flag).arg(&file).output().unwrap();
+                assert!(checked.status.success() && checked.stderr.is_empty(), "{shell}: {checked:?}");
+            }
+            None => crate::util::skip(&format!("{shell} is not installed: its completion is not checked")),
+        }
+    }
+    let bash = need!(installed("bash"), "bash is not installed");
+    let script = format!(
+        "source {}; COMP_WORDS=(trimtab run --or); COMP_CWORD=2; _trimtab trimtab --or run; echo \"${{COMPREPLY[*]}}\"",
+        sandbox.path("trimtab.bash").display()
+    );
+    let completed = Command::new(bash).args(["--norc", "-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&completed.stdout).trim(), "--or-fewer", "{completed:?}");
+}
+
+#[test]
+fn the_man_page_renders() {
+    let sandbox = Sandbox::new();
+    let page = sandbox.trimtab("generate man").ends().ok();
+    assert!(page.starts_with(".ie") || page.starts_with(".TH"), "{page}");
+    for command in COMMANDS {
+        assert!(page.contains(&format!("TRIMTAB {}", command.to_uppercase())), "{command}");
+    }
+    let file = sandbox.write("trimtab.1", &page);
+    let man = need!(installed("man"), "man is not installed");
+    let rendered = Command::new(man)
+        .arg("-l")
+        .arg(&file)
+        .env("MANWIDTH", "80")
+        .env("LC_ALL", "C.UTF-8")
+        .env("MANPAGER", "cat")
+        .output();
+    let rendered = rendered.unwrap();
+    if String::from_utf8_lossy(&rendered.stderr).contains("minimized") || rendered.stdout.is_empty() {
+        return crate::util::skip("this system's man renders no pages");
+    }
+    let text = String::from_utf8_lossy(&rendered.stdout).into_owned();
+    assert!(
+        rendered.status.success() && text.contains("--or-fewer") && text.contains("EXIT")
+            || text.contains("Exit status"),
+        "{text}"
+    );
+    let warned = String::from_utf8_lossy(&rendered.stderr).into_owned();
+    assert!(!warned.contains("warning"), "{warned}");
+}

@@ -1,0 +1,87 @@
+//! Shapes: whole units (`2xl3`), or a number of cores in each of some units (`8/node`).
+//!
+//! Unit: objects of one level. Problem: of the units that are free enough, choose some that lie well together, then the
+//! cores inside each. Idea: a unit is an item like a core is, so the strategies choose among units first and inside each
+//! unit after. Properties: a whole unit is never one that another run is in or that is smaller than its siblings for want
+//! of allowed cores; every chosen unit gets the same number of cores.
+
+use super::Reason;
+use super::error::PlaceError;
+use super::make::{Chosen, cheapest, most, weighed};
+use super::pool::{Item, Pool};
+use super::request::{Request, Shape, Strategy};
+use crate::topology::Level;
+use std::ops::Range;
+
+/// Whole units, or a number of cores in each.
+pub(super) fn choose(
+    pool: &Pool<'_>,
+    request: &Request,
+    shape: Shape,
+    or_fewer: bool,
+) -> Result<Chosen, PlaceError> {
+    let Shape { units, per, level } = shape;
+    let all = pool.machine.outermost(level);
+    if all.is_empty() {
+        let known = Level::ALL.into_iter().filter(|&level| pool.machine.at(level).next().is_some()).collect();
+        return Err(PlaceError::NoSuchUnit { level, known });
+    }
+    let allowed = |unit: &Range<u32>| !pool.within(unit).is_empty() || pool.holds_foreign(unit);
+    let usable = |unit: &Range<u32>| match per {
+        None => !pool.holds_foreign(unit) && most(pool, request.strategy, &pool.within(unit), u32::MAX) > 0,
+        Some(per) => most(pool, request.strategy, &pool.within(unit), u32::MAX) >= per as usize,
+    };
+    let possible: Vec<_> = all.iter().filter(|unit| allowed(unit)).collect();
+    let leaves_some = |unit: &&Range<u32>| most(pool, request.strategy, &pool.within(unit), u32::MAX) > 0;
+    if matches!(request.strategy, Strategy::Stride(_))
+        && !possible.iter().copied().any(|unit| leaves_some(&unit))
+    {
+        return Err(PlaceError::StrideTooWide { strategy: request.strategy, level });
+    }
+    // Of whole units the full-sized ones come first: a unit with cores out of bounds is no whole unit.
+    let full = possible.iter().map(|unit| pool.within(unit).len()).max().unwrap_or(0);
+    let free: Vec<_> = possible.iter().filter(|unit| usable(unit)).collect();
+    let whole = free.iter().filter(|unit| per.is_some() || pool.within(unit).len() == full);
+    let whole: Vec<Item> = whole.map(|unit| pool.item(pool.within(unit))).collect();
+    let wanted = units.map_or_else(|| if per.is_some() { possible.len() } else { 1 }, |units| units as usize);
+    let take = if or_fewer { wanted.min(whole.len()) } else { wanted };
+    let asked = u32::try_from(wanted).unwrap_or(u32::MAX);
+    if wanted > all.len() && !or_fewer {
+        return Err(PlaceError::MoreUnitsThanExist { asked, exist: all.len(), level });
+    }
+    let gather =
+        if matches!(request.strategy, Strategy::Stride(_)) { Strategy::Compact } else { request.strategy };
+    let chosen = (take > 0).then(|| weighed(pool, gather, &whole, take)).flatten();
+    let Some((_, mut chosen)) = chosen else {
+        return Err(PlaceError::UnitsNotFree { asked, free: whole.len(), level, per });
+    };
+    chosen.sort_by_key(|item| item.members.start);
+    let inside = |item: &Item| match (per, request.strategy) {
+        (None, Strategy::Compact | Strategy::Balanced) => Some(item.members.clone().collect()),
+        (per, strategy) => {
+            let n = per.map_or_else(|| most(pool, strategy, &item.members, u32::MAX), |per| per as usize);
+            cheapest(pool, strategy, item.members.clone(), n)
+        }
+    };
+    let parts: Vec<Vec<usize>> = chosen.iter().filter_map(inside).collect();
+    let members = match request.strategy {
+        Strategy::Scatter => {
+            let rounds = parts.iter().map(Vec::len).max().unwrap_or(0);
+            (0..rounds)
+                .flat_map(|round| parts.iter().filter_map(move |part| part.get(round).copied()))
+                .collect()
+        }
+        _ => parts.concat(),
+    };
+    let cores = u32::try_from(members.len()).unwrap_or(u32::MAX);
+    if let Some(max) = request.cores_max.filter(|&max| cores > max) {
+        return Err(PlaceError::SiteMax { asked: cores, max });
+    }
+    let mut reasons = Vec::new();
+    if take < wanted {
+        reasons.push(Reason::Note {
+            text: format!("{take} instead of {wanted} {level}s: fewer were accepted (--or-fewer)"),
+        });
+    }
+    Ok(Chosen { members, asked: None, reasons })
+}
