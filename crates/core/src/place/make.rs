@@ -45,11 +45,11 @@ pub fn plan(machine: &Machine, request: &Request, taken: &Taken) -> Result<Plan,
     let mut found = Err(PlaceError::NothingAllowed);
     for kind in kinds_to_try(machine, request, taken)? {
         let pool = Pool::new(machine, request, taken, kind);
-        let chosen = choose(&pool, request, taken, request.or_fewer && kind == last_resort(machine, request));
-        match (chosen, &found) {
-            (Ok(chosen), _) => return finish(&pool, request, taken, kind, chosen),
+        let or_fewer = request.or_fewer && kind == last_resort(machine, request);
+        match choose(&pool, request, taken, or_fewer) {
+            Ok(chosen) => return finish(&pool, request, taken, kind, chosen),
             // The refusal that mixed kinds get counts most cores: keep the last.
-            (Err(error), _) => found = Err(error),
+            Err(error) => found = Err(error),
         }
     }
     found
