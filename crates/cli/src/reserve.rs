@@ -162,8 +162,8 @@ fn attempt(
         Err(LedgerError::PlannerBusy { .. }) => None,
         Err(error) => return Err(error),
     };
-    let map = ledger.map(stand.level, &stand.within)?;
     let processes = ProcessTable::at(&world.proc());
+    // Before the map: a job that ends in between would be held by nobody one could join, and still be in the way.
     let group = match order.rank {
         Some((_, job)) => {
             let uid = rustix::process::getuid().as_raw();
@@ -174,6 +174,7 @@ fn attempt(
     if let Some(allotment) = group {
         return join(world, situation, order, ledger, stand.level, &allotment);
     }
+    let map = ledger.map(stand.level, &stand.within)?;
     let mut taken = around(situation, order, stand);
     taken.held = map.held();
     let whole = match plan(&situation.machine, order.request, &taken) {

@@ -139,7 +139,7 @@ impl Situation {
 /// The boot id cannot be read.
 pub fn location(world: &World) -> Result<Location, LedgerError> {
     let boot = BootId::read(&world.proc())?;
-    Ok(match world.raw(LEDGER) {
+    Ok(match world.raw(LEDGER).filter(|directory| !directory.is_empty()) {
         Some(directory) => Location::named(Path::new(directory), boot),
         None => Location::usual(&world.root, boot),
     })

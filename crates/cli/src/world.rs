@@ -57,7 +57,7 @@ impl World {
 
     /// The folders of site and user files, outermost first.
     pub fn config(&self) -> Vec<PathBuf> {
-        if let Some(only) = self.raw(CONFIG) {
+        if let Some(only) = self.raw(CONFIG).filter(|folder| !folder.is_empty()) {
             return vec![PathBuf::from(only)];
         }
         let user = self.folder("XDG_CONFIG_HOME", ".config");

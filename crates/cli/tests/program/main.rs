@@ -8,6 +8,7 @@
 
 mod util;
 
+mod bounds;
 mod descriptors;
 mod doctor;
 mod environment;

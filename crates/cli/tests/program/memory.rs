@@ -141,5 +141,9 @@ fn a_home_that_cannot_be_written_is_no_trouble() {
     }
     let call = sandbox.run("-c 1").args(["echo", "ran"]).without("XDG_CACHE_HOME").without("HOME");
     assert_eq!(call.ends().ok(), "ran");
+    if let Some([user, _]) = crate::util::two_users() {
+        let call = sandbox.run("-c 1").args(["echo", "ran"]).user(user);
+        assert_eq!(call.without("XDG_CACHE_HOME").env("HOME", "/nonexistent").ends().ok(), "ran");
+    }
     chmod(&home, 0o755);
 }

@@ -108,6 +108,35 @@ fn an_unknown_option_is_not_taken_for_the_program() {
 }
 
 #[test]
+fn an_empty_list_is_no_list() {
+    let sandbox = Sandbox::new();
+    let call = |name: &str| sandbox.trimtab("run --survey none").args([name, "", "true"]).ends();
+    call("--cpus").fails(125, &["no CPU is named"]);
+    call("--cores").fails(125, &["an expression is missing at position 1"]);
+    call("--strategy").fails(125, &["is no strategy"]);
+    call("--mem").fails(125, &["is no memory policy"]);
+    call("--kind").fails(125, &["no core kind"]);
+    sandbox.trimtab("run --wait=").arg("true").ends().fails(125, &["--wait"]);
+    let outcome = sandbox.trimtab("run -q -v true").ends();
+    assert!(outcome.code == Some(125) && outcome.stderr.contains("cannot be used with"), "{outcome}");
+}
+
+#[test]
+fn empty_variables_are_unset_ones() {
+    let sandbox = Sandbox::new();
+    // Not the current directory's files.
+    sandbox.write("site.toml", "max-cores = x\n");
+    let call = sandbox
+        .run("-c 1")
+        .arg("true")
+        .env("TRIMTAB_CONFIG", "")
+        .env("XDG_CONFIG_HOME", sandbox.path("none"));
+    call.ends().ok();
+    let outcome = sandbox.trimtab("ps").env("TRIMTAB_LEDGER", "").ends();
+    assert_eq!(outcome.code, Some(0), "{outcome}");
+}
+
+#[test]
 fn a_missing_command_is_asked_for() {
     let sandbox = Sandbox::new();
     for words in ["run", "run --", "run -c 1", "run -c 1 --"] {

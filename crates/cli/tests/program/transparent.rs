@@ -95,7 +95,7 @@ fn the_program_gets_its_words_as_typed() {
 fn a_program_may_have_a_name_like_an_option() {
     let sandbox = Sandbox::new();
     sandbox.script("-x", "#!/bin/sh\necho \"${0##*/} $1\"\n");
-    let path = format!("{}:{}", sandbox.path("").display(), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", sandbox.path("").display(), "/usr/bin:/bin");
     assert_eq!(sandbox.run("-c 1").args(["-x", "-c"]).env("PATH", path).ends().ok(), "-x -c");
 }
 

@@ -63,9 +63,6 @@ impl<'a> Bin<'a> {
     }
 }
 
-/// What a set of nodes is judged by, in this order: caches touched, distance, mean cost, room left over.
-type Weight = (usize, u64, u64, usize);
-
 /// The best set of nodes that together hold `n` items, as positions in `bins`, ascending.
 fn nodes(machine: &Machine, bins: &[Bin<'_>], n: usize) -> Vec<usize> {
     let mut by_size: Vec<usize> = (0..bins.len()).collect();
@@ -78,14 +75,10 @@ fn nodes(machine: &Machine, bins: &[Bin<'_>], n: usize) -> Vec<usize> {
             sum < n
         })
         .count();
+    let scales = Scales::new(machine, bins, n, count);
     let mut best: Option<(Weight, Vec<usize>)> = None;
     let mut weigh = |set: &[usize]| {
-        let capacity: usize = set.iter().map(|&at| bins[at].capacity).sum();
-        if capacity < n {
-            return;
-        }
-        let weight =
-            (caches_needed(bins, set, n), spread(machine, bins, set), mean_cost(bins, set), capacity - n);
+        let Some(weight) = scales.weigh(set) else { return };
         if best.as_ref().is_none_or(|(least, chosen)| (&weight, set) < (least, chosen.as_slice())) {
             best = Some((weight, set.to_vec()));
         }
@@ -144,37 +137,123 @@ fn grow(
     Some(set)
 }
 
-fn caches_needed(bins: &[Bin<'_>], set: &[usize], n: usize) -> usize {
-    let mut sizes: Vec<usize> = set.iter().flat_map(|&at| bins[at].sizes.iter().copied()).collect();
-    sizes.sort_unstable_by(|a, b| b.cmp(a));
-    let mut sum = 0;
-    1 + sizes
-        .iter()
-        .take_while(|&&size| {
-            sum += size;
-            sum < n
-        })
-        .count()
+/// What a set of nodes is judged by, in this order: caches touched, distances between its nodes, mean cost of an item in
+/// thousandths of a thousandth (so that small sets are not preferred for being small), room left over.
+type Weight = (usize, u64, u64, usize);
+
+/// Weighs sets of nodes of one size. Sums are over the set or, where that is shorter, over what it leaves out, so that
+/// 98 of 100 nodes are weighed as fast as 2 of them.
+struct Scales<'a> {
+    machine: &'a Machine,
+    bins: &'a [Bin<'a>],
+    n: usize,
+    /// The sizes that caches have, largest first.
+    sizes: Vec<usize>,
+    /// How many caches of each size every bin has.
+    counts: Vec<Vec<usize>>,
+    /// The sums over all bins, where sets are weighed by what they leave out.
+    all: Option<All>,
 }
 
-fn spread(machine: &Machine, bins: &[Bin<'_>], set: &[usize]) -> u64 {
-    let pairs = set.iter().enumerate().flat_map(|(at, &a)| set[at + 1..].iter().map(move |&b| (a, b)));
-    pairs.map(|(a, b)| u64::from(distance(machine, bins[a].node, bins[b].node))).sum()
+/// Sums over all bins.
+struct All {
+    capacity: usize,
+    cost: u64,
+    counts: Vec<usize>,
+    spread: u64,
+    /// The distances from each bin to all others.
+    spread_of: Vec<u64>,
 }
 
-/// Mean cost of an item of the set, in thousandths of a thousandth, so that small sets are not preferred for being small.
-fn mean_cost(bins: &[Bin<'_>], set: &[usize]) -> u64 {
-    let cost: u64 = set.iter().map(|&at| bins[at].cost).sum();
-    let items: u64 = set.iter().map(|&at| bins[at].capacity as u64).sum();
-    cost * 1_000 / items.max(1)
+impl<'a> Scales<'a> {
+    /// For sets of `count` bins.
+    fn new(machine: &'a Machine, bins: &'a [Bin<'a>], n: usize, count: usize) -> Self {
+        let mut sizes: Vec<usize> = bins.iter().flat_map(|bin| bin.sizes.iter().copied()).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        sizes.dedup();
+        let counts_of = |bin: &Bin<'_>| {
+            let mut counts = vec![0; sizes.len()];
+            for alike in bin.sizes.chunk_by(|a, b| a == b) {
+                counts[sizes.partition_point(|&size| size > alike[0])] = alike.len();
+            }
+            counts
+        };
+        let counts = bins.iter().map(counts_of).collect();
+        let mut scales = Self { machine, bins, n, sizes, counts, all: None };
+        if 2 * count > bins.len() {
+            let every: Vec<usize> = (0..bins.len()).collect();
+            let (capacity, cost, counts) = scales.sums(&every);
+            let of = |&a: &usize| every.iter().filter(|&&b| b != a).map(|&b| scales.far(a, b)).sum();
+            let spread_of: Vec<u64> = every.iter().map(of).collect();
+            let spread = spread_of.iter().sum::<u64>() / 2;
+            scales.all = Some(All { capacity, cost, counts, spread, spread_of });
+        }
+        scales
+    }
+
+    /// The weight of a set; `None` when it has too few items.
+    fn weigh(&self, set: &[usize]) -> Option<Weight> {
+        let (capacity, cost, counts, spread) = match &self.all {
+            None => {
+                let (capacity, cost, counts) = self.sums(set);
+                (capacity, cost, counts, self.spread(set))
+            }
+            Some(all) => {
+                let out: Vec<usize> =
+                    (0..self.bins.len()).filter(|at| set.binary_search(at).is_err()).collect();
+                let (capacity, cost, mut counts) = self.sums(&out);
+                counts.iter_mut().zip(&all.counts).for_each(|(count, all)| *count = all - *count);
+                // Less every pair that a node left out is in; pairs of two of them were taken off twice.
+                let off: u64 = out.iter().map(|&at| all.spread_of[at]).sum();
+                let spread = all.spread + self.spread(&out) - off;
+                (all.capacity - capacity, all.cost - cost, counts, spread)
+            }
+        };
+        let rest = capacity.checked_sub(self.n)?;
+        Some((self.caches_needed(&counts), spread, cost * 1_000 / capacity.max(1) as u64, rest))
+    }
+
+    /// Items, their costs and their caches by size, of some bins together.
+    fn sums(&self, set: &[usize]) -> (usize, u64, Vec<usize>) {
+        let mut counts = vec![0; self.sizes.len()];
+        let (mut capacity, mut cost) = (0, 0);
+        for &at in set {
+            capacity += self.bins[at].capacity;
+            cost += self.bins[at].cost;
+            counts.iter_mut().zip(&self.counts[at]).for_each(|(sum, count)| *sum += count);
+        }
+        (capacity, cost, counts)
+    }
+
+    /// The distances between some bins, each pair once.
+    fn spread(&self, set: &[usize]) -> u64 {
+        let pairs = set.iter().enumerate().flat_map(|(at, &a)| set[at + 1..].iter().map(move |&b| (a, b)));
+        pairs.map(|(a, b)| self.far(a, b)).sum()
+    }
+
+    fn far(&self, a: usize, b: usize) -> u64 {
+        distance(self.machine, self.bins[a].node, self.bins[b].node)
+    }
+
+    /// How many caches it takes when the largest are filled first.
+    fn caches_needed(&self, counts: &[usize]) -> usize {
+        let (mut needed, mut left) = (0, self.n);
+        for (&size, &count) in self.sizes.iter().zip(counts) {
+            let take = count.min(left.div_ceil(size));
+            needed += take;
+            left = left.saturating_sub(take * size);
+        }
+        needed
+    }
 }
 
 /// Both ways together; cores without a home node are as far from every node as nodes across a machine usually are.
-fn distance(machine: &Machine, a: u32, b: u32) -> u32 {
+fn distance(machine: &Machine, a: u32, b: u32) -> u64 {
     if a == NO_NODE || b == NO_NODE {
         return 40;
     }
-    machine.distance(NodeId(a), NodeId(b)) + machine.distance(NodeId(b), NodeId(a))
+    let one_way = |from, to| u64::from(machine.distance(NodeId(from), NodeId(to)));
+    one_way(a, b) + one_way(b, a)
 }
 
 /// Which bins to take how much of, so that `n` fit into the fewest and the last is as small as suffices.

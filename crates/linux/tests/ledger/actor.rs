@@ -25,20 +25,8 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn start(directory: &Path, user: Option<u32>) -> Self {
-        Self::start_under(&[], directory, user)
-    }
-
-    /// Starts it by way of another program.
-    pub(crate) fn start_under(wrapper: &[&str], directory: &Path, user: Option<u32>) -> Self {
         let program = Program::new(user.is_some());
-        let mut command = match wrapper {
-            [] => Command::new(&program.path),
-            [wrapper, words @ ..] => {
-                let mut command = Command::new(wrapper);
-                command.args(words).arg(&program.path);
-                command
-            }
-        };
+        let mut command = Command::new(&program.path);
         command
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
             .env(SCENE, directory)

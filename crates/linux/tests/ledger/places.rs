@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::{Duration, Instant};
 use trimtab_linux::ledger::{BootId, Fault, Ledger, LedgerError, LedgerView, Location, Mode};
 
 /// Does it in a thread, so that waiting for ever is a failure and not a hang.
@@ -264,28 +265,41 @@ fn a_ledger_replaced_in_use_is_noticed_before_anything_is_taken() {
 
 #[test]
 fn a_ledger_replaced_while_taking_is_noticed() {
-    let test = "a_ledger_replaced_while_taking_is_noticed";
-    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=newfstatat", "-e"];
-    if !Command::new(strace[0])
-        .args(["-qq", "-o", "/dev/null", "true"])
-        .status()
-        .is_ok_and(|status| status.success())
-    {
-        eprintln!("SKIPPED: {test} needs strace");
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let mut actor = scene.actor();
+    // The last look at the name comes late, so that there is time to delete the file after its bytes are locked.
+    let delay = ["-e", "trace=newfstatat", "-e", "inject=newfstatat:delay_enter=2000000"];
+    let tracer = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-p", &actor.pid().to_string()])
+        .args(delay)
+        .spawn();
+    let Some(mut tracer) = tracer.ok().filter(|_| traced(actor.pid())) else {
+        eprintln!(
+            "SKIPPED: a_ledger_replaced_while_taking_is_noticed needs strace, and the right to attach it"
+        );
         return;
+    };
+    actor.tell("take 0-3");
+    eventually("the bytes are locked", || !ledger.map(MACHINE, &cpus()).unwrap().held().is_empty());
+    fs::remove_file(scene.file("locks")).unwrap();
+    let answer = actor.answer();
+    assert!(answer.contains("open the ledger again"), "{answer}");
+    tracer.kill().unwrap();
+    tracer.wait().unwrap();
+}
+
+/// Waits until a process is traced; false when it will not be.
+fn traced(pid: u32) -> bool {
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|thread| thread.unwrap().path());
+    let traced =
+        |thread: &Path| !fs::read_to_string(thread.join("status")).unwrap().contains("TracerPid:\t0\n");
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(5) {
+        if threads().all(|thread| traced(&thread)) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
     }
-    // The last look at the name comes late, so that there is time to delete the file after its bytes are locked. If
-    // we come later still, nothing is shown; hence several tries.
-    let noticed = (0..5).any(|_| {
-        let scene = Scene::new();
-        let ledger = scene.ledger();
-        let wrapper = [&strace[..], &["inject=newfstatat:delay_enter=500000"]].concat();
-        let mut actor = Actor::start_under(&wrapper, &scene.directory(), None);
-        assert_eq!(actor.ask("open"), "open");
-        actor.tell("take 0-3");
-        eventually("the bytes are locked", || !ledger.map(MACHINE, &cpus()).unwrap().held().is_empty());
-        fs::remove_file(scene.file("locks")).unwrap();
-        actor.answer().contains("open the ledger again")
-    });
-    assert!(noticed);
+    false
 }

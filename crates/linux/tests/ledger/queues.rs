@@ -95,7 +95,7 @@ fn those_who_wait_stand_in_line() {
 fn those_who_come_at_once_draw_different_tickets() {
     let scene = Scene::new();
     let start = Barrier::new(8);
-    for _ in 0..50 {
+    for _ in 0..200 {
         let draw = || {
             let ledger = scene.ledger();
             start.wait();
