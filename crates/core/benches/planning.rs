@@ -35,16 +35,19 @@ fn situation(pus: u32, nodes: u32) -> (Machine, Taken) {
     (machine, taken)
 }
 
-/// A quarter of the cores (half of what is free), compactly, far apart, and one per second-level cache; and two whole
-/// caches, of which two are freed for it.
-fn requests(machine: &Machine) -> [(&'static str, Request); 4] {
-    let quarter = u32::try_from(machine.cores().len() / 4).unwrap_or(u32::MAX);
-    let cores = |strategy| Request { amount: Amount::Cores(quarter), strategy, ..Request::default() };
+/// A quarter of the cores (half of what is free), compactly, far apart, and one per second-level cache; nearly all that
+/// is free; and two whole caches, of which two are freed for it.
+fn requests(machine: &Machine) -> [(&'static str, Request); 5] {
+    let cores = |share: usize, strategy| {
+        let cores = u32::try_from(machine.cores().len() * share / 100).unwrap_or(u32::MAX);
+        Request { amount: Amount::Cores(cores), strategy, ..Request::default() }
+    };
     let shape = Amount::Shape(Shape { units: Some(2), per: None, level: Level::L3 });
     [
-        ("compact", cores(Strategy::Compact)),
-        ("scatter", cores(Strategy::Scatter)),
-        ("stride:l2", cores(Strategy::Stride(Stride::OnePer(Level::L2)))),
+        ("compact", cores(25, Strategy::Compact)),
+        ("compact, nearly all", cores(48, Strategy::Compact)),
+        ("scatter", cores(25, Strategy::Scatter)),
+        ("stride:l2", cores(25, Strategy::Stride(Stride::OnePer(Level::L2)))),
         ("2xl3", Request { amount: shape, ..Request::default() }),
     ]
 }

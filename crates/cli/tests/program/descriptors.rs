@@ -16,8 +16,7 @@ fn closed(sandbox: &Sandbox, which: &str) -> (Option<i32>, String) {
         &format!("exec \"$@\" {which}"),
         "sh",
     ]);
-    let status = call.command().status().unwrap();
-    (status.code(), text(&seen))
+    (call.ends().code, text(&seen))
 }
 
 #[test]
@@ -39,10 +38,10 @@ fn closed_streams_do_not_stop_a_run() {
 fn an_error_with_stderr_closed_is_still_a_status() {
     let sandbox = Sandbox::new();
     let call = sandbox.run("-c 0").arg("true").through(["sh", "-c", "exec \"$@\" 2>&-", "sh"]);
-    assert_eq!(call.command().status().unwrap().code(), Some(125));
+    assert_eq!(call.ends().code, Some(125));
     let call =
         sandbox.run("-c 1").arg("no-such-program").through(["sh", "-c", "exec \"$@\" 2>&- >&- <&-", "sh"]);
-    assert_eq!(call.command().status().unwrap().code(), Some(127));
+    assert_eq!(call.ends().code, Some(127));
 }
 
 #[test]

@@ -84,6 +84,20 @@ fn a_hostile_users_file_is_refused() {
         |options| sandbox.run(options).user(user),
         &["which other users cannot read and write", "chmod it to 0666"],
     );
+    fs::remove_file(&locks).unwrap();
+    // What root would follow or wait for, made by somebody else.
+    let secret = sandbox.write("secret", "untouched");
+    symlink(&secret, &locks).unwrap();
+    std::os::unix::fs::lchown(&locks, Some(hostile), Some(hostile)).unwrap();
+    troubled(|options| sandbox.run(options), &["a symbolic link", "should remove it"]);
+    fs::remove_file(&locks).unwrap();
+    assert_eq!(text(&secret), "untouched");
+    let made = std::process::Command::new("mkfifo").args(["-m", "666"]).arg(&locks).status();
+    assert!(made.unwrap().success());
+    chown(&locks, Some(hostile), Some(hostile)).unwrap();
+    for call in [sandbox.run("-c 1"), sandbox.run("-c 1").user(user)] {
+        assert_eq!(call.args(["echo", "ran"]).ends().warns(&["a named pipe", "should remove it"]), "ran");
+    }
     // His directory is no better: he can replace what is in it.
     fs::remove_file(&locks).unwrap();
     let own = sandbox.path("own");

@@ -13,6 +13,7 @@ mod descriptors;
 mod doctor;
 mod environment;
 mod huge_pages;
+mod installed;
 mod ledger;
 mod masks;
 mod memory;

@@ -79,16 +79,17 @@ fn plans_for_other_machines_pass_the_check() {
 
 #[test]
 fn a_tampered_plan_is_found_out() {
+    type Change<'c> = &'c dyn Fn(&mut Value);
     let sandbox = Sandbox::new();
     let text = plan(&sandbox, SERVER, "-c 6 --json");
     let good: Value = serde_json::from_str(&text).unwrap();
-    let tampered = |change: &dyn Fn(&mut Value)| {
+    let tampered = |change: Change<'_>| {
         let mut document = good.clone();
         change(&mut document);
         assert_ne!(document, good, "nothing was changed");
         sandbox.trimtab("check -").input(document.to_string()).ends()
     };
-    let changes: [(&str, &dyn Fn(&mut Value)); 11] = [
+    let changes: [(&str, Change<'_>); 11] = [
         ("mask", &|document| document["plan"]["mask"] = json!("0-3")),
         ("hold", &|document| document["plan"]["hold"] = json!("")),
         ("a slot twice", &|document| document["plan"]["slots"][1] = document["plan"]["slots"][0].clone()),

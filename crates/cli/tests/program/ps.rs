@@ -59,7 +59,9 @@ fn who_waits_is_counted() {
     eventually("both wait", || sandbox.ps()["waiting"] == 2);
     assert!(sandbox.trimtab("ps").ends().ok().contains("2 waiting for cores"));
     held.ends().ok();
-    waiters.map(|waiter| waiter.ends().ok());
+    for waiter in waiters {
+        waiter.ends().ok();
+    }
 }
 
 #[test]

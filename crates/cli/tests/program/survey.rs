@@ -1,7 +1,7 @@
 //! Who is not known to the ledger: pinned and busy strangers. These tests want the machine for themselves; where others
 //! are at work on it they try until they have a quiet moment, or say that there was none.
 
-use crate::util::{MASK, Sandbox, installed, need, skip, two};
+use crate::util::{MASK, Sandbox, eventually, installed, need, skip, text, two};
 use serde_json::Value;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,7 +24,10 @@ impl Stranger {
                 command
             }
         };
-        Some(Self(command.stdin(Stdio::null()).spawn().unwrap()))
+        let stranger = Self(command.stdin(Stdio::null()).spawn().unwrap());
+        let comm = format!("/proc/{}/comm", stranger.0.id());
+        eventually("it computes", || text(comm.as_ref()) == "sh\n");
+        Some(stranger)
     }
 }
 
@@ -69,7 +72,7 @@ fn a_cpu_that_a_stranger_is_bound_to_is_avoided() {
         }
         let why = plan["explanation"].to_string();
         Some(
-            plan["plan"]["mask"] == b.to_string()
+            plan["plan"]["mask"].as_str() == Some(&b.to_string())
                 && why.contains(&format!("avoided CPUs {a}: other programs are bound to them")),
         )
     });
@@ -123,7 +126,7 @@ fn busy_cpus_are_seen_and_come_after_idle_ones() {
             return None;
         }
         let idle = if load(a) < load(b) { a } else { b };
-        Some(plan["plan"]["mask"] == idle.to_string())
+        Some(plan["plan"]["mask"].as_str() == Some(&idle.to_string()))
     });
 }
 

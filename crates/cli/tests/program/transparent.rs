@@ -4,7 +4,6 @@ use crate::util::{MASK, Sandbox, built, installed, need, text, two};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 #[test]
@@ -169,10 +168,12 @@ fn the_search_path_may_be_empty_or_absent() {
 #[test]
 fn an_environment_of_nothing_is_enough() {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.run("-c 1 --mem none").args(["/bin/sh", "-c", "echo ran"]).command();
     // Without TRIMTAB_LEDGER this is the machine's real ledger, where others may hold what they like.
-    let output = command.env_clear().env("TRIMTAB_LEDGER", sandbox.path("ledger")).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "ran\n", "{output:?}");
+    let call =
+        sandbox.run("-c 1").args(["/bin/sh", "-c", "echo ran; unset PWD OLDPWD SHLVL _; env | cut -d= -f1"]);
+    let names = ["PATH", "HOME", "XDG_CACHE_HOME", "TRIMTAB_CONFIG", "LC_ALL", "T"];
+    let said = names.iter().fold(call, |call, name| call.without(name)).ends().ok();
+    assert!(said.starts_with("ran\n") && !said.contains("\nHOME") && !said.contains("\nPATH"), "{said}");
 }
 
 #[test]
@@ -232,11 +233,11 @@ fn an_ignored_sigpipe_stays_ignored() {
 #[test]
 fn a_program_whose_reader_is_gone_dies_of_it() {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.run("-c 1").arg("yes").command();
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut some = [0; 10];
-    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(13));
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let running = sandbox.run("-c 1").arg("yes").onto(writer).begins();
+    reader.read_exact(&mut [0; 10]).unwrap();
+    drop(reader);
+    assert_eq!(running.ends().signal, Some(13));
 }
 
 #[test]
@@ -247,13 +248,10 @@ fn output_that_nobody_reads_is_no_error_and_a_full_disk_is() {
     {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = sandbox.trimtab(words).command().stdout(writer).output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{words}: {output:?}");
+        assert_eq!(sandbox.trimtab(words).onto(writer).ends().ok(), "", "{words}");
         if let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") {
-            let output = sandbox.trimtab(words).command().stdout(full).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.code().is_some_and(|code| code == 2 || code == 125), "{words}: {output:?}");
-            assert!(said.contains("No space left") && said.lines().count() == 1, "{words}: {said}");
+            let status = if words.starts_with("run") { 125 } else { 2 };
+            sandbox.trimtab(words).onto(full).ends().fails(status, &["No space left"]);
         }
     }
 }
@@ -308,7 +306,7 @@ fn a_run_with_its_own_terminal_speaks_one_line_there() {
     let log = sandbox.path("log");
     let command = "$T run --survey none -c 1 -- sh -c 'stty size >/dev/null && echo on a terminal'";
     let call = sandbox.shell("exec \"$@\"").arg("sh").arg(script).args(["-qec", command]).arg(&log);
-    assert!(call.command().stdin(Stdio::null()).output().unwrap().status.success());
+    assert_eq!(call.ends().code, Some(0));
     let said = text(&log);
     assert!(said.contains("trimtab: 1 core: CPUs") && said.contains("on a terminal"), "{said}");
     assert_eq!(said.matches("trimtab: ").count(), 1, "{said}");

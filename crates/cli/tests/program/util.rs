@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -151,7 +152,7 @@ impl Sandbox {
             variables: self.variables(),
             user: None,
             input: None,
-            cwd: self.path(""),
+            output: None,
         }
     }
 
@@ -216,7 +217,6 @@ impl Sandbox {
 }
 
 /// A call of the program, to be added to.
-#[derive(Clone)]
 pub(crate) struct Call<'s> {
     sandbox: &'s Sandbox,
     prefix: Vec<OsString>,
@@ -225,7 +225,7 @@ pub(crate) struct Call<'s> {
     variables: Vec<(OsString, OsString)>,
     user: Option<u32>,
     input: Option<Vec<u8>>,
-    cwd: PathBuf,
+    output: Option<OwnedFd>,
 }
 
 impl<'s> Call<'s> {
@@ -280,17 +280,23 @@ impl<'s> Call<'s> {
         self
     }
 
-    pub(crate) fn cwd(mut self, dir: &Path) -> Self {
-        self.cwd = dir.to_owned();
+    /// With its standard output here, and not where the test can read it.
+    pub(crate) fn onto(mut self, output: impl Into<OwnedFd>) -> Self {
+        self.output = Some(output.into());
         self
     }
 
-    /// What will be executed, without the program's words: for tests that start it in a way of their own.
-    pub(crate) fn command(&self) -> Command {
+    /// Another copy of the program.
+    pub(crate) fn copy(mut self, program: &Path) -> Self {
+        self.program = program.to_owned();
+        self
+    }
+
+    fn command(&self) -> Command {
         let mut words = self.prefix.iter().cloned().chain([self.program.clone().into()]);
         let mut command = Command::new(words.next().unwrap());
         command.args(words).args(&self.words);
-        command.env_clear().envs(self.variables.iter().cloned()).current_dir(&self.cwd);
+        command.env_clear().envs(self.variables.iter().cloned()).current_dir(self.sandbox.path(""));
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }
@@ -311,6 +317,9 @@ impl<'s> Call<'s> {
         };
         let mut command = self.command();
         command.stdin(Stdio::piped()).stdout(create(&out)).stderr(create(&err)).process_group(0);
+        if let Some(output) = self.output {
+            command.stdout(output);
+        }
         let words: Vec<_> =
             self.prefix.iter().chain(&self.words).map(|word| word.to_string_lossy()).collect();
         let what = words.join(" ");

@@ -300,8 +300,10 @@ fn part<'a>(cache: &[&'a Item], take: usize) -> Vec<&'a Item> {
     fill(&sizes, take).into_iter().flat_map(|(unit, take)| units[unit][..take].to_vec()).collect()
 }
 
+/// How many sets of `count` of `of` there are; too many for 64 bits is some number beyond [`SETS_MAX`].
 fn combinations(of: u64, count: u64) -> u64 {
-    (0..count).fold(1u64, |product, at| product.saturating_mul(of - at) / (at + 1))
+    // Over the shorter side every step grows the product, so that one that was cut off cannot become small again.
+    (0..count.min(of - count)).fold(1u64, |product, at| product.saturating_mul(of - at) / (at + 1))
 }
 
 /// Calls `visit` with every set of `count` of `0..of`, in lexicographic order.
@@ -313,6 +315,66 @@ fn each_set(of: usize, count: usize, visit: &mut impl FnMut(&[usize])) {
         set[at] += 1;
         for later in at + 1..count {
             set[later] = set[later - 1] + 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::parse_synthetic;
+    use proptest::prelude::*;
+
+    #[test]
+    fn counts_of_sets_are_exact_or_beyond_reach() {
+        let mut row = vec![1u128];
+        for of in 1..=300u64 {
+            let inner = row.windows(2).map(|pair| pair[0].saturating_add(pair[1]));
+            row = [1].into_iter().chain(inner).chain([1]).collect();
+            for (count, &exact) in (0..).zip(&row) {
+                let counted = u128::from(combinations(of, count));
+                assert!(counted == exact || counted.min(exact) > u128::from(SETS_MAX), "{count} of {of}");
+            }
+        }
+    }
+
+    proptest! {
+        /// Sums over what a set leaves out give the same weight as the sums that the weight is defined by.
+        #[test]
+        fn sets_weigh_the_same_from_both_sides(
+            costs in prop::collection::vec(0u32..3_000, 24),
+            there in prop::collection::vec(0u8..4, 24),
+            chosen in prop::collection::vec(any::<bool>(), 6),
+            n in 1usize..20,
+        ) {
+            let machine = parse_synthetic("pack:2 numa:3 l3:2 core:2").unwrap();
+            let item = |core: usize| {
+                let (node, cache) = (u32::try_from(core / 4).unwrap(), u32::try_from(core / 2).unwrap());
+                Item { members: core..core + 1, cost: costs[core], keys: [0, node / 3, node, cache, 0] }
+            };
+            let items: Vec<Item> = (0..24).filter(|&core| there[core] > 0).map(item).collect();
+            let bins = bins(&items);
+            let set: Vec<usize> = (0..bins.len()).filter(|&at| chosen[at]).collect();
+            let weight = Scales::new(&machine, &bins, n, set.len()).weigh(&set);
+
+            let mut sizes: Vec<usize> = set.iter().flat_map(|&at| bins[at].sizes.clone()).collect();
+            sizes.sort_unstable();
+            let capacity: usize = sizes.iter().sum();
+            if capacity < n {
+                prop_assert_eq!(weight, None);
+                return Ok(());
+            }
+            let (mut caches, mut left) = (0, n);
+            while left > 0 {
+                left = left.saturating_sub(sizes.pop().unwrap());
+                caches += 1;
+            }
+            let mut spread = 0;
+            for a in &set {
+                spread += set.iter().filter(|b| a < b).map(|&b| distance(&machine, bins[*a].node, bins[b].node)).sum::<u64>();
+            }
+            let cost: u64 = set.iter().map(|&at| bins[at].cost).sum();
+            prop_assert_eq!(weight, Some((caches, spread, cost * 1_000 / capacity as u64, capacity - n)));
         }
     }
 }

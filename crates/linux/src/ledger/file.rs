@@ -60,8 +60,8 @@ pub(super) enum Opened {
 /// How often a name may come and go before that is called interference. Chosen: an honest race needs two.
 const ATTEMPTS: u32 = 16;
 
-/// Written into a new lock file whose predecessor was deleted while holds on it lived. Being there is what counts; the
-/// words are for whoever looks into the file.
+/// Stands in a lock file as long as there may be holds on files that had its name before and were deleted. That something
+/// stands there is what counts; the words are for whoever looks into the file.
 const PREDECESSORS: &[u8] =
     b"An earlier ledger here was deleted while CPUs were held; /proc/locks still lists them.\n";
 

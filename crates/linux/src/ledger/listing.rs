@@ -80,21 +80,27 @@ impl Listing {
         self.lines.iter().filter(|line| line.file == wanted).map(|line| line.lock.clone()).collect()
     }
 
-    /// The locks of the file with this inode, for a list that is of one descriptor and so of one file.
-    pub(super) fn with_inode(&self, inode: u64) -> Vec<ByteLock> {
-        self.lines.iter().filter(|line| line.file.inode == inode).map(|line| line.lock.clone()).collect()
-    }
-
     /// The locks of other files that carry our ledger's tag: of ledgers of this name that were deleted here while
     /// somebody held CPUs. The present one is told by its inode alone, as its device may be listed differently.
     pub(super) fn lost(&self, tag: Tag, present: Identity) -> Vec<ByteLock> {
+        let tagged = self.tagged(tag);
+        let lost = |file: FileNumber| file.inode != present.inode && tagged.contains(&file);
+        self.lines.iter().filter(|line| lost(line.file)).map(|line| line.lock.clone()).collect()
+    }
+
+    /// The locks of our ledger, be it the present one or deleted by now.
+    pub(super) fn present_or_lost(&self, tag: Tag, present: Identity) -> Vec<ByteLock> {
+        let tagged = self.tagged(tag);
+        let ours = |file: FileNumber| file.inode == present.inode || tagged.contains(&file);
+        self.lines.iter().filter(|line| ours(line.file)).map(|line| line.lock.clone()).collect()
+    }
+
+    /// The files that have a lock with this tag.
+    fn tagged(&self, tag: Tag) -> Vec<FileNumber> {
         let bytes = tag.bytes();
-        let tagged = |line: &&Line| {
-            bytes.contains(&line.lock.bytes.start) && bytes.contains(&(line.lock.bytes.end - 1))
-        };
-        let mut files: Vec<FileNumber> = self.lines.iter().filter(tagged).map(|line| line.file).collect();
-        files.retain(|file| file.inode != present.inode);
-        self.lines.iter().filter(|line| files.contains(&line.file)).map(|line| line.lock.clone()).collect()
+        let within =
+            |lock: &ByteLock| bytes.contains(&lock.bytes.start) && bytes.contains(&(lock.bytes.end - 1));
+        self.lines.iter().filter(|line| within(&line.lock)).map(|line| line.file).collect()
     }
 
     fn parse(text: &str) -> Self {

@@ -37,7 +37,8 @@
 //! in a world-writable directory.
 //!
 //! **What a hostile user can still do.** Lock any CPU, the planner's byte (every launch then waits out its patience),
-//! every ticket, or so many bytes that questions become slow: true of any scheme without a privileged arbiter. Write
+//! every ticket, or so many bytes that questions become slow; give the lock file a second name, which is refused from
+//! then on: none of it worse than locking everything, and true of any scheme without a privileged arbiter. Write
 //! anything into the records: names are hints, [`ProcessTable::standing`] catches some lies and not, for instance, a
 //! record that names another process of its claimed user. Who made the files (none, with the package) can delete them
 //! and make false ones, or change their mode, which later launches refuse with an error. Everywhere the remedy is the

@@ -209,7 +209,8 @@ impl LedgerView {
     }
 
     /// The CPUs of a level that one of *this process's* open descriptors holds: what an enclosing run handed down. None
-    /// of them when the descriptor is closed or is another file's by now, whatever the environment says.
+    /// of them when the descriptor is closed or is another file's by now, whatever the environment says. Holds on a
+    /// deleted ledger count.
     ///
     /// # Errors
     /// [`LedgerError::CpuOutOfRange`].
@@ -219,7 +220,8 @@ impl LedgerView {
         level: Level,
         within: &CpuSet,
     ) -> Result<CpuSet, LedgerError> {
-        let locks = Listing::of_descriptor(&self.place.proc_root, descriptor).with_inode(self.identity.inode);
+        let locks = Listing::of_descriptor(&self.place.proc_root, descriptor)
+            .present_or_lost(self.place.tag, self.identity);
         Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
     }
 

@@ -1,8 +1,8 @@
 //! Who holds what, as far as that can be known.
 
-use crate::scene::{MACHINE, Random, Scene, busy, cpus, processes, set, take, us};
+use crate::scene::{MACHINE, Random, Scene, busy, cpus, eventually, processes, set, take, us};
 use std::fs::{self, File};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use trimtab_linux::ledger::{Holder, Mode, RECORD_BYTES, Standing};
@@ -59,10 +59,10 @@ fn survivors_of_a_named_process_are_told_apart() {
         rustix::process::Signal::KILL,
     )
     .unwrap();
-    crate::scene::eventually("the shell's end", || processes().standing(&holder) == Standing::Outlived);
+    eventually("the shell's end", || processes().standing(&holder) == Standing::Outlived);
     assert_eq!(ledger.holders(MACHINE, &cpus()).unwrap().known[0].cpus, set("0-3"));
     actor.kill();
-    crate::scene::eventually("the child's end", || ledger.map(MACHINE, &cpus()).unwrap().held().is_empty());
+    eventually("the child's end", || ledger.map(MACHINE, &cpus()).unwrap().held().is_empty());
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn holds_on_a_deleted_ledger_are_found_and_respected() {
     let scene = Scene::new();
     let elsewhere = Scene::new();
     let _others = take(&elsewhere.ledger(), "40-43", Mode::Exclusive).unwrap();
-    let old = take(&scene.ledger(), "0-3", Mode::Exclusive).unwrap();
+    let mut old = take(&scene.ledger(), "0-3", Mode::Exclusive).unwrap();
     let group = take(&scene.ledger(), "6", Mode::Shared).unwrap();
     for part in ["locks", "holders"] {
         fs::remove_file(scene.file(part)).unwrap();
@@ -182,8 +182,12 @@ fn holds_on_a_deleted_ledger_are_found_and_respected() {
     fs::remove_file(scene.file("locks")).unwrap();
     let ledger = scene.ledger();
     assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().lost, set("0-6"));
-    drop((old, new));
-    assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().lost, set("6"));
+    // A run inside the first one still finds what it was handed.
+    let lent = old.lend().unwrap();
+    assert_eq!(ledger.held_through(lent.as_raw_fd(), MACHINE, &cpus()).unwrap(), set("0-3"));
+    drop((old, new, lent));
+    let lost = || ledger.map(MACHINE, &cpus()).unwrap().lost;
+    eventually("the end of what other tests' children inherited", || lost() == set("6"));
     drop(group);
     let _all = take(&ledger, "0-63", Mode::Exclusive).unwrap();
     assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().lost, set(""));

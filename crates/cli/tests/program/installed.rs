@@ -1,0 +1,84 @@
+//! Where the program's parts are, and what it says of one that is missing.
+
+use crate::util::{MASK, Sandbox, need, trimtab, two};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Copies parts of the program to these places of the sandbox.
+fn copy(sandbox: &Sandbox, parts: &[(&str, &str)]) -> PathBuf {
+    for (part, place) in parts {
+        let place = sandbox.path(place);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        let copied = Command::new("cp").arg(trimtab().with_file_name(part)).arg(&place).status();
+        assert!(copied.unwrap().success());
+    }
+    sandbox.path(parts[0].1)
+}
+
+#[test]
+fn an_installed_tree_works() {
+    let sandbox = Sandbox::new();
+    let program = copy(
+        &sandbox,
+        &[
+            ("trimtab", "prefix/bin/trimtab"),
+            ("trimtab-discover", "prefix/libexec/trimtab/trimtab-discover"),
+            ("libtrimtab_shim.so", "prefix/lib/trimtab/libtrimtab_shim.so"),
+        ],
+    );
+    let call = sandbox.run("-c 1").args(["printenv", "LD_PRELOAD"]).copy(&program);
+    let guest = std::fs::canonicalize(sandbox.path("prefix/lib/trimtab/libtrimtab_shim.so")).unwrap();
+    let said = call.env("XDG_CACHE_HOME", sandbox.path("cache")).ends().ok();
+    assert_eq!(said, guest.display().to_string());
+    // By a link elsewhere, as for a user's own ~/bin.
+    let link = sandbox.path("link");
+    std::os::unix::fs::symlink(&program, &link).unwrap();
+    let said = sandbox.run("-c 1").args(["printenv", "LD_PRELOAD"]).copy(&link).ends().ok();
+    assert_eq!(said, guest.display().to_string());
+}
+
+#[test]
+fn without_the_guest_threads_float_and_a_warning_says_so() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let program = copy(&sandbox, &[("trimtab", "a/trimtab"), ("trimtab-discover", "a/trimtab-discover")]);
+    let said =
+        sandbox.run(&format!("--cpus {a}")).sh(&format!("{MASK}; echo $LD_PRELOAD")).copy(&program).ends();
+    assert_eq!(
+        said.warns(&["threads are not pinned at birth", "libtrimtab_shim.so is not installed"]),
+        a.to_string()
+    );
+    let doctor = sandbox.trimtab("doctor").copy(&program).ends();
+    assert!(doctor.code == Some(1) && doctor.out().contains("FAULT guest library"), "{doctor}");
+}
+
+#[test]
+fn a_path_that_no_preload_can_name_is_said() {
+    let sandbox = Sandbox::new();
+    let program = copy(
+        &sandbox,
+        &[
+            ("trimtab", "a b/trimtab"),
+            ("trimtab-discover", "a b/trimtab-discover"),
+            ("libtrimtab_shim.so", "a b/libtrimtab_shim.so"),
+        ],
+    );
+    let said = sandbox.run("-c 1").sh("echo \"ran$LD_PRELOAD\"").copy(&program).ends();
+    assert_eq!(said.warns(&["threads are not pinned at birth", "space or colon"]), "ran");
+}
+
+#[test]
+fn without_discovery_nothing_is_guessed() {
+    let sandbox = Sandbox::new();
+    let program = copy(&sandbox, &[("trimtab", "a/trimtab"), ("libtrimtab_shim.so", "a/libtrimtab_shim.so")]);
+    let call =
+        |words: &str| sandbox.trimtab(words).copy(&program).env("XDG_CACHE_HOME", sandbox.path("cache"));
+    call("run -c 1 -- true").ends().fails(125, &["trimtab-discover is missing", "reinstall"]);
+    call("plan -c 1").ends().fails(2, &["trimtab-discover is missing"]);
+    // Other machines need no look at this one.
+    call("plan -c 1 --machine core:4").ends().ok();
+    let doctor = call("doctor").ends();
+    assert!(doctor.code == Some(1) && doctor.out().contains("FAULT machine"), "{doctor}");
+    // What was found before still holds.
+    sandbox.run("-c 1").arg("true").copy(&program).ends().ok();
+}
