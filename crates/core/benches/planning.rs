@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::Duration;
 use trimtab_core::ids::{Id, OsCpu, Pu};
 use trimtab_core::place::{Amount, Request, Shape, Strategy, Stride, Taken, plan};
-use trimtab_core::topology::{Level, Machine, parse_synthetic};
+use trimtab_core::topology::{Core, Level, Machine, parse_synthetic};
 
 const SIZES: [u32; 5] = [64, 256, 1_024, 4_096, 16_384];
 
@@ -29,25 +29,27 @@ fn situation(pus: u32, nodes: u32) -> (Machine, Taken) {
         match roll % 16 {
             0..8 => taken.held.extend(cpus),
             8 => taken.busy.extend(cpus.map(|cpu| (cpu, 300))),
-            _ => taken.busy.extend(cpus.map(|cpu: OsCpu| (cpu, u16::from(cpu.index() % 2 == 0) * 20))),
+            _ => taken.busy.extend(cpus.map(|cpu: OsCpu| (cpu, u16::from(cpu.index().is_multiple_of(2)) * 20))),
         }
     }
     (machine, taken)
 }
 
-/// A quarter of the cores (half of what is free), compactly, far apart, and one per second-level cache; nearly all that
-/// is free; and two whole caches, of which two are freed for it.
-fn requests(machine: &Machine) -> [(&'static str, Request); 5] {
+/// Half of the free cores, compactly, far apart, and one per second-level cache; nearly all of them; and two whole
+/// caches, of which two are freed for it.
+fn requests(machine: &Machine, taken: &Taken) -> [(&'static str, Request); 5] {
+    let held = |core: &&Core| machine.cpus_of(&core.pus).intersects(&taken.held);
+    let free = machine.cores().len() - machine.cores().iter().filter(held).count();
     let cores = |share: usize, strategy| {
-        let cores = u32::try_from(machine.cores().len() * share / 100).unwrap_or(u32::MAX);
+        let cores = u32::try_from(free * share / 100).unwrap_or(u32::MAX);
         Request { amount: Amount::Cores(cores), strategy, ..Request::default() }
     };
     let shape = Amount::Shape(Shape { units: Some(2), per: None, level: Level::L3 });
     [
-        ("compact", cores(25, Strategy::Compact)),
-        ("compact, nearly all", cores(48, Strategy::Compact)),
-        ("scatter", cores(25, Strategy::Scatter)),
-        ("stride:l2", cores(25, Strategy::Stride(Stride::OnePer(Level::L2)))),
+        ("compact", cores(50, Strategy::Compact)),
+        ("compact, nearly all", cores(95, Strategy::Compact)),
+        ("scatter", cores(50, Strategy::Scatter)),
+        ("stride:l2", cores(50, Strategy::Stride(Stride::OnePer(Level::L2)))),
         ("2xl3", Request { amount: shape, ..Request::default() }),
     ]
 }
@@ -58,7 +60,7 @@ fn planning(criterion: &mut Criterion) {
         for pus in SIZES.into_iter().filter(|pus| pus / 2 >= nodes) {
             let (machine, taken) = situation(pus, nodes);
             group.throughput(Throughput::Elements(u64::from(pus)));
-            for (name, request) in requests(&machine) {
+            for (name, request) in requests(&machine, &taken) {
                 let mut taken = taken.clone();
                 if matches!(request.amount, Amount::Shape(_)) {
                     let caches = machine.llcs().len();

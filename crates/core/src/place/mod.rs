@@ -1,6 +1,6 @@
 //! Placement: request + machine + what is taken -> plan with reasons.
 //!
-//! [`plan`] is the one entry. One file per strategy (`compact`, `spread`, `stride`); `pool` gathers the candidates and
+//! [`plan()`] is the one entry. One file per strategy (`compact`, `spread`, `stride`); `pool` gathers the candidates and
 //! their costs, `make` joins the steps, `reasons` explains the result. Nothing here reads or changes the machine.
 
 mod compact;
