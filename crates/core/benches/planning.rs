@@ -29,7 +29,9 @@ fn situation(pus: u32, nodes: u32) -> (Machine, Taken) {
         match roll % 16 {
             0..8 => taken.held.extend(cpus),
             8 => taken.busy.extend(cpus.map(|cpu| (cpu, 300))),
-            _ => taken.busy.extend(cpus.map(|cpu: OsCpu| (cpu, u16::from(cpu.index().is_multiple_of(2)) * 20))),
+            _ => {
+                taken.busy.extend(cpus.map(|cpu: OsCpu| (cpu, u16::from(cpu.index().is_multiple_of(2)) * 20)))
+            }
         }
     }
     (machine, taken)

@@ -191,7 +191,7 @@ impl<'a> Scales<'a> {
         scales
     }
 
-    /// The weight of a set; `None` when it has too few items.
+    /// The weight of an ascending set; `None` when it has too few items.
     fn weigh(&self, set: &[usize]) -> Option<Weight> {
         let (capacity, cost, counts, spread) = match &self.all {
             None => {
@@ -199,8 +199,9 @@ impl<'a> Scales<'a> {
                 (capacity, cost, counts, self.spread(set))
             }
             Some(all) => {
-                let out: Vec<usize> =
-                    (0..self.bins.len()).filter(|at| set.binary_search(at).is_err()).collect();
+                let mut inside = set.iter().peekable();
+                let out = (0..self.bins.len()).filter(|at| inside.next_if_eq(&at).is_none());
+                let out: Vec<usize> = out.collect();
                 let (capacity, cost, mut counts) = self.sums(&out);
                 counts.iter_mut().zip(&all.counts).for_each(|(count, all)| *count = all - *count);
                 // Less every pair that a node left out is in; pairs of two of them were taken off twice.

@@ -1,12 +1,11 @@
 //! Which system calls a launch makes: how many, and which never.
 
 use crate::actor;
-use crate::scene::{HANG, MACHINE, Scene, cpus, us};
+use crate::scene::{MACHINE, Scene, us};
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Instant;
-use trimtab_linux::ledger::{Ledger, Mode};
+use trimtab_linux::ledger::Mode;
 
 /// The system calls of an actor that does as told, without those of being told, answering and allocating.
 fn calls(scene: &Scene, commands: &[&str]) -> Option<Vec<String>> {
@@ -56,37 +55,4 @@ fn a_launch_takes_a_few_tens_of_system_calls_and_never_creates_what_is_there() {
     assert!(calls.iter().any(|call| call.contains("F_OFD_SETLK")), "{calls:#?}");
     assert!(calls.len() <= 60, "{} calls: {calls:#?}", calls.len());
     assert!(!calls.iter().any(|call| call.contains("O_CREAT")), "{calls:#?}");
-}
-
-#[test]
-#[ignore = "a measurement: run alone, in release, with --nocapture"]
-fn the_time_a_launch_spends_here() {
-    let scene = Scene::new();
-    let holder = us("measured", 0);
-    drop(scene.ledger());
-    for others in [0, 16] {
-        let ledger = scene.ledger();
-        let held = (0..others).map(|other| {
-            let cpus = format!("{}-{}", other * 4, other * 4 + 2).parse().unwrap();
-            ledger.take(MACHINE, &cpus, Mode::Exclusive, &holder).unwrap()
-        });
-        let _held: Vec<_> = held.collect();
-        let mut spent: Vec<_> = (0..2000)
-            .map(|_| {
-                let begin = Instant::now();
-                let ledger = Ledger::open(&scene.location()).unwrap();
-                let planner = ledger.planner(MACHINE, HANG).unwrap();
-                let map = ledger.map(MACHINE, &cpus()).unwrap();
-                let wanted = cpus().difference(&map.held()).iter().take(4).collect();
-                let mut held = ledger.take(MACHINE, &wanted, Mode::Exclusive, &holder).unwrap();
-                drop(planner);
-                let kept = held.lend().unwrap(); // as keep does, but given back
-                let spent = begin.elapsed();
-                drop(kept);
-                spent
-            })
-            .collect();
-        spent.sort();
-        eprintln!("{others} other holds: median {:?}, 99 of 100 within {:?}", spent[1000], spent[1980]);
-    }
 }
