@@ -144,7 +144,7 @@ fn frame<'a>(frame: &'a Frame, before: String, indent: usize, rows: &mut Vec<Row
 struct Glyphs<'m> {
     machine: &'m Machine,
     marks: Vec<CoreMark>,
-    modules: Vec<Option<usize>>,
+    modules: Vec<Option<(u32, &'static str)>>,
 }
 
 /// A run of cores whose glyphs stand together.
@@ -464,8 +464,11 @@ fn wrap(first: &str, text: &str, width: usize) -> Vec<String> {
         }
         let head = &rest[..room]; // all text in a picture is ASCII
         let blank = |gap: &str| rest[..(room + gap.len()).min(rest.len())].rfind(gap).filter(|&at| at > 0);
-        let at =
-            blank("   ").or_else(|| blank(" ")).or_else(|| head.rfind(',').map(|at| at + 1)).unwrap_or(room);
+        let at = blank("   ")
+            .or_else(|| blank("  "))
+            .or_else(|| blank(" "))
+            .or_else(|| head.rfind(',').map(|at| at + 1))
+            .unwrap_or(room);
         lines.push(format!("{margin}{}", &rest[..at]));
         rest = rest[at..].trim_start();
         margin = " ".repeat(first.len());

@@ -71,18 +71,45 @@ fn shown(machine: &Machine) -> Vec<Shown<'_>> {
     let runs = |level| machine.at(level).map(|object| (object.pus.start, object.pus.end));
     let named: BTreeSet<(u32, u32)> =
         runs(Level::Machine).chain(runs(Level::Package)).chain(runs(Level::Node)).collect();
+    let clusters: BTreeSet<(u32, u32)> = clusters(machine).into_iter().collect();
     let mut next = [(0, 0); LEVELS.len()]; // of each level, where its last frame ended and how many there are
     let mut shown = Vec::new();
     for object in machine.objects() {
         let Some(at) = LEVELS.iter().position(|&level| level == object.level) else { continue };
-        let redundant = matches!(object.level, Level::Group | Level::Die)
-            && named.contains(&(object.pus.start, object.pus.end));
-        if !redundant && object.pus.start >= next[at].0 {
+        let run = (object.pus.start, object.pus.end);
+        let redundant = match object.level {
+            Level::Group => named.contains(&run) || clusters.contains(&run),
+            Level::Die => named.contains(&run),
+            _ => false,
+        };
+        if !redundant && run.0 >= next[at].0 {
             shown.push((object, next[at].1));
-            next[at] = (object.pus.end, next[at].1 + 1);
+            next[at] = (run.1, next[at].1 + 1);
         }
     }
     shown
+}
+
+/// Groups inside a package that hold no node, as runs of PUs, depth first: clusters of cores. They are many, and kernels
+/// number them wildly.
+fn clusters(machine: &Machine) -> Vec<(u32, u32)> {
+    let nodes: BTreeSet<(u32, u32)> =
+        machine.at(Level::Node).map(|node| (node.pus.start, node.pus.end)).collect();
+    let mut package_end = 0;
+    let mut clusters = Vec::new();
+    for object in machine.objects() {
+        let (start, end) = (object.pus.start, object.pus.end);
+        match object.level {
+            Level::Package => package_end = end.max(package_end),
+            Level::Group if start < package_end => {
+                if !nodes.range((start, 0)..(end, 0)).any(|node| node.1 <= end) {
+                    clusters.push((start, end));
+                }
+            }
+            _ => {}
+        }
+    }
+    clusters
 }
 
 /// The frames that lie in a run of cores, and the blocks between them.
@@ -152,12 +179,23 @@ pub(super) fn caches(machine: &Machine) -> Vec<Option<&'static str>> {
     caches
 }
 
-/// The second-level cache that each core shares with other cores, by number.
-pub(super) fn modules(machine: &Machine) -> Vec<Option<usize>> {
+/// The cluster of cores, or the second-level cache shared by several cores, that each core is in: its number and what it
+/// is.
+pub(super) fn modules(machine: &Machine) -> Vec<Option<(u32, &'static str)>> {
     let mut modules = vec![None; machine.cores().len()];
-    for (number, cores) in machine.outermost(Level::L2).into_iter().enumerate() {
+    let mut next = 0;
+    let mut outermost = clusters(machine);
+    outermost.retain(|&(start, end)| {
+        start >= next && {
+            next = end;
+            true
+        }
+    });
+    let clusters = outermost.into_iter().map(|(start, end)| ("cluster", machine.cores_in(&(start..end))));
+    let caches = machine.outermost(Level::L2).into_iter().map(|cores| ("shared L2", cores));
+    for (number, (word, cores)) in (0..).zip(clusters.chain(caches)) {
         if cores.len() > 1 {
-            modules[cores.start as usize..cores.end as usize].fill(Some(number));
+            modules[cores.start as usize..cores.end as usize].fill(Some((number, word)));
         }
     }
     modules

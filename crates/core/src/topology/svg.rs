@@ -204,7 +204,7 @@ struct Painter<'m> {
     marks: &'m Marks,
     scale: Scale,
     caches: Vec<Option<&'static str>>,
-    modules: Vec<Option<usize>>,
+    modules: Vec<Option<(u32, &'static str)>>,
     numbers: Numbers,
 }
 
@@ -275,9 +275,12 @@ impl Painter<'_> {
         let gap = self.scale.gap;
         let module = |run: &[u32]| {
             let inner = flow(run.iter().map(|&core| self.core(core)).collect(), gap, CORES_SHAPE);
-            let shared = self.modules[run[0] as usize].is_some() && run.len() < ids.len();
-            let tip = || self.cpus("shared L2", run);
-            if shared { framed("tt-module", Vec::new(), 0, tip(), inner, gap) } else { inner }
+            match self.modules[run[0] as usize] {
+                Some((_, word)) if run.len() < ids.len() => {
+                    framed("tt-module", Vec::new(), 0, self.cpus(word, run), inner, gap)
+                }
+                _ => inner,
+            }
         };
         let kind = |run: &[u32]| {
             let modules =

@@ -579,31 +579,37 @@ fn page(machine: &Machine, marks: &Marks, width: usize) -> String {
 
 #[test]
 fn pictures_of_machines() {
-    let bare = |text: &str| page(&synthetic(text), &Marks::default(), draw::WIDTH);
-    insta::assert_snapshot!("two_cores", bare("core:2"));
-    insta::assert_snapshot!("two_sockets_of_64", bare("pack:2 numa:1(memory=251GB) l3:8 core:8 pu:2(far)"));
-    insta::assert_snapshot!("one_l3_per_socket", bare("pack:2 numa:1(memory=503GB) l3:1 core:28 pu:2(far)"));
-    insta::assert_snapshot!("no_caches", bare("pack:2 core:64"));
-    insta::assert_snapshot!("one_package_per_cpu", bare("numa:2 pack:16 core:1"));
-    insta::assert_snapshot!("many_nodes", bare("numa:64(memory=4GB) core:2"));
+    let plain = |text: &str| page(&synthetic(text), &Marks::default(), draw::WIDTH);
+    insta::assert_snapshot!("two_cores", plain("core:2"));
+    insta::assert_snapshot!("two_sockets_of_64", plain("pack:2 numa:1(memory=251GB) l3:8 core:8 pu:2(far)"));
+    insta::assert_snapshot!("one_l3_per_socket", plain("pack:2 numa:1(memory=503GB) l3:1 core:28 pu:2(far)"));
+    insta::assert_snapshot!("no_caches", plain("pack:2 core:64"));
+    insta::assert_snapshot!("one_package_per_cpu", plain("numa:2 pack:16 core:1"));
+    insta::assert_snapshot!("many_nodes", plain("numa:64(memory=4GB) core:2"));
     insta::assert_snapshot!(
         "many_threads",
-        bare("numa:1(memory=188GB) [numa(memory=16GB tier=hbm)] l2:12 core:2 pu:4(far)")
+        plain("numa:1(memory=188GB) [numa(memory=16GB tier=hbm)] l2:12 core:2 pu:4(far)")
     );
     insta::assert_snapshot!(
         "memory_without_cores",
-        bare("pack:2 [numa(memory=16GB tier=hbm)] numa:2(memory=62GB) core:4")
+        plain("pack:2 [numa(memory=16GB tier=hbm)] numa:2(memory=62GB) core:4")
     );
-    insta::assert_snapshot!("groups_and_dies", bare("group:2 pack:2 die:2 numa:1(memory=2TB) l3:2 core:4"));
+    insta::assert_snapshot!("groups_and_dies", plain("group:2 pack:2 die:2 numa:1(memory=2TB) l3:2 core:4"));
     let unordered = Parts {
         pus: [0, 2, 4, 6, 1, 3, 5, 7].map(OsCpu).to_vec(),
         ..with_domains(8, &[(Level::Package, 0, 4), (Level::Package, 4, 4)])
     };
     let unordered = Machine::build(unordered).unwrap();
     insta::assert_snapshot!("no_nodes", page(&unordered, &Marks::default(), draw::WIDTH));
+    let clusters = (0..4).map(|at| domain(Level::Group, at * 4, 4));
+    let inner = [domain(Level::Group, 0, 2), domain(Level::L2, 8, 2), domain(Level::L2, 10, 2)];
+    let outer = [domain(Level::Package, 0, 16), domain(Level::L3, 0, 16)];
+    let domains = clusters.chain(inner).chain(outer).collect();
+    let clustered = Machine::build(Parts { domains, nodes: vec![node(0, 0, 16)], ..bare(16) }).unwrap();
+    insta::assert_snapshot!("clusters", page(&clustered, &Marks::default(), draw::WIDTH));
     insta::assert_snapshot!("laptop", page(&laptop(), &Marks::default(), draw::WIDTH));
     insta::assert_snapshot!("accelerated", page(&accelerated(), &Marks::default(), draw::WIDTH));
-    let thousands = bare("pack:16 numa:2(memory=512GB) l3:8 core:8 pu:2(far)");
+    let thousands = plain("pack:16 numa:2(memory=512GB) l3:8 core:8 pu:2(far)");
     assert!(thousands.lines().count() < 200);
     insta::assert_snapshot!("thousands", thousands.lines().take(24).collect::<Vec<_>>().join("\n"));
 }
