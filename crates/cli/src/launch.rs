@@ -5,16 +5,19 @@
 
 use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
+use crate::world::World;
 use anyhow::{Context, anyhow};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::Command;
 use trimtab_core::place::Plan;
 use trimtab_linux::memory;
+use trimtab_linux::program::{Kind, Program};
 use trimtab_linux::sys::affinity;
+use trimtab_linux::sys::exec::execve;
 
 /// Sets affinity, memory policy and huge pages, each read back. What cannot be had is said, or with `strict` an error.
 ///
@@ -62,19 +65,16 @@ pub fn apply(plan: &Plan, strict: bool, volume: Volume) -> Result<(), Exit> {
 }
 
 /// Becomes the program. Returns only when that fails.
-pub fn become_program(path: &Path, command: &[OsString], variables: &Variables) -> Exit {
-    let Some((name, arguments)) = command.split_first() else {
-        return Exit::new(exit::RUN_FAILED, anyhow!("no command is given"));
-    };
-    let mut program = Command::new(path);
-    change(program.arg0(name).args(arguments), variables);
-    let mut error = program.exec();
-    if error.raw_os_error() == Some(NO_EXEC_FORMAT) {
-        // As execvp does: a text without a first line that names its interpreter is the shell's.
-        let mut shell = Command::new("/bin/sh");
-        change(shell.arg(path).args(arguments), variables);
-        error = shell.exec();
+pub fn become_program(program: &Program, command: &[OsString], world: &World, variables: &Variables) -> Exit {
+    let path = program.path.as_path();
+    let mut error = exec(path, command, world, variables);
+    // As shells do: a text without a first line that names its interpreter is theirs. A damaged binary is not a text.
+    if error == Errno::NOEXEC && program.kind != Kind::Elf {
+        let script = [OsString::from("sh"), path.as_os_str().to_owned()];
+        let shell: Vec<OsString> = script.into_iter().chain(command.iter().skip(1).cloned()).collect();
+        error = exec(Path::new("/bin/sh"), &shell, world, variables);
     }
+    let error = io::Error::from(error);
     let status = match error.kind() {
         io::ErrorKind::NotFound => exit::NOT_FOUND,
         _ => exit::CANNOT_EXECUTE,
@@ -83,8 +83,17 @@ pub fn become_program(path: &Path, command: &[OsString], variables: &Variables) 
     Exit::new(status, anyhow::Error::from(error).context(what))
 }
 
-/// `ENOEXEC`, which has no kind of its own.
-const NO_EXEC_FORMAT: i32 = 8;
+fn exec(path: &Path, command: &[OsString], world: &World, variables: &Variables) -> Errno {
+    let text = |text: &OsStr| CString::new(text.as_bytes());
+    let arguments: Result<Vec<CString>, _> = command.iter().map(|word| text(word)).collect();
+    let environment: Result<Vec<CString>, _> =
+        world.changed(variables).iter().map(|entry| text(entry)).collect();
+    match (text(path.as_os_str()), arguments, environment) {
+        (Ok(path), Ok(arguments), Ok(environment)) => execve(&path, &arguments, &environment),
+        // What came from an exec cannot hold a zero byte.
+        _ => Errno::INVAL,
+    }
+}
 
 fn explain(path: &Path, error: &io::Error) -> String {
     let path = path.display();
@@ -103,13 +112,4 @@ pub type Variables = BTreeMap<String, Option<OsString>>;
 /// Notes that a variable is to be set.
 pub fn set(variables: &mut Variables, name: &str, value: impl AsRef<OsStr>) {
     variables.insert(name.to_owned(), Some(value.as_ref().to_owned()));
-}
-
-fn change(command: &mut Command, variables: &Variables) {
-    for (name, value) in variables {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
 }

@@ -45,6 +45,22 @@ impl World {
         (!set.split('\n').any(|line| line == ours)).then_some(value)
     }
 
+    /// The whole environment as `NAME=VALUE`, with changes: a name set to what, or taken away.
+    pub fn changed(&self, changes: &BTreeMap<String, Option<OsString>>) -> Vec<OsString> {
+        let mut all: BTreeMap<&OsStr, &OsStr> =
+            self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())).collect();
+        for (name, value) in changes {
+            match value {
+                Some(value) => all.insert(OsStr::new(name), value),
+                None => all.remove(OsStr::new(name)),
+            };
+        }
+        let entry = |(name, value): (&OsStr, &OsStr)| {
+            [name, OsStr::new("="), value].into_iter().collect::<OsString>()
+        };
+        all.into_iter().map(entry).collect()
+    }
+
     /// `/proc`.
     pub fn proc(&self) -> PathBuf {
         self.root.join("proc")

@@ -80,10 +80,10 @@ impl fmt::Display for Limiter {
         match self {
             Self::Offline { cpus } => write!(f, "offline: CPUs {cpus}"),
             Self::Cpuset { group, hierarchy, cpus } => {
-                write!(f, "cpuset of {hierarchy} group {group}: CPUs {cpus}")
+                write!(f, "the cpuset of {hierarchy} group {group} leaves out CPUs {cpus}")
             }
             Self::Isolated { cpus } => write!(f, "isolated at boot: CPUs {cpus}"),
-            Self::Mask { cpus } => write!(f, "inherited CPU mask: CPUs {cpus}"),
+            Self::Mask { cpus } => write!(f, "the inherited CPU mask leaves out CPUs {cpus}"),
             Self::CpusetMems { group: Some(group), nodes } => {
                 write!(f, "cpuset of group {group}: memory nodes {nodes}")
             }

@@ -90,7 +90,10 @@ fn the_cpuset_of_version_2_is_the_nearest_that_has_files_and_the_tightest_quota_
             Limiter::CpusetMems { group: Some(group), nodes: "0".parse().unwrap() },
         ]
     );
-    assert_eq!(seen.limiters[0].to_string(), "cpuset of cgroup v2 group /batch/job 9: CPUs 0-3,8-15");
+    assert_eq!(
+        seen.limiters[0].to_string(),
+        "the cpuset of cgroup v2 group /batch/job 9 leaves out CPUs 0-3,8-15"
+    );
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn isolated_and_offline_cpus_are_told_from_the_mask() {
     let words: Vec<String> = seen.limiters.iter().map(ToString::to_string).collect();
     assert_eq!(
         words,
-        ["offline: CPUs 7", "isolated at boot: CPUs 8-9", "inherited CPU mask: CPUs 4-6,10-11"]
+        ["offline: CPUs 7", "isolated at boot: CPUs 8-9", "the inherited CPU mask leaves out CPUs 4-6,10-11"]
     );
 }
 

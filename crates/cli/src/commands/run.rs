@@ -13,10 +13,10 @@ use crate::world::{SET_BY_US, World};
 use anyhow::{Context, anyhow};
 use std::ffi::OsString;
 use trimtab_core::handoff;
-use trimtab_core::place::{Action, Amount, LocalRank, Plan, Variable, environment, local_rank};
+use trimtab_core::place::{Action, Amount, LocalRank, OpenMp, Plan, Variable, environment, local_rank};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
-use trimtab_linux::program::{Family, Program, resolve};
+use trimtab_linux::program::{Family, Program, Runtime, resolve};
 
 /// Runs the command.
 ///
@@ -54,13 +54,12 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     };
     let Reserved { plan, held } = reserve(world, &situation, &order)?;
 
-    let openmp = program.binary.as_ref().is_some_and(|binary| binary.openmp.is_some());
-    let bind = openmp && args.run.pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
     let user = |name: &str| world.of_user(name);
-    let mut environment = environment(&plan, &user, bind);
-    let places = environment
-        .iter()
-        .any(|variable| variable.name == "OMP_PLACES" && matches!(variable.action, Action::Set { .. }));
+    let binds = args.run.pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
+    let mut environment = environment(&plan, &user, openmp(&program).filter(|_| binds));
+    let places = environment.iter().any(|Variable { name, action, .. }| {
+        matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
+    });
     let guest = guest::decide(&program, args.run.pin, rule.as_ref(), places);
     environment.extend(guest_variables(world, &plan, &guest, volume));
     if args.run.env == EnvMode::Print {
@@ -83,7 +82,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         let id = id.map_or_else(String::new, |id| format!(" {id}"));
         set(&mut variables, HOLD, format!("{depth} {descriptor}{id}"));
     }
-    Err(become_program(&program.path, &args.command, &variables))
+    Err(become_program(&program, &args.command, world, &variables))
 }
 
 /// Looks the program up before anything is reserved.
@@ -94,6 +93,14 @@ fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
     };
     let path = resolve(name, search).map_err(|error| Exit::new(error.exit_status(), error))?;
     Program::look(&path, search).map_err(|error| Exit::new(exit::CANNOT_EXECUTE, error))
+}
+
+/// The OpenMP runtime a program links.
+fn openmp(program: &Program) -> Option<OpenMp> {
+    Some(match program.binary.as_ref()?.openmp? {
+        Runtime::Gnu => OpenMp::Gnu,
+        Runtime::Llvm | Runtime::Intel => OpenMp::Llvm,
+    })
 }
 
 /// What this process is to a parallel job.

@@ -34,7 +34,6 @@ fn max_cores_bounds_what_is_counted() {
 }
 
 #[test]
-#[ignore = "known: core::place asks for no limit where CPUs are named, and --or-fewer does not lower a count to the limit"]
 fn max_cores_bounds_what_is_named_and_fewer_are_accepted() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();

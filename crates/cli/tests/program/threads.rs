@@ -109,7 +109,6 @@ fn what_an_openmp_program_forks_has_the_whole_mask() {
 }
 
 #[test]
-#[ignore = "known: LLVM's runtime (14 at least) frees twice in a forked child where OMP_PLACES is a list; KMP_AFFINITY=explicit is sound"]
 fn a_program_with_llvms_openmp_may_fork() {
     let all = BTreeSet::from(need!(two(), "two cores are needed"));
     let sandbox = Sandbox::new();

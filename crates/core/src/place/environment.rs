@@ -59,8 +59,23 @@ const COUNTS: [(&str, &str, bool); 10] = [
 /// Variables by which a user binds OpenMP threads; any one of them means: hands off.
 const BINDINGS: [&str; 4] = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"];
 
-/// The variables for a plan. `user` answers what the user set; `openmp` says that the program links an OpenMP runtime.
-pub fn environment(plan: &Plan, user: &dyn Fn(&str) -> Option<String>, openmp: bool) -> Vec<Variable> {
+/// The runtime whose threads a plan binds to exact places, by the language its places are told in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenMp {
+    /// GCC's libgomp: `OMP_PLACES`.
+    Gnu,
+    /// LLVM's libomp and Intel's libiomp5: `KMP_AFFINITY`. They read `OMP_PLACES` too, but with a list of places there
+    /// version 14 frees memory twice in a forked child, and the program dies.
+    Llvm,
+}
+
+/// The variables for a plan. `user` answers what the user set; `openmp` is the OpenMP runtime that the program links and
+/// whose threads are to be bound, if any.
+pub fn environment(
+    plan: &Plan,
+    user: &dyn Fn(&str) -> Option<String>,
+    openmp: Option<OpenMp>,
+) -> Vec<Variable> {
     let omp = user("OMP_NUM_THREADS");
     let count = |&(name, reader, follows): &(&str, &'static str, bool)| {
         let action = match (user(name), &omp) {
@@ -91,7 +106,7 @@ pub fn environment(plan: &Plan, user: &dyn Fn(&str) -> Option<String>, openmp: b
 fn places(
     plan: &Plan,
     user: &dyn Fn(&str) -> Option<String>,
-    openmp: bool,
+    openmp: Option<OpenMp>,
     omp: Option<&str>,
 ) -> Vec<Variable> {
     let bound: Vec<(&str, String)> = BINDINGS.iter().filter_map(|&name| Some((name, user(name)?))).collect();
@@ -101,7 +116,7 @@ fn places(
     }
     let threads = omp.map(str::parse::<usize>);
     let why_not = match threads {
-        _ if !openmp => Some("the program does not itself link an OpenMP runtime".to_owned()),
+        _ if openmp.is_none() => Some("the program does not itself link an OpenMP runtime".to_owned()),
         Some(Err(_)) => Some(format!("OMP_NUM_THREADS={} is no single count", omp.unwrap_or(""))),
         Some(Ok(threads)) if threads > plan.slots.len() => {
             Some(format!("{threads} threads on {} slots are better left to the kernel", plan.slots.len()))
@@ -112,11 +127,21 @@ fn places(
         let unset = |name| variable(name, Action::Unset { why: why.clone() });
         return BINDINGS[..2].iter().map(|name| unset(name)).collect();
     }
-    let list: Vec<String> = plan.slots.iter().map(|slot| format!("{{{}}}", slot.cpu)).collect();
-    vec![
-        variable("OMP_PLACES", Action::Set { value: list.join(",") }),
-        variable("OMP_PROC_BIND", Action::Set { value: "close".to_owned() }),
-    ]
+    let list = |open: &str, close: &str| {
+        let places: Vec<String> =
+            plan.slots.iter().map(|slot| format!("{open}{}{close}", slot.cpu)).collect();
+        places.join(",")
+    };
+    match openmp {
+        Some(OpenMp::Llvm) => {
+            let value = format!("granularity=fine,explicit,proclist=[{}]", list("", ""));
+            vec![variable("KMP_AFFINITY", Action::Set { value })]
+        }
+        _ => vec![
+            variable("OMP_PLACES", Action::Set { value: list("{", "}") }),
+            variable("OMP_PROC_BIND", Action::Set { value: "close".to_owned() }),
+        ],
+    }
 }
 
 #[cfg(test)]
@@ -125,13 +150,13 @@ mod tests {
     use super::*;
     use crate::topology::parse_synthetic;
 
-    fn of(user: &[(&str, &str)], openmp: bool) -> Vec<(String, Action)> {
+    fn of(user: &[(&str, &str)], openmp: impl Into<Option<OpenMp>>) -> Vec<(String, Action)> {
         let machine = parse_synthetic("core:4 pu:2(far)").unwrap();
         let request = Request { amount: "4".parse().unwrap(), ..Request::default() };
         let plan = plan(&machine, &request, &Taken::nothing(machine.cpus())).unwrap();
         let user =
             |name: &str| user.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
-        environment(&plan, &user, openmp)
+        environment(&plan, &user, openmp.into())
             .into_iter()
             .map(|variable| (variable.name, variable.action))
             .collect()
@@ -147,7 +172,7 @@ mod tests {
 
     #[test]
     fn counts_are_set_where_the_user_set_none() {
-        let all = of(&[("RAYON_NUM_THREADS", "2")], false);
+        let all = of(&[("RAYON_NUM_THREADS", "2")], None);
         assert_eq!(action(&all, "OMP_NUM_THREADS"), set("4"));
         assert_eq!(action(&all, "GOMAXPROCS"), set("4"));
         assert_eq!(action(&all, "RAYON_NUM_THREADS"), Action::Kept { value: "2".to_owned() });
@@ -156,10 +181,17 @@ mod tests {
 
     #[test]
     fn a_users_openmp_count_reaches_the_libraries_that_follow_it() {
-        let all = of(&[("OMP_NUM_THREADS", "2")], true);
+        let all = of(&[("OMP_NUM_THREADS", "2")], OpenMp::Gnu);
         assert!(matches!(action(&all, "OPENBLAS_NUM_THREADS"), Action::Unset { .. }));
         assert_eq!(action(&all, "POLARS_MAX_THREADS"), set("4"));
         assert_eq!(action(&all, "OMP_PLACES"), set("{0},{1},{2},{3}"));
+    }
+
+    #[test]
+    fn llvms_runtime_is_told_the_same_places_in_its_own_words() {
+        let all = of(&[], OpenMp::Llvm);
+        assert_eq!(action(&all, "KMP_AFFINITY"), set("granularity=fine,explicit,proclist=[0,1,2,3]"));
+        assert!(!all.iter().any(|(name, _)| name == "OMP_PLACES"));
     }
 
     #[test]
@@ -167,13 +199,13 @@ mod tests {
         for (name, value) in
             [("GOMP_CPU_AFFINITY", "0"), ("KMP_AFFINITY", "compact"), ("OMP_PROC_BIND", "false")]
         {
-            let all = of(&[(name, value)], true);
+            let all = of(&[(name, value)], OpenMp::Gnu);
             assert_eq!(action(&all, name), Action::Kept { value: value.to_owned() });
             assert!(!all.iter().any(|(_, action)| *action == set("close")));
         }
         for count in ["2,2", "9", "many"] {
             assert!(matches!(
-                action(&of(&[("OMP_NUM_THREADS", count)], true), "OMP_PLACES"),
+                action(&of(&[("OMP_NUM_THREADS", count)], OpenMp::Gnu), "OMP_PLACES"),
                 Action::Unset { .. }
             ));
         }

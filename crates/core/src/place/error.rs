@@ -16,7 +16,7 @@ pub enum PlaceError {
     #[error("no CPU of this machine may be used by this process (empty affinity mask or cpuset)")]
     NothingAllowed,
     /// More cores asked for than the machine allows.
-    #[error("{} asked for, but only {} may be used here; ask for at most {exist}, or add --or-fewer", plural(*asked as usize, "core"), plural(*exist, "core"))]
+    #[error("{} asked for, but only {} may be used here (mask, cpuset, --cpus and site rules together); ask for at most {exist}, or add --or-fewer", plural(*asked as usize, "core"), plural(*exist, "core"))]
     MoreThanExist {
         /// Cores asked for.
         asked: u32,

@@ -131,8 +131,12 @@ fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> 
     let mut reasons = Vec::new();
     let asked = match request.amount {
         Amount::Exact => {
-            let members = (0..pool.candidates.len()).collect();
-            return Ok(Chosen { members, asked: None, reasons });
+            let members: Vec<usize> = (0..pool.candidates.len()).collect();
+            let asked = u32::try_from(members.len()).unwrap_or(u32::MAX);
+            return match request.cores_max.filter(|&max| asked > max) {
+                Some(max) => Err(PlaceError::SiteMax { asked, max }),
+                None => Ok(Chosen { members, asked: None, reasons }),
+            };
         }
         Amount::Shape(wanted) => return shape::choose(pool, request, wanted, or_fewer),
         Amount::Cores(count) => count,
@@ -151,9 +155,15 @@ fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> 
             cap.unwrap_or(all)
         }
     };
-    if let Some(max) = request.cores_max.filter(|&max| asked > max) {
-        return Err(PlaceError::SiteMax { asked, max });
-    }
+    let wanted = asked;
+    let asked = match request.cores_max.filter(|&max| asked > max) {
+        Some(max) if request.or_fewer => {
+            reasons.push(Reason::Fewer { asked, got: max });
+            max
+        }
+        Some(max) => return Err(PlaceError::SiteMax { asked, max }),
+        None => asked,
+    };
     if let Some(members) = cheapest(pool, request.strategy, 0..pool.candidates.len(), asked as usize) {
         return Ok(Chosen { members, asked: Some(asked), reasons });
     }
@@ -162,7 +172,8 @@ fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> 
     let got = u32::try_from(fewer.as_ref().map_or(0, Vec::len)).unwrap_or(u32::MAX);
     match fewer {
         Some(members) if or_fewer => {
-            reasons.push(Reason::Fewer { asked, got });
+            reasons.retain(|reason| !matches!(reason, Reason::Fewer { .. }));
+            reasons.push(Reason::Fewer { asked: wanted, got });
             Ok(Chosen { members, asked: Some(asked), reasons })
         }
         _ if asked as usize > exists => Err(PlaceError::MoreThanExist { asked, exist: exists }),

@@ -19,7 +19,7 @@ mod spread;
 mod stride;
 mod taken;
 
-pub use environment::{Action, Variable, environment};
+pub use environment::{Action, OpenMp, Variable, environment};
 pub use error::PlaceError;
 pub use format::{Format, format};
 pub use make::{plan, state};

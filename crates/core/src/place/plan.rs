@@ -252,7 +252,7 @@ impl fmt::Display for Reason {
                 if *load > 0 {
                     write!(f, " ({}% load)", load / 10)?;
                 }
-                write!(f, ": avoiding them would cost more")
+                write!(f, ": nothing that costs less is left")
             }
             Self::WholeCores { idle } => {
                 write!(f, "whole cores: sibling CPUs {idle} stay idle (--smt all would use them)")

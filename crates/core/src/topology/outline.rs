@@ -95,17 +95,14 @@ fn shown(machine: &Machine) -> Vec<Shown<'_>> {
 fn clusters(machine: &Machine) -> Vec<(u32, u32)> {
     let nodes: BTreeSet<(u32, u32)> =
         machine.at(Level::Node).map(|node| (node.pus.start, node.pus.end)).collect();
+    let holds_node = |start, end| nodes.range((start, 0)..(end, 0)).any(|node| node.1 <= end);
     let mut package_end = 0;
     let mut clusters = Vec::new();
     for object in machine.objects() {
         let (start, end) = (object.pus.start, object.pus.end);
         match object.level {
             Level::Package => package_end = end.max(package_end),
-            Level::Group if start < package_end => {
-                if !nodes.range((start, 0)..(end, 0)).any(|node| node.1 <= end) {
-                    clusters.push((start, end));
-                }
-            }
+            Level::Group if start < package_end && !holds_node(start, end) => clusters.push((start, end)),
             _ => {}
         }
     }
@@ -184,14 +181,12 @@ pub(super) fn caches(machine: &Machine) -> Vec<Option<&'static str>> {
 pub(super) fn modules(machine: &Machine) -> Vec<Option<(u32, &'static str)>> {
     let mut modules = vec![None; machine.cores().len()];
     let mut next = 0;
-    let mut outermost = clusters(machine);
-    outermost.retain(|&(start, end)| {
-        start >= next && {
-            next = end;
-            true
-        }
+    let outermost = clusters(machine).into_iter().filter(|&(start, end)| {
+        let outside = start >= next;
+        next = end.max(next);
+        outside
     });
-    let clusters = outermost.into_iter().map(|(start, end)| ("cluster", machine.cores_in(&(start..end))));
+    let clusters = outermost.map(|(start, end)| ("cluster", machine.cores_in(&(start..end))));
     let caches = machine.outermost(Level::L2).into_iter().map(|cores| ("shared L2", cores));
     for (number, (word, cores)) in (0..).zip(clusters.chain(caches)) {
         if cores.len() > 1 {

@@ -3,6 +3,7 @@
 
 pub mod affinity;
 mod errno;
+pub mod exec;
 pub mod lock;
 pub mod mempolicy;
 pub mod prctl;
