@@ -12,7 +12,7 @@ use trimtab_core::set::CpuSet;
 /// `trimtab run ./app` finds cores that nobody uses, keeps other trimtab runs off them, puts threads and memory where
 /// the machine's topology serves them best, and becomes the program. No daemon, no privilege.
 #[derive(Parser, Debug)]
-#[command(name = "trimtab", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "trimtab", version, max_term_width = 100)]
 #[command(
     after_help = "Start with:\n  trimtab topo                 what this machine is made of, and what is taken\n  \
     trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \

@@ -135,6 +135,13 @@ fn a_read_only_file_system() {
     if !geteuid().is_root() {
         return skip("to mount something read-only a test needs root");
     }
+    if !std::process::Command::new(&unshare)
+        .args(["--mount", "true"])
+        .status()
+        .is_ok_and(|done| done.success())
+    {
+        return skip("mount namespaces cannot be made here");
+    }
     let sandbox = Sandbox::new();
     // With nothing there, and with files that were made before.
     for made in [false, true] {

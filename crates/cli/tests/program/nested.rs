@@ -189,21 +189,3 @@ fn an_inner_wait_is_for_the_outer_runs_cores() {
     let said = sandbox.run(&format!("--cpus {}", all[0])).sh(&script).ends().ok();
     assert_eq!(said, "got");
 }
-
-/// The inner run holds a part of the outer's cores, not the cores: where the descriptor of the outer hold is closed on
-/// the way, and the outer run ends before the inner, they are free for others while the inner still computes.
-#[test]
-#[ignore = "known: an inner run that outlives the outer one is not protected when what stood between closed descriptors"]
-fn an_inner_run_that_outlives_the_outer_keeps_its_cores() {
-    let [a, _] = need!(two(), "two cores are needed");
-    need!(python(), "Python is not installed");
-    let sandbox = Sandbox::new();
-    let script = r#"
-import os, subprocess
-inner = [os.environ["T"], "run", "--survey", "none", "--", "sh", "-c", "echo $$; exec sleep 1000 >/dev/null 2>&1"]
-print(subprocess.Popen(inner, close_fds=True, text=True, stdout=subprocess.PIPE).stdout.readline())"#;
-    let left = sandbox.run(&format!("--cpus {a}")).python(script).ends().ok();
-    let _inner = crate::util::Orphan::of(&left);
-    assert!(sandbox.held().contains(&a), "nobody holds it");
-    sandbox.run(&format!("--cpus {a}")).arg("true").ends().fails(124, &["held by"]);
-}

@@ -3,8 +3,8 @@
 //! Unit: columns of text. Problem: the picture must be read at a glance with 2 cores and with 2,048, and every glyph must
 //! be found again as a CPU number of the kernel. Idea: a leaf of the outline is a *head* (`node 0   62 GiB`) and *cells*
 //! (`l3 0 ........ 0-7,64-71`), padded to columns over the whole picture; of the few ways to fold them into the width
-//! the one with the fewest lines wins. Spaces between glyphs part second-level caches that cores share, else eights; a
-//! letter and a colon (`P:`) open a run of one core kind.
+//! the one with the fewest lines wins. Spaces between glyphs part clusters and second-level caches that cores share, else
+//! eights; a name and a colon (`P:`) open a run of one core kind.
 //! Properties: ASCII; no line is longer than the width, of which at least [`WIDTH_MIN`] is assumed; the legend explains
 //! the glyphs that occur, and no others; equal input gives equal text.
 
@@ -22,7 +22,7 @@ pub const WIDTH: usize = 80;
 pub const WIDTH_MIN: usize = 40;
 
 /// Glyphs that stand together without a space.
-const TOGETHER: u32 = 8;
+const TOGETHER: usize = 8;
 /// Most columns for the CPU numbers of a cell: two ranges of four-digit numbers, or three of three digits.
 const CPUS_MAX: usize = 24;
 /// Between two cells of a line.
@@ -180,7 +180,7 @@ impl<'m> Glyphs<'m> {
             match tokens.last_mut() {
                 Some(token)
                     if !fresh_kind
-                        && token.cores.len() < TOGETHER as usize
+                        && token.cores.len() < TOGETHER
                         && self.modules[at] == self.modules[at - 1] =>
                 {
                     token.cores.end = core + 1;
@@ -236,8 +236,10 @@ struct Columns {
 
 impl Columns {
     fn measure(rows: &[Row<'_>], cells: &[Vec<Cell>]) -> Self {
-        let widest = |of: fn(&Cell) -> &String| cells.iter().flatten().map(|cell| of(cell).len()).max();
-        let widest = |of| widest(of).unwrap_or(0);
+        let widest = |of: fn(&Cell) -> &String| {
+            let widths = cells.iter().flatten().map(|cell| of(cell).len());
+            widths.max().unwrap_or(0)
+        };
         let mut heads: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
         for row in rows {
             if let Row::Leaf { indent, name, memory, .. } = row {
