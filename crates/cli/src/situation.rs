@@ -6,7 +6,6 @@ use crate::site::{Policy, Rule};
 use crate::world::{LEDGER, World};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
-use trimtab_core::ids::OsNode;
 use trimtab_core::place::{Amount, HugePages, KindChoice, Reason, Request, Smt, Strategy, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
@@ -125,11 +124,6 @@ impl Situation {
             cores_auto: self.policy.site.auto_cores,
         };
         Ok((request, rule))
-    }
-
-    /// Whether a node is part of the machine and may be used; all are when nothing is said.
-    pub fn may_use(&self, node: OsNode) -> bool {
-        self.taken.mems.as_ref().is_none_or(|mems| mems.contains(node))
     }
 }
 
