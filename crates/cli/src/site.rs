@@ -1,8 +1,9 @@
 //! Site and rules files: what an administrator sets for everybody, and a user for oneself.
 //!
-//! `site.toml` limits: how much `auto` takes, how much one run may have, which CPUs are kept for housekeeping. `rules.toml` says per program what is known to suit it (huge pages, memory policy, ...), by glob on its
-//! name, or on its path where the pattern holds a slash. Layers: `/etc/trimtab`, then the user's folder, then flags; a
-//! user's limits can be tighter than the site's, never looser.
+//! `site.toml` limits: how much `auto` takes, how much one run may have, which CPUs are kept for housekeeping.
+//! `rules.toml` says per program what is known to suit it (huge pages, memory policy, ...), by glob on its name, or on
+//! its path where the pattern holds a slash. Layers: `/etc/trimtab`, then the user's folder, then flags; a user's limits
+//! can be tighter than the site's, never looser.
 
 use glob::Pattern;
 use serde::Deserialize;
