@@ -6,6 +6,7 @@
 //! gets it through the environment: `[(0+8,1+9),(2,3)],[(4,5),(6,7)]`, where `+` joins the hardware threads of a core,
 //! `( )` groups what shares something, and `[ ]` is a memory domain. The text has no names; those are for people.
 
+use super::divide::{Cut, divide};
 use crate::handoff::CPUS_MAX;
 use crate::ids::{Id, ObjectId, OsCpu, Pu};
 use crate::set::CpuSet;
@@ -105,6 +106,38 @@ impl Tree {
     pub fn domains(&self) -> Vec<(Range<u32>, &str)> {
         let memory = self.groups.iter().filter(|group| group.memory);
         memory.map(|group| (group.cores.clone(), group.name.as_str())).collect()
+    }
+
+    /// The tree in `count` parts, far apart, for as many programs in one; more than cores make parts that overlap.
+    pub fn parts(&self, count: u32) -> Vec<Self> {
+        let all: Vec<u32> = (0..self.len()).collect();
+        let cut = Cut { threads: count as usize, width: 1, apart: true, anchored: false };
+        divide(self, &all, cut).iter().filter_map(|cores| self.only(cores)).collect()
+    }
+
+    /// The tree of some of its cores, which ascend.
+    fn only(&self, cores: &[u32]) -> Option<Self> {
+        let mut builder = Builder::default();
+        let mut open: Vec<u32> = Vec::new();
+        let mut groups = self.groups.iter().peekable();
+        for &core in cores {
+            while let Some(group) = groups.next_if(|group| group.cores.start <= core) {
+                if group.cores.contains(&core) {
+                    while open.last().is_some_and(|&end| end <= group.cores.start) {
+                        open.pop();
+                        builder.close();
+                    }
+                    open.push(group.cores.end);
+                    builder.open(group.memory, group.name.clone());
+                }
+            }
+            while open.last().is_some_and(|&end| end <= core) {
+                open.pop();
+                builder.close();
+            }
+            builder.core(self.cpus(core).to_vec());
+        }
+        builder.finish()
     }
 
     /// How many memory domains there are, and how many parts the first of them has: what a `*` that is not the last
@@ -365,6 +398,17 @@ mod tests {
             assert_eq!(found.to_string(), tree, "{cpus}");
         }
         assert_eq!(Tree::new(&machine, &"64".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn parts_keep_their_groups() {
+        let tree: Tree = "[(0,1),(2,3)],[(4,5),(6,7)]".parse().unwrap();
+        let parts = |count| tree.parts(count).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(parts(1), ["[(0,1),(2,3)],[(4,5),(6,7)]"]);
+        assert_eq!(parts(2), ["[(0,1),(2,3)]", "[(4,5),(6,7)]"]);
+        assert_eq!(parts(3), ["[0,1]", "[2,3]", "[(4,5),(6,7)]"]);
+        assert_eq!(parts(9).len(), 9);
+        assert_eq!(tree.only(&[1, 2, 3, 6]).unwrap().to_string(), "[1,(2,3)],[6]");
     }
 
     #[test]
