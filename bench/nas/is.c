@@ -248,20 +248,24 @@ static int iterate(const struct sorter *s, const struct test_key test[TEST_KEYS]
 
 /*
  * Sorts the keys by their ranks, in place of the unsorted ones, and returns how
- * many stand where they should: after a key that is not greater.  Uses up the ranks.
+ * many stand where they should: after a key that is not greater.  None do if the
+ * sums before and after show that keys were changed.  Uses up the ranks.
  */
 static int32_t sort_keys(const struct sorter *s)
 {
     int32_t in_order = 0;
+    int64_t change = 0;
 
 #pragma omp parallel
     {
         const int thread = omp_get_thread_num();
         const int threads = omp_get_num_threads();
 
-#pragma omp for schedule(static)
-        for (int32_t i = 0; i < s->keys; i++)
+#pragma omp for schedule(static) reduction(+ : change)
+        for (int32_t i = 0; i < s->keys; i++) {
+            change -= s->key[i];
             s->key[i] = -1; /* shows places that no key gets */
+        }
 
         const int32_t begin = s->bucket_start[first_bucket(s, thread, threads)];
         const int32_t end = s->bucket_start[first_bucket(s, thread + 1, threads)];
@@ -269,12 +273,14 @@ static int32_t sort_keys(const struct sorter *s)
             s->key[s->rank[s->bucketed[i]]++] = s->bucketed[i];
 #pragma omp barrier
 
-#pragma omp for schedule(static) reduction(+ : in_order)
-        for (int32_t i = 0; i < s->keys; i++)
+#pragma omp for schedule(static) reduction(+ : in_order, change)
+        for (int32_t i = 0; i < s->keys; i++) {
             if (s->key[i] >= (i == 0 ? 0 : s->key[i - 1]))
                 in_order++;
+            change += s->key[i];
+        }
     }
-    return in_order;
+    return change == 0 ? in_order : 0;
 }
 
 int main(int argc, char **argv)
