@@ -18,6 +18,7 @@ mod ledger;
 mod masks;
 mod memory;
 mod nested;
+mod nests;
 mod pictures;
 mod plans;
 mod ps;
