@@ -266,6 +266,18 @@ fn a_file_that_cannot_be_written_is_said_before_anything_runs() {
 }
 
 #[test]
+fn a_full_disk_costs_the_record_and_not_the_tables() {
+    let sandbox = Sandbox::new();
+    if !std::path::Path::new("/dev/full").exists() {
+        crate::util::skip("there is no /dev/full");
+        return;
+    }
+    let outcome = bench(&sandbox, "--shape 1x1 --only stream --json /dev/full").ends();
+    assert!(outcome.code == Some(2) && outcome.stderr.contains("cannot write /dev/full"), "{outcome}");
+    assert!(outcome.out().contains("Stopped early"), "{outcome}");
+}
+
+#[test]
 fn the_users_thread_number_is_kept_from_the_programs() {
     let sandbox = Sandbox::new();
     let call = bench(&sandbox, "--rounds 1 --shape 1x1 --only stream --json record");

@@ -7,6 +7,7 @@ use signal_hook::iterator::Signals;
 use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Who is told.
 #[derive(Debug, Default)]
@@ -49,6 +50,18 @@ impl Interrupt {
     /// The signal that came, if one did.
     pub(super) fn came(&self) -> Option<i32> {
         lock(&self.shared).came
+    }
+
+    /// Whether one comes before so much time has passed.
+    pub(super) fn comes_within(&self, time: Duration) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            if self.came().is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
     }
 
     /// From now on this program runs.

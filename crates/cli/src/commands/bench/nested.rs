@@ -145,6 +145,12 @@ impl<'a> Bench<'a> {
     fn measure(&mut self, harvest: &mut Harvest) -> Result<()> {
         self.recorder.write(&Record::Start(&self.start))?;
         let bar = progress(self.cases.len() * Variant::ALL.len() * self.args.rounds as usize);
+        let measured = self.rounds(harvest, &bar);
+        bar.finish_and_clear();
+        measured
+    }
+
+    fn rounds(&mut self, harvest: &mut Harvest, bar: &ProgressBar) -> Result<()> {
         for round in 1..=self.args.rounds {
             let mut order = Variant::ALL;
             if round % 2 == 0 {
@@ -153,14 +159,13 @@ impl<'a> Bench<'a> {
             for &case in &self.cases.clone() {
                 for variant in order {
                     bar.set_message(format!("round {round}/{}: {case} {}", self.args.rounds, variant.word()));
-                    if !self.one(harvest, case, variant, round, &bar)? {
+                    if !self.one(harvest, case, variant, round, bar)? {
                         return Ok(());
                     }
                     bar.inc(1);
                 }
             }
         }
-        bar.finish_and_clear();
         Ok(())
     }
 
@@ -211,25 +216,27 @@ impl<'a> Bench<'a> {
         Ok(self.interrupt.came().is_none())
     }
 
-    /// Results into the record, the picture and the tables.
+    /// Results into the tables, the picture and the record: each is tried, whatever comes of the others.
     fn finish(&mut self, harvest: &Harvest, complete: bool) -> Result<()> {
         let measured = self.compare(&harvest.samples);
-        for Measured { case, figure, unbound, bound, comparison } in &measured {
-            self.recorder.write(&Record::Result(Outcome::new(*case, figure, unbound, bound, *comparison)))?;
-        }
         let Harvest { runs, disturbed, .. } = *harvest;
         let failed = harvest.failures.values().sum();
         let end = End { complete, runs, failed, disturbed };
-        self.recorder.write(&Record::End(&end))?;
-        if let Some((path, file)) = &mut self.picture {
-            let picture = chart::picture(&self.start, &measured);
-            file.write_all(picture.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-        }
         let to_stdout = self.args.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
-        if !to_stdout {
-            print(&tables::page(&self.start, &measured, &end))?;
+        let printed = if to_stdout { Ok(()) } else { print(&tables::page(&self.start, &measured, &end)) };
+        let drawn = self.picture.as_mut().map_or(Ok(()), |(path, file)| {
+            let picture = chart::picture(&self.start, &measured);
+            file.write_all(picture.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+        });
+        let recorded = self.record(&measured, &end);
+        recorded.and(drawn).and(printed.map_err(Into::into))
+    }
+
+    fn record(&mut self, measured: &[Measured], end: &End) -> Result<()> {
+        for Measured { case, figure, unbound, bound, comparison } in measured {
+            self.recorder.write(&Record::Result(Outcome::new(*case, figure, unbound, bound, *comparison)))?;
         }
-        Ok(())
+        self.recorder.write(&Record::End(end))
     }
 
     fn compare(&self, samples: &Samples) -> Vec<Measured> {

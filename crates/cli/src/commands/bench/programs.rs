@@ -6,11 +6,15 @@ use crate::args::bench::NestedProgram;
 use anyhow::{Result, bail};
 use serde_json::Value;
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// So much of what a failing program said is kept.
 const SAID_MAX: usize = 2_000;
+/// A terminal's Ctrl-C reaches program and trimtab together; this much later trimtab has certainly noticed.
+const MOMENT: Duration = Duration::from_millis(200);
 
 /// The folder with all of these programs: the one that was named, else the one beside an installed trimtab, else the one
 /// that `make -C bench` fills in the source tree that this trimtab was built in.
@@ -74,7 +78,8 @@ pub(super) fn run(words: &[OsString], case: Case, interrupt: &Interrupt) -> Ran 
     };
     let judged = judge(output.status, &output.stdout, case);
     judged.unwrap_or_else(|error| {
-        if interrupt.came().is_some() {
+        let killed = output.status.signal().is_some();
+        if interrupt.came().is_some() || (killed && interrupt.comes_within(MOMENT)) {
             return Ran::Stopped;
         }
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -87,7 +92,7 @@ pub(super) fn run(words: &[OsString], case: Case, interrupt: &Interrupt) -> Ran 
 
 fn judge(status: ExitStatus, stdout: &[u8], case: Case) -> Result<Ran, String> {
     if status.code() == Some(1) {
-        return Err("exit status 1: its result is wrong, or it could not be started".to_owned());
+        return Err("exit status: 1, its result is wrong".to_owned());
     }
     if !status.success() {
         return Err(status.to_string());
