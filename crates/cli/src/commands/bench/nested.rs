@@ -193,7 +193,7 @@ impl<'a> Bench<'a> {
         match ran {
             Ran::Stopped => {}
             Ran::Badly { error, stderr } => {
-                let run = Run::new(case, variant, round, others, &words, Err((&error, &stderr)));
+                let run = Run::new(case, variant, round, others, &words, Err(&error), &stderr);
                 self.recorder.write(&Record::Run(run))?;
                 let failure = format!("{case} {}: {error}; {}", variant.word(), quoted(&stderr));
                 let times = harvest.failures.entry((case, variant)).or_default();
@@ -202,8 +202,8 @@ impl<'a> Bench<'a> {
                     bar.suspend(|| say::warning(Volume::Normal, &failure));
                 }
             }
-            Ran::Well(report) => {
-                let run = Run::new(case, variant, round, others, &words, Ok(&report));
+            Ran::Well { report, stderr } => {
+                let run = Run::new(case, variant, round, others, &words, Ok(&report), &stderr);
                 self.recorder.write(&Record::Run(run))?;
                 let figures = case.program.figures();
                 let samples =

@@ -47,7 +47,7 @@ pub(super) fn folder(named: Option<&Path>, trimtab: &Path, wanted: &[NestedProgr
 #[derive(Debug)]
 pub(super) enum Ran {
     /// The program's report, verified by itself.
-    Well(Value),
+    Well { report: Value, stderr: String },
     /// What went wrong, in one line, and what the program said of it.
     Badly { error: String, stderr: String },
     /// A signal to stop came, and it was stopped.
@@ -76,21 +76,25 @@ pub(super) fn run(words: &[OsString], case: Case, interrupt: &Interrupt) -> Ran 
             return Ran::Badly { error: format!("cannot read what it says: {error}"), stderr: String::new() };
         }
     };
-    let judged = judge(output.status, &output.stdout, case);
-    judged.unwrap_or_else(|error| {
-        let killed = output.status.signal().is_some();
-        if interrupt.came().is_some() || (killed && interrupt.comes_within(MOMENT)) {
-            return Ran::Stopped;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // Its end tells more than its beginning.
+    let said: Vec<char> = stderr.trim().chars().collect();
+    let stderr = said[said.len().saturating_sub(SAID_MAX)..].iter().collect();
+    match judge(output.status, &output.stdout, case) {
+        Ok(report) => Ran::Well { report, stderr },
+        Err(error) => {
+            let killed = output.status.signal().is_some();
+            if interrupt.came().is_some() || (killed && interrupt.comes_within(MOMENT)) {
+                Ran::Stopped
+            } else {
+                Ran::Badly { error, stderr }
+            }
         }
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        // Its end tells more than its beginning.
-        let said: Vec<char> = stderr.trim().chars().collect();
-        let stderr = said[said.len().saturating_sub(SAID_MAX)..].iter().collect();
-        Ran::Badly { error, stderr }
-    })
+    }
 }
 
-fn judge(status: ExitStatus, stdout: &[u8], case: Case) -> Result<Ran, String> {
+/// The report of a run that went well, or what is wrong.
+fn judge(status: ExitStatus, stdout: &[u8], case: Case) -> Result<Value, String> {
     if status.code() == Some(1) {
         return Err("exit status: 1, its result is wrong".to_owned());
     }
@@ -113,5 +117,5 @@ fn judge(status: ExitStatus, stdout: &[u8], case: Case) -> Result<Ran, String> {
             return Err(format!("its report lacks {}", figure.name));
         }
     }
-    Ok(Ran::Well(report))
+    Ok(report)
 }

@@ -68,7 +68,8 @@ pub(super) struct Run<'a> {
     /// What the program printed; null when it failed.
     report: Option<&'a Value>,
     error: Option<&'a str>,
-    stderr: Option<&'a str>,
+    /// What it said beside its report: trimtab's warnings, for example.
+    stderr: &'a str,
 }
 
 impl<'a> Run<'a> {
@@ -78,7 +79,8 @@ impl<'a> Run<'a> {
         round: u32,
         others: Option<u32>,
         words: &[OsString],
-        came: Result<&'a Value, (&'a str, &'a str)>,
+        came: Result<&'a Value, &'a str>,
+        stderr: &'a str,
     ) -> Self {
         Self {
             program: case.program.file(),
@@ -89,8 +91,8 @@ impl<'a> Run<'a> {
             others,
             command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             report: came.ok(),
-            error: came.err().map(|(error, _)| error),
-            stderr: came.err().map(|(_, stderr)| stderr),
+            error: came.err(),
+            stderr,
         }
     }
 }
