@@ -23,7 +23,7 @@ const AXIS: f64 = 64.0;
 /// A panel's title above, its shapes below.
 const ABOVE: f64 = 34.0;
 const BELOW: f64 = 44.0;
-const WIDTH_MIN: f64 = 560.0;
+const WIDTH_MIN: f64 = 600.0;
 /// Lines across a panel.
 const TICKS: f64 = 4.0;
 
@@ -32,7 +32,7 @@ pub(super) fn picture(start: &Start, measured: &[Measured]) -> String {
     let panels = panels(measured);
     let most = panels.iter().map(|panel| panel.len()).max().unwrap_or(0);
     let width = (AXIS + most as f64 * (2.0 * BAR + GAP) + GAP + 2.0 * MARGIN).max(WIDTH_MIN);
-    let top = MARGIN + 66.0;
+    let top = MARGIN + 74.0;
     let height = top + panels.len() as f64 * (ABOVE + HEIGHT + BELOW) + MARGIN;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
