@@ -27,7 +27,7 @@ fn words(value: &Value, into: &mut BTreeSet<String>) {
                 if !name.bytes().all(|byte| byte.is_ascii_digit()) {
                     into.insert(name.clone());
                 }
-                if name == "reason" || name == "verdict" || name == "state" {
+                if name == "reason" || name == "advice" || name == "verdict" || name == "state" {
                     into.extend(value.as_str().map(str::to_owned));
                 }
                 words(value, into);
@@ -88,6 +88,9 @@ fn every_field_that_is_printed_is_documented() {
         &["plan", "--json", "--machine", far, "-c", "2xl3", "-s", "scatter", "--mem", "preferred:hbm"],
         &["plan", "--json", "--machine", far, "-c", "12", "-s", "stride:l3", "--or-fewer", "--smt", "all"],
         &["plan", "--json", "--machine", far, "--cpus", "0-3", "--kind", "any"],
+        &["plan", "--json", "--machine", far, "--nest", "3,scatter,9,subcompact,4"],
+        &["plan", "--json", "--machine", far, "--nest", "1,scatter,4,subscatter"],
+        &["plan", "--json", "--machine", "core:1", "--nest", "2"],
         &["topo", "--json"],
         &["topo", "--json", "--machine", far],
         &["ps", "--json"],

@@ -19,6 +19,7 @@ mod ledger;
 mod masks;
 mod memory;
 mod nested;
+mod nests;
 mod pictures;
 mod plans;
 mod ps;
