@@ -8,6 +8,7 @@
 
 mod util;
 
+mod bench;
 mod bounds;
 mod descriptors;
 mod doctor;
