@@ -13,6 +13,7 @@ INSTALL ?= install
 bindir     := $(DESTDIR)$(PREFIX)/bin
 libexecdir := $(DESTDIR)$(PREFIX)/libexec/trimtab
 libdir     := $(DESTDIR)$(PREFIX)/lib/trimtab
+includedir := $(DESTDIR)$(PREFIX)/include/trimtab
 mandir     := $(DESTDIR)$(PREFIX)/share/man/man1
 bashdir    := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir     := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
@@ -21,6 +22,7 @@ fishdir    := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 
 INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 \
+	$(includedir)/nesting.h $(includedir)/nesting.f90 \
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf
 
 .PHONY: build help test demo bench-launch lint install uninstall clean
@@ -62,6 +64,8 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	$(INSTALL) -D -m 755 $(BUILT)/trimtab $(bindir)/trimtab
 	$(INSTALL) -D -m 755 $(BUILT)/trimtab-discover $(libexecdir)/trimtab-discover
 	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_shim.so $(libdir)/libtrimtab_shim.so
+	$(INSTALL) -D -m 644 include/trimtab/nesting.h $(includedir)/nesting.h
+	$(INSTALL) -D -m 644 include/trimtab/nesting.f90 $(includedir)/nesting.f90
 	$(INSTALL) -d $(mandir) $(bashdir) $(zshdir) $(fishdir)
 	$(BUILT)/trimtab generate man > $(mandir)/trimtab.1
 	$(BUILT)/trimtab generate bash > $(bashdir)/trimtab
@@ -73,7 +77,7 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 
 uninstall: ## remove what `make install` installed
 	rm -f $(INSTALLED)
-	rmdir $(libexecdir) $(libdir) 2>/dev/null || true
+	rmdir $(libexecdir) $(libdir) $(includedir) 2>/dev/null || true
 
 clean: ## remove everything that was built
 	$(CARGO) clean
