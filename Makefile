@@ -37,6 +37,7 @@ help: ## say what can be made
 
 test: ## build and run every test, after installing missing packages (root on Debian or Ubuntu) or naming them
 	scripts/packages build test
+	scripts/wheels
 	scripts/test
 
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab

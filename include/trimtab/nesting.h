@@ -8,12 +8,12 @@
  *     #pragma omp parallel num_threads(2)     // each of these teams close together, near its master
  *     work();
  *
- * The text has a team size and a strategy for each nesting level, outermost first:
+ * The text has a team size (* for as many as fit) and a strategy for each nesting level, outermost first:
  *
  *     compact      close together: shared caches, the same memory
  *     scatter      far apart: as many memory domains, then caches, as there are threads
- *     subcompact   as compact, inside the part of the machine that belongs to the team's master
- *     subscatter   as scatter, inside that part
+ *     subcompact   close together, next to the team's master; what a size alone means
+ *     subscatter   far apart, inside the memory domain of the team's master
  *
  * A call replaces the map of all levels. Teams that are running stay where they are; every region that starts later
  * follows the new map. It may be called at any time, by any thread, inside regions too.

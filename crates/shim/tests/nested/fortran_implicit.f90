@@ -1,5 +1,5 @@
-! A program that calls omp_set_nesting_info without the module, as a Fortran 77 program would: the preloaded library has
-! it, and the program is linked against that.
+! A program that calls omp_set_nesting_info without the module, as a Fortran 77 program would: the call has the length of
+! the text as a hidden last argument.
 program implicit
   integer omp_set_nesting_info
   external omp_set_nesting_info

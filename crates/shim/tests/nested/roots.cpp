@@ -1,5 +1,6 @@
 // Several threads of the program open regions by themselves. argv[1]: what becomes of those that are not the first:
-// "alone" (left as they are), "share" (the same map), "part" (a part of the machine, here one CPU).
+// "alone" (left as they are), "share" (the same map), "part" (a part of the machine, here one CPU). argv[2], argv[3]: how many
+// threads, how many rounds.
 #include "check.h"
 #include <string>
 #include <thread>
@@ -43,19 +44,20 @@ static void regions_on_one_cpu() {
 int main(int count, char **words) {
   std::string others = count > 1 ? words[1] : "alone";
   void (*look)(const char *) = others == "share" ? check : others == "part" ? check_one : check_alone;
+  int number = count > 2 ? std::stoi(words[2]) : 3, rounds = count > 3 ? std::stoi(words[3]) : 20;
   omp_set_max_active_levels(3);
   regions(others == "part" ? check_one : check, 2); // the first root
   for (int again = 0; again < 5; again++) {
     std::vector<std::thread> threads;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < number; i++)
       threads.emplace_back([&] {
         omp_set_max_active_levels(3);
         check_original("a thread of the program");
-        regions(look, 20);
+        regions(look, rounds);
         check_original("a thread of the program, after regions");
         if (others == "part") regions_on_one_cpu();
       });
-    regions(others == "part" ? check_one : check, 20);
+    regions(others == "part" ? check_one : check, rounds);
     for (std::thread &thread : threads) thread.join();
     check_original("the first root");
   }
