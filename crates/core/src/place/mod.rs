@@ -9,6 +9,7 @@ mod error;
 mod format;
 mod make;
 mod memory;
+pub mod nesting;
 mod plan;
 mod pool;
 mod ranks;
