@@ -2,10 +2,10 @@
 //!
 //! The programs in `nested/` look at masks themselves, against what `EXPECT` says, and count: `nested/check.h`.
 
-#[path = "nested/children.rs"]
-mod children;
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
+#[path = "nested/children.rs"]
+mod children;
 mod common;
 #[path = "nested/constructs.rs"]
 mod constructs;

@@ -69,7 +69,7 @@ fn teams_on_the_host() {
 
 #[test]
 fn sizes_that_were_not_declared() {
-    on_all(&["sizes.c"], 2000, || CROSSED.run());
+    on_all(&["sizes.c"], 2000, || CROSSED.run().arg("even"));
     on_all(&["sizes.c"], 2000, || STACKED.run());
 }
 

@@ -21,6 +21,7 @@ static void nest(int rounds) {
 /* What is wrong, and how much was looked at. Called outside regions; "all" where nobody is to be placed. */
 long plug_in_wrong(const char *masks, long *checks) {
   if (*masks) expect(getenv("SHAPE"), masks);
+  check_state.original = mask_told(); /* it may have been opened by a thread of a team */
   omp_set_max_active_levels(3);
   check_original("before a plug-in's regions");
   nest(20);

@@ -36,6 +36,7 @@ impl Map {
         run.env("OMP_PROC_BIND", "false")
             .env("OMP_WAIT_POLICY", "passive")
             .env("KMP_HOT_TEAMS_MAX_LEVEL", "2")
+            .env("KMP_WARNINGS", "false")
     }
 }
 

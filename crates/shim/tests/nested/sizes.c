@@ -1,5 +1,8 @@
-/* Teams of other sizes than declared, regions that stay alone, tasks that open regions, levels below the declared ones. */
+/* Teams of other sizes than declared, regions that stay alone, tasks that open regions, levels below the declared ones.
+   argv[1]: "even" where inner teams spread over all CPUs. */
 #include "check.h"
+
+static int even, never;
 
 static int cpu_of(const struct mask *mask) {
   for (int cpu = 0; cpu < (int)CPUS; cpu++)
@@ -18,12 +21,14 @@ static void team(int size) {
     check_true(omp_get_num_threads() == size && omp_get_level() == inside + 1);
   }
   if (check_state.everywhere || inside >= check_state.levels || size <= 2) return;
+  /* Inner teams keep to their master's part, or take turns with others where too many are open. */
+  if (inside && (!even || inside > 1 || omp_get_team_size(1) > check_state.shape[0])) return;
   int first = 0;
   for (int i = 0; i < size; i++) first += cpus[i] == cpus[0];
   check_true(first >= size / 2 && first <= (size + 1) / 2);
 }
 
-static void alone(int never) {
+static void alone(void) {
   check("before alone");
 #pragma omp parallel if (never) num_threads(2)
   {
@@ -68,7 +73,8 @@ static void tasks_with_regions(void) {
 int main(int count, char **words) {
   static const int sizes[] = {2, 1, 2, 4, 3, 2, 5, 1, 2, 8, 2};
   const int number = sizeof sizes / sizeof *sizes;
-  (void)words;
+  even = count > 1 && strcmp(words[1], "even") == 0;
+  never = count > 2;
   omp_set_max_active_levels(4);
   for (int i = 0; i < number; i++) {
     team(sizes[i]);
@@ -94,9 +100,9 @@ int main(int count, char **words) {
       team(2);
       check("middle");
     }
-    alone(count > 1);
+    alone();
   }
-  alone(count > 1);
+  alone();
   check_original("after alone");
   for (int again = 0; again < 5; again++) tasks_with_regions();
 #pragma omp parallel num_threads(2)
