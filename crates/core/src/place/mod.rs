@@ -20,7 +20,7 @@ mod spread;
 mod stride;
 mod taken;
 
-pub use environment::{Action, OpenMp, Variable, environment};
+pub use environment::{Action, Binder, OpenMp, Variable, environment};
 pub use error::PlaceError;
 pub use format::{Format, format};
 pub use make::{plan, state};

@@ -118,8 +118,9 @@ fn tell_part(text: &mut String, order: &Order, part: &Part, at: usize) {
         return;
     }
     all.sort_by_key(|seats| (seats.sizes().len(), seats.sizes()));
+    let cores = if part.cores() == 1 { "1 core".to_owned() } else { format!("{} cores", part.cores()) };
     let root = if order.parts().len() > 1 { format!(", root {at}") } else { String::new() };
-    let _ = writeln!(text, "trimtab: {} on {} cores{root}", part.resolved(), part.cores());
+    let _ = writeln!(text, "trimtab: {} on {cores}{root}", part.resolved());
     let _ = writeln!(
         text,
         "{:<12} {:>9} {:>12} {:>7} {:>9} {:>9} {:>6}",

@@ -20,7 +20,7 @@ pub fn draw(tree: &Tree, nest: &Resolved, map: &Map, width: usize) -> String {
         teams *= u64::from(size);
         let mut on = vec![Vec::new(); tree.cores()];
         for (thread, place) in places.iter().enumerate() {
-            on[place.core as usize].push(path(thread, &map.sizes()[..=at]));
+            on[place.core as usize].push(path_of(thread, &map.sizes()[..=at]));
         }
         let fields: Vec<String> = on.iter().map(|threads| field(threads)).collect();
         let wide = fields.iter().map(|field| field.chars().count()).max().unwrap_or(1);
@@ -77,7 +77,7 @@ fn field(threads: &[String]) -> String {
 }
 
 /// The path of a thread from its position in its level.
-fn path(thread: usize, sizes: &[u32]) -> String {
+pub(super) fn path_of(thread: usize, sizes: &[u32]) -> String {
     let mut rest = thread;
     let mut path: Vec<String> = Vec::new();
     for &size in sizes.iter().rev() {

@@ -21,18 +21,23 @@
 //! it stays with its master's memory, as in the published measurements.)
 //!
 //! [`spec`] parses, [`tree`] is the machine as this sees it (and as the guest library is told of it), [`divide`] cuts
-//! shares, [`map`] walks the levels, [`advice`] warns, [`draw`] shows.
+//! shares, [`map`] walks the levels, [`narrow`] says what cores that takes,
+//! [`advice`] warns, [`draw`] and [`listing`] show.
 
 mod advice;
 mod divide;
 mod draw;
+mod listing;
 mod map;
+mod narrow;
 mod spec;
 mod tree;
 
 pub use advice::{Advice, advise};
 pub use draw::draw;
+pub use listing::{ListedLevel, ListedThread, Listing};
 pub use map::{Map, Place, THREADS_MAX};
+pub use narrow::narrow;
 pub use spec::{LEVELS_MAX, Level, Nest, NestError, Resolved, SIZE_MAX, TeamSize, TeamStrategy};
 pub use tree::{Tree, TreeError};
 
