@@ -85,9 +85,9 @@ fn three_levels() {
     const THREE: Map =
         Map { nest: "2,scatter,2,scatter,2,scatter", shape: "2,2,2", masks: "B,A/B,A,A,B/B,A,A,B,A,B,B,A" };
     const CLOSER: Map = Map {
-        nest: "2,scatter,2,subscatter,2,scatter",
+        nest: "2,scatter,2,subscatter,2,subcompact",
         shape: "2,2,2",
-        masks: "B,A/B,B,A,A/B,A,B,A,A,B,A,B",
+        masks: "B,A/B,B,A,A/B,B,B,B,A,A,A,A",
     };
     for map in [THREE, CLOSER] {
         on_all(&["deep.c"], 500, || map.run());
