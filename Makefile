@@ -13,6 +13,7 @@ INSTALL ?= install
 bindir     := $(DESTDIR)$(PREFIX)/bin
 libexecdir := $(DESTDIR)$(PREFIX)/libexec/trimtab
 libdir     := $(DESTDIR)$(PREFIX)/lib/trimtab
+includedir := $(DESTDIR)$(PREFIX)/include/trimtab
 mandir     := $(DESTDIR)$(PREFIX)/share/man/man1
 bashdir    := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir     := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
@@ -21,6 +22,7 @@ fishdir    := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 
 INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 \
+	$(includedir)/nesting.h $(includedir)/nesting.f90 \
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf
 
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
@@ -38,6 +40,7 @@ help: ## say what can be made
 
 test: ## build and run every test, after installing missing packages (root on Debian or Ubuntu) or naming them
 	scripts/packages build test
+	scripts/wheels
 	scripts/test
 
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab
@@ -73,6 +76,8 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_shim.so $(libdir)/libtrimtab_shim.so
 	@for program in $(BENCH_PROGRAMS); do if test -x bench/build/gcc/$$program; then \
 		$(INSTALL) -D -m 755 bench/build/gcc/$$program $(libexecdir)/bench/$$program; fi; done
+	$(INSTALL) -D -m 644 include/trimtab/nesting.h $(includedir)/nesting.h
+	$(INSTALL) -D -m 644 include/trimtab/nesting.f90 $(includedir)/nesting.f90
 	$(INSTALL) -d $(mandir) $(bashdir) $(zshdir) $(fishdir)
 	$(BUILT)/trimtab generate man > $(mandir)/trimtab.1
 	$(BUILT)/trimtab generate bash > $(bashdir)/trimtab
@@ -84,7 +89,7 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 
 uninstall: ## remove what `make install` installed
 	rm -f $(INSTALLED) $(addprefix $(libexecdir)/bench/,$(BENCH_PROGRAMS))
-	rmdir $(libexecdir)/bench $(libexecdir) $(libdir) 2>/dev/null || true
+	rmdir $(libexecdir)/bench $(libexecdir) $(libdir) $(includedir) 2>/dev/null || true
 
 clean: ## remove everything that was built
 	$(CARGO) clean

@@ -212,6 +212,7 @@ static LOADED: extern "C" fn() = loaded;
 
 extern "C" fn loaded() {
     real::resolve();
+    gomp::note_start();
     if let Some(plan) = plan::current() {
         // The standard library in here is our own copy, so this silences nobody else.
         std::panic::set_hook(Box::new(|_| {}));
