@@ -305,17 +305,18 @@ impl<'a> Cells<'a> {
                 let Count { cells, all, .. } = self.groups[*at];
                 cells * u64::from(self.round) > all
             };
-            // Fewest of this team for its cells, then fewest of all, as fractions in millionths; among equals the next
-            // one round from the master, so that teams do not all begin with the same.
+            // Fewest of this team for its cells, then fewest of all; among equals the next one round from the master, so
+            // that teams do not all begin with the same.
             let count = children.len().max(1);
             let from = children.clone().position(|at| self.tree.groups()[at].cores.contains(&self.master));
             let from = from.unwrap_or(self.team as usize % count);
-            let crowd = |place: usize, at: usize| {
-                let Count { cells, all, team } = self.groups[at];
-                (team * 1_000_000 / cells, all * 1_000_000 / cells, (place + count - from) % count)
-            };
-            let best =
-                children.enumerate().filter(|(_, at)| free(at)).min_by_key(|&(place, at)| crowd(place, at));
+            let round = |place: usize| if place < from { place + count } else { place };
+            let best = children.enumerate().filter(|(_, at)| free(at)).min_by(|&(one, a), &(other, b)| {
+                let (a, b) = (&self.groups[a], &self.groups[b]);
+                let fuller = |a_sits: u64, b_sits: u64| (a_sits * b.cells).cmp(&(b_sits * a.cells));
+                let order = fuller(a.team, b.team).then_with(|| fuller(a.all, b.all));
+                order.then_with(|| round(one).cmp(&round(other)))
+            });
             let best = best.map(|(_, at)| at);
             let own = self.own[group].iter().copied().filter(|&cell| self.load[cell] < self.round);
             // A cell of its own stands beside the groups as one of size 1.
