@@ -23,7 +23,7 @@ tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 \
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf
 
-.PHONY: build help test demo bench-launch lint install uninstall clean
+.PHONY: build help test test-numa demo bench-launch lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -36,6 +36,10 @@ help: ## say what can be made
 test: ## build and run every test, after installing missing packages (root on Debian or Ubuntu) or naming them
 	scripts/packages build test
 	scripts/test
+
+test-numa: ## run trimtab on emulated machines with several NUMA nodes (QEMU), after installing or naming what is missing
+	scripts/packages build numa
+	scripts/test-numa
 
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab
 	scripts/packages build demo
