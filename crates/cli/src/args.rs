@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use trimtab_core::handoff::Roots;
 use trimtab_core::place::{Amount, Format, HugePages, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 
@@ -58,6 +59,7 @@ const RUN_EXAMPLES: &str = "Examples:\n  trimtab run ./app                      
     trimtab run -c 2xl3 ./app              two whole L3 domains\n  \
     trimtab run -c 8/node -s scatter ./app 8 cores on every NUMA node\n  \
     trimtab run -c 64 --wait=2h ./app      wait up to two hours for 64 free cores\n  \
+    trimtab run --nest 4,scatter,2,subcompact ./app   nested OpenMP: 4 teams far apart, 2 threads each, close\n  \
     mpirun -n 4 --bind-to none trimtab run -c 16 ./app   4 ranks share 16 cores, 4 each\n\n\
     Exit status: the program's own; 126 or 127 when it cannot be started; 125 when trimtab itself fails;\n\
     124 when there are not enough free cores (also after --wait=TIME).";
@@ -91,6 +93,13 @@ pub struct PlaceArgs {
     /// Transparent huge pages: inherit, off, or advised (only where the program asks; Linux 6.18).
     #[arg(long, value_name = "MODE", help_heading = "What")]
     pub thp: Option<Thp>,
+    /// Nested OpenMP teams, outermost first: team size and strategy in turn, as in 4,scatter,2,subcompact.
+    ///
+    /// Strategies: compact (close together), scatter (far apart over everything), subcompact and subscatter (the same
+    /// within the master's own part of the machine). A size of * is as many as fit. Without --cores, exactly the cores that
+    /// the teams use are taken. Also by the variables TRIMTAB_NESTING and OMP_NESTING_TEAM_SIZE.
+    #[arg(long, value_name = "TEAMS", help_heading = "What")]
+    pub nest: Option<String>,
     /// Overlap other runs on purpose: held cores may be used too, last.
     #[arg(long, help_heading = "When others are there")]
     pub share: bool,
@@ -118,6 +127,14 @@ pub struct RunOnly {
     /// Pin threads: auto (as the program's kind suggests) or mask (leave them free inside the cores).
     #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Otherwise")]
     pub pin: PinMode,
+    /// Report at the end, on stderr or in FILE, where each thread of each nested team was.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "stderr",
+          help_heading = "Otherwise")]
+    pub report: Option<PathBuf>,
+    /// Threads that open regions by themselves after another one did: alone (left where they are), share (the same
+    /// places), or part:N (the machine in N parts, one each).
+    #[arg(long, value_name = "HOW", default_value = "alone", help_heading = "Otherwise")]
+    pub nest_roots: Roots,
     /// set the environment, print what would be set and stop, or keep the environment as it is.
     #[arg(long, value_name = "WHAT", default_value = "set", help_heading = "Otherwise")]
     pub env: EnvMode,

@@ -24,8 +24,19 @@ pub enum Guest {
     Stays(String),
 }
 
-/// Decides by what the program is.
-pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, places: bool) -> Guest {
+impl Guest {
+    /// Why it stays out, if it does.
+    pub fn stays_out(&self) -> Option<&str> {
+        match self {
+            Self::Stays(why) => Some(why),
+            Self::Goes(_) => None,
+        }
+    }
+}
+
+/// Decides by what the program is. `openmp` says whether OpenMP threads have places: the runtime's own, or those of nested
+/// teams.
+pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, openmp: bool) -> Guest {
     let stays = |why: &str| Guest::Stays(why.to_owned());
     match program.takes_preload() {
         Some(true) => {}
@@ -64,7 +75,7 @@ pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, places: boo
     let mask = mode == PinMode::Mask
         || rule.is_some_and(|rule| rule.mask_only)
         || matches!(program.family, Some(Family::Shell | Family::Make));
-    Guest::Goes(match (mask, places) {
+    Guest::Goes(match (mask, openmp) {
         (true, _) => Pin::Mask,
         // OpenMP's places cover the slots; a second thread on any of them would halve it.
         (_, true) => Pin::Float,

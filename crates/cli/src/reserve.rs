@@ -11,8 +11,12 @@ use crate::surroundings::Surroundings;
 use crate::world::World;
 use anyhow::anyhow;
 use std::time::{Duration, Instant};
-use trimtab_core::place::{Amount, KindChoice, LocalRank, Plan, Reason, Request, Taken, part, plan};
+use trimtab_core::place::nesting::{Nest, narrow};
+use trimtab_core::place::{
+    Amount, KindChoice, LocalRank, PlaceError, Plan, Reason, Request, Taken, part, plan,
+};
 use trimtab_core::set::CpuSet;
+use trimtab_core::topology::Machine;
 use trimtab_linux::ledger::{Held, Ledger, LedgerError, Level, Mode, ProcessTable, TakeError, Ticket};
 
 /// How long the right to plan is waited for. A launch holds it for under a millisecond; whoever holds it longer was
@@ -40,6 +44,8 @@ pub struct Reserved {
 pub struct Order<'a> {
     /// The request.
     pub request: &'a Request,
+    /// Nested teams, whose cores are wanted where the request leaves open how many.
+    pub nest: Option<&'a Nest>,
     /// What else runs.
     pub seen: &'a Surroundings,
     /// The rank, when the ranks of a job share one allotment.
@@ -52,6 +58,16 @@ pub struct Order<'a> {
     pub strict: bool,
     /// How much is said.
     pub volume: Volume,
+}
+
+impl Order<'_> {
+    /// Plans for the whole request.
+    fn plan(&self, machine: &Machine, taken: &Taken) -> Result<Plan, PlaceError> {
+        match self.nest.filter(|_| self.rank.is_none()) {
+            Some(nest) => plan(machine, &narrow(machine, self.request, taken, nest)?, taken),
+            None => plan(machine, self.request, taken),
+        }
+    }
 }
 
 /// Makes the plan and takes its cores.
@@ -145,7 +161,7 @@ enum Attempt {
     Again,
     /// There is enough, and others who came first wait for it.
     Behind,
-    Refused(trimtab_core::place::PlaceError),
+    Refused(PlaceError),
 }
 
 /// One look, plan and take. `may_take` is false for those in line behind others: they only join their own job's group.
@@ -177,7 +193,7 @@ fn attempt(
     let map = ledger.map(stand.level, &stand.within)?;
     let mut taken = around(situation, order, stand);
     taken.held = map.held();
-    let whole = match plan(&situation.machine, order.request, &taken) {
+    let whole = match order.plan(&situation.machine, &taken) {
         Ok(plan) if may_take => plan,
         Ok(_) => return Ok(Attempt::Behind),
         Err(error) => return Ok(Attempt::Refused(error)),
@@ -299,8 +315,7 @@ fn without_ledger(situation: &Situation, order: &Order<'_>, error: &LedgerError)
     say::warning(order.volume, &format!("the cores are not reserved, other runs may take them: {error}"));
     let stand = Standpoint { level: Level::MACHINE, within: situation.machine.cpus() };
     let taken = around(situation, order, &stand);
-    let whole = plan(&situation.machine, order.request, &taken)
-        .map_err(|error| Exit::new(exit::RUN_FAILED, error))?;
+    let whole = order.plan(&situation.machine, &taken).map_err(|error| Exit::new(exit::RUN_FAILED, error))?;
     let mut plan = match order.rank {
         Some((rank, _)) => ranked(situation, order, &whole.hold, rank),
         None => whole,

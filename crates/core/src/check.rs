@@ -3,6 +3,7 @@
 //! Used by every placement test, and by `trimtab check` on a plan from a file.
 
 use crate::ids::OsCpu;
+use crate::place::nesting::Listing;
 use crate::place::{Amount, KindChoice, Plan, Request, Smt, Strategy, Stride, Taken};
 use crate::set::CpuSet;
 use crate::topology::{Level, Machine};
@@ -88,6 +89,109 @@ impl fmt::Display for Finding {
             Self::MixedKinds => write!(f, "core kinds are mixed although one kind would do"),
             Self::NoSuchNode(node) => write!(f, "memory node {node} does not exist or may not be used"),
             Self::Threads(threads) => write!(f, "{threads} threads for the slots there are"),
+        }
+    }
+}
+
+/// Everything wrong with where nested teams are placed within a plan: judged from the list alone.
+///
+/// What is asked of every strategy: as many threads as the sizes say, all inside the plan's mask; thread 0 of an inner team
+/// on the CPU of the thread that opened it; no CPU with two threads of one level more than another has while there are
+/// CPUs for all.
+pub fn check_nesting(plan: &Plan, listing: &Listing) -> Vec<NestFinding> {
+    let mut findings = Vec::new();
+    let mut outer: Vec<OsCpu> = Vec::new();
+    let mut wanted = 1usize;
+    for (at, level) in listing.levels.iter().enumerate() {
+        let number = at + 1;
+        wanted = wanted.saturating_mul(level.size as usize);
+        if level.threads.len() != wanted {
+            findings.push(NestFinding::Threads { level: number, wanted, got: level.threads.len() });
+        }
+        let mut uses: BTreeMap<OsCpu, usize> = BTreeMap::new();
+        for (thread, listed) in level.threads.iter().enumerate() {
+            let path = listed.path.clone();
+            if !plan.mask.contains(listed.cpu) {
+                findings.push(NestFinding::Outside { path: path.clone(), cpu: listed.cpu });
+            }
+            *uses.entry(listed.cpu).or_default() += 1;
+            let size = (level.size as usize).max(1);
+            let master = outer.get(thread / size).filter(|_| thread.is_multiple_of(size));
+            if let Some(&master) = master.filter(|&&master| master != listed.cpu) {
+                findings.push(NestFinding::MasterMoved { path, from: master, to: listed.cpu });
+            }
+        }
+        // A team that keeps to its master's part may be larger than the part.
+        if wanted <= plan.mask.len()
+            && let Some((&cpu, &threads)) = uses.iter().find(|(_, threads)| **threads > 1)
+        {
+            findings.push(NestFinding::Shared { level: number, cpu, threads });
+        }
+        outer = level.threads.iter().map(|listed| listed.cpu).collect();
+    }
+    findings
+}
+
+/// One thing wrong with nested teams.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NestFinding {
+    /// A level has another number of threads than its sizes say.
+    Threads {
+        /// Counted from 1.
+        level: usize,
+        /// By the sizes.
+        wanted: usize,
+        /// In the list.
+        got: usize,
+    },
+    /// A thread is outside the plan's mask.
+    Outside {
+        /// Which thread.
+        path: String,
+        /// Where.
+        cpu: OsCpu,
+    },
+    /// The first thread of an inner team is not where the thread is that opened the team.
+    MasterMoved {
+        /// Which thread.
+        path: String,
+        /// Where the other is.
+        from: OsCpu,
+        /// Where it is.
+        to: OsCpu,
+    },
+    /// Threads share a CPU although there are enough.
+    Shared {
+        /// Counted from 1.
+        level: usize,
+        /// Which CPU.
+        cpu: OsCpu,
+        /// How many are there.
+        threads: usize,
+    },
+}
+
+impl fmt::Display for NestFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Threads { level, wanted, got } => {
+                write!(f, "level {level} of the nested teams has {got} threads instead of {wanted}")
+            }
+            Self::Outside { path, cpu } => {
+                write!(f, "nested thread {path} is on CPU {cpu}, outside the plan")
+            }
+            Self::MasterMoved { path, from, to } => {
+                write!(
+                    f,
+                    "nested thread {path} is on CPU {to}, and the thread that opens its team on CPU {from}"
+                )
+            }
+            Self::Shared { level, cpu, threads } => {
+                write!(
+                    f,
+                    "{threads} threads of level {level} share CPU {cpu} although there are CPUs for all"
+                )
+            }
         }
     }
 }

@@ -23,6 +23,10 @@
 //! Two readers share one parser. [`Handoff`] owns what it read. [`Text`] borrows and allocates nothing: the guest may
 //! be asked for the CPU count by an allocator that is still starting, and could not allocate then.
 
+mod nest;
+
+pub use nest::{NEST_VARIABLE, NestHandoff, NestHandoffError, Report, Roots};
+
 use crate::ids::{Id, OsCpu};
 use crate::set::CpuSet;
 use std::{fmt, ops::RangeInclusive, str::FromStr};

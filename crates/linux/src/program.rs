@@ -8,6 +8,7 @@
 
 mod elf;
 mod family;
+mod mention;
 mod resolve;
 mod script;
 
@@ -103,6 +104,12 @@ impl Program {
         let (binary, secure_exec) = reader.map_or((None, None), |reader| (reader.binary, reader.secure_exec));
         let family = own_family.or_else(|| Family::of_file(interpreter.as_deref()?));
         Ok(Self { path: path.to_owned(), kind: Kind::Script, interpreter, binary, family, secure_exec })
+    }
+
+    /// Whether its file contains a word, as it does the name of a function that it calls; `None` when that cannot be told,
+    /// which it is not of a file longer than `bytes`.
+    pub fn mentions(&self, word: &str, bytes: usize) -> Option<bool> {
+        mention::mentions(&self.path, word.as_bytes(), bytes)
     }
 
     /// Whether a library can be preloaded into what will run: a dynamic program without privilege. `None` when it cannot

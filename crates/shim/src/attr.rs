@@ -27,16 +27,25 @@ impl Attr {
     /// `attr` is null or points to an initialised attribute.
     pub(crate) unsafe fn without_cpus(attr: *const pthread_attr_t) -> Option<Self> {
         if attr.is_null() {
-            let copy = Self::made_by(|copy| {
-                // SAFETY: the function initialises what it is given.
-                unsafe { pthread_getattr_default_np(copy) }
-            })?;
+            let copy = Self::default_copy()?;
             // SAFETY: just initialised.
             return (!unsafe { names_cpus(&raw const copy.0) }).then_some(copy);
         }
         // SAFETY: initialised, by the caller's promise.
         if unsafe { names_cpus(attr) } {
             return None;
+        }
+        // SAFETY: as above.
+        unsafe { Self::whatever_cpus(attr) }
+    }
+
+    /// A copy of all that the program asked for but the CPUs, or nothing when that cannot be copied faithfully.
+    ///
+    /// # Safety
+    /// `attr` is null or points to an initialised attribute.
+    pub(crate) unsafe fn whatever_cpus(attr: *const pthread_attr_t) -> Option<Self> {
+        if attr.is_null() {
+            return Self::default_copy();
         }
         // SAFETY: the function initialises what it is given.
         let mut copy = Self::made_by(|copy| unsafe { libc::pthread_attr_init(copy) })?;
@@ -48,6 +57,11 @@ impl Attr {
             copy.take_signals(attr)?;
         }
         Some(copy)
+    }
+
+    fn default_copy() -> Option<Self> {
+        // SAFETY: the function initialises what it is given.
+        Self::made_by(|copy| unsafe { pthread_getattr_default_np(copy) })
     }
 
     /// Lets the thread run on these CPUs only. The C library allocates room for the set and frees it with the

@@ -8,7 +8,7 @@
 use crate::attr::Attr;
 use crate::cpus::Cpus;
 use crate::slots::{self, TURNS};
-use crate::{openmp, plan, plan::Plan, real};
+use crate::{nest, openmp, plan, plan::Plan, real};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
 /// A start routine. May unwind: `pthread_exit` and cancellation do.
@@ -24,6 +24,10 @@ pub(crate) unsafe fn create(
     routine: *const c_void,
     argument: *mut c_void,
 ) -> c_int {
+    // SAFETY: the caller's contract.
+    if let Some(result) = quietly(|| unsafe { create_member(thread, attr, routine, argument) }) {
+        return result;
+    }
     // SAFETY: the attribute is null or initialised, by the caller's contract.
     let birth = quietly(|| plan::guarded(|| unsafe { Birth::planned(attr, routine) }));
     if let Some(birth) = birth {
@@ -34,6 +38,32 @@ pub(crate) unsafe fn create(
     }
     // SAFETY: the caller's contract.
     unsafe { real::pthread_create(thread, attr, routine, argument) }
+}
+
+/// Creates a member of a nested team in its place, whatever CPUs the runtime wanted for it. `None` where the thread is no
+/// such member, or cannot be created there.
+///
+/// # Safety
+/// As `pthread_create(3)`.
+unsafe fn create_member(
+    thread: *mut pthread_t,
+    attr: *const pthread_attr_t,
+    routine: *const c_void,
+    argument: *mut c_void,
+) -> Option<c_int> {
+    let mut cpus = Cpus::new();
+    let birth = plan::guarded(|| nest::born_as(&mut cpus))?;
+    // SAFETY: the attribute is null or initialised, by the caller's contract.
+    let placed =
+        unsafe { Attr::whatever_cpus(attr) }.and_then(|mut attr| attr.set_cpus(&cpus).map(|()| attr));
+    // SAFETY: the caller's contract, and an attribute that says the same but for the CPUs.
+    let created =
+        placed.map(|attr| unsafe { real::pthread_create(thread, attr.as_ptr(), routine, argument) });
+    if created != Some(0) {
+        birth.failed();
+        return None;
+    }
+    created
 }
 
 /// A birth prepared: an attribute with CPUs, and the turn it takes, if it takes one.
@@ -50,7 +80,7 @@ impl Birth {
     unsafe fn planned(attr: *const pthread_attr_t, routine: *const c_void) -> Option<Self> {
         let plan = plan::current().filter(|plan| plan.governs_this_process())?;
         let mut cpus = Cpus::new();
-        if cpus.read_this_thread() && plan.is_foreign(&cpus) {
+        if !nest::is_narrowed() && cpus.read_this_thread() && plan.is_foreign(&cpus) {
             return None;
         }
         // SAFETY: the caller's promise.

@@ -11,7 +11,7 @@ use trimtab_core::ids::OsCpu;
 const BITS: usize = u64::BITS as usize;
 
 /// A set of CPUs in the kernel's numbering.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Cpus {
     words: [u64; CPUS_MAX / BITS],
 }

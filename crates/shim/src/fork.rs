@@ -5,11 +5,10 @@
 //! was pinned here, or was the initial thread with the mask of slot 0, which is where an OpenMP runtime puts it. A
 //! thread whose mask is anything else was placed by the program, and so is its child.
 //!
-//! `vfork` and `posix_spawn` run no handlers, and an exec keeps a mask: programs started from a pinned thread in these
-//! ways stay on its slot.
+//! Programs started in other ways are seen to in [`wide`](crate::wide).
 
 use crate::plan::{self, Plan};
-use crate::{cpus::Cpus, slots};
+use crate::{nest, slots, wide};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 /// Whether this process is the planned one, or was until it forked.
@@ -30,29 +29,24 @@ pub(crate) fn watch(plan: &Plan) {
 
 /// Runs in every child, on its only thread. Leaves `errno` alone, since `fork` reports through it.
 extern "C" fn forked() {
-    if !PLANNED.swap(false, Relaxed) {
+    if !PLANNED.load(Relaxed) {
         return; // a grandchild
     }
     // SAFETY: the location is valid in the calling thread.
     let errno = unsafe { *libc::__errno_location() };
-    if let Some(plan) = plan::current() {
-        widen(plan);
+    nest::forget_in_child();
+    if let Some(plan) = plan::current().filter(|plan| wide::is_on_its_slot(plan)) {
+        plan.mask().confine_this_thread();
     }
+    PLANNED.store(false, Relaxed);
     slots::unsettle();
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
 
-fn widen(plan: &Plan) {
-    let slot = match slots::of_this_thread() {
-        Some(turn) => slots::slot_of(turn, plan.slots()),
-        None if this_thread() == INITIAL.load(Relaxed) => 0,
-        None => return,
-    };
-    let mut mask = Cpus::new();
-    if mask.read_this_thread() && plan.is_slot(slot, &mask) {
-        plan.mask().confine_this_thread();
-    }
+/// Whether the calling thread is the initial one of the planned process.
+pub(crate) fn is_initial_thread() -> bool {
+    PLANNED.load(Relaxed) && this_thread() == INITIAL.load(Relaxed)
 }
 
 fn this_thread() -> usize {

@@ -33,12 +33,27 @@ mod birth;
 mod count;
 mod cpus;
 mod fork;
+mod objects;
 mod openmp;
 mod plan;
-mod real;
 mod slots;
 
-use libc::{c_int, c_long, c_void, pthread_attr_t, pthread_t};
+// What stands behind exports; a test binary has none.
+#[cfg_attr(test, allow(dead_code))]
+mod gomp;
+#[cfg_attr(test, allow(dead_code))]
+mod nest;
+#[cfg_attr(test, allow(dead_code))]
+mod ompt;
+#[cfg_attr(test, allow(dead_code))]
+mod programs;
+#[cfg_attr(test, allow(dead_code))]
+mod real;
+#[cfg_attr(test, allow(dead_code))]
+mod wide;
+
+use libc::{c_char, c_int, c_long, c_uint, c_void, cpu_set_t, pid_t, pthread_attr_t, pthread_t, size_t};
+use std::ffi::CStr;
 
 /// Creates a thread; in the planned process, on the next free slot.
 ///
@@ -78,6 +93,114 @@ pub extern "C-unwind" fn get_nprocs_conf() -> c_int {
     count::numbered().unwrap_or_else(real::get_nprocs_conf)
 }
 
+/// A thread's mask; of the calling thread, its own and not the place of a region that is over.
+///
+/// # Safety
+/// As `sched_getaffinity(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sched_getaffinity(
+    process: pid_t,
+    bytes: size_t,
+    mask: *mut cpu_set_t,
+) -> c_int {
+    nest::relax();
+    // SAFETY: the caller's contract.
+    unsafe { real::sched_getaffinity(process, bytes, mask) }
+}
+
+/// A thread's mask; of the calling thread, its own and not the place of a region that is over.
+///
+/// # Safety
+/// As `pthread_getaffinity_np(3)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pthread_getaffinity_np(
+    thread: pthread_t,
+    bytes: size_t,
+    mask: *mut cpu_set_t,
+) -> c_int {
+    nest::relax();
+    // SAFETY: the caller's contract.
+    unsafe { real::pthread_getaffinity_np(thread, bytes, mask) }
+}
+
+/// Closes a library, after which another may lie where it lay.
+///
+/// # Safety
+/// As `dlclose(3)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
+    // SAFETY: the caller's contract.
+    let result = unsafe { real::dlclose(handle) };
+    plan::guarded(|| {
+        gomp::forget();
+        Some(())
+    });
+    result
+}
+
+/// Where an OpenMP runtime of LLVM's family asks for a tool.
+///
+/// # Safety
+/// As the OpenMP standard's function of that name.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn ompt_start_tool(version: c_uint, name: *const c_char) -> *mut ompt::Tool {
+    // SAFETY: the caller's contract.
+    unsafe { ompt::start(version, name) }
+}
+
+/// Sets the teams of regions opened from now on: `"4,scatter,2,subcompact"`.
+///
+/// 0: done. 1: the text is not understood. 2: there is nothing to place threads in, because the program does not run
+/// under `trimtab run`, or is a child of the one that does. Where it is not 0, what was set before stays in force.
+///
+/// # Safety
+/// `text` is null or a C string.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn trimtab_set_nesting_info(text: *const c_char) -> c_int {
+    if text.is_null() {
+        return BAD_TEXT;
+    }
+    // SAFETY: a C string, by the caller's contract.
+    set_nesting_info(unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// The same under the name that programs call it by.
+///
+/// # Safety
+/// `text` is null or a C string.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn omp_set_nesting_info(text: *const c_char) -> c_int {
+    // SAFETY: the caller's contract.
+    unsafe { trimtab_set_nesting_info(text) }
+}
+
+/// The same for Fortran without an interface: the length comes behind, as compilers hand it over.
+///
+/// # Safety
+/// `text` is null or `length` characters.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn omp_set_nesting_info_(text: *const c_char, length: size_t) -> c_int {
+    if text.is_null() || length > TEXT_MAX {
+        return BAD_TEXT;
+    }
+    // SAFETY: that many characters, by the caller's contract.
+    set_nesting_info(unsafe { std::slice::from_raw_parts(text.cast(), length) })
+}
+
+/// The longest text looked at. The longest that means anything is a tenth of it.
+const TEXT_MAX: usize = 1 << 10;
+const BAD_TEXT: c_int = 1;
+
+fn set_nesting_info(text: &[u8]) -> c_int {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= TEXT_MAX);
+    let Some(text) = text else { return BAD_TEXT };
+    match plan::guarded(|| Some(nest::set(text))) {
+        Some(Ok(())) => 0,
+        Some(Err(nest::Refusal::Text)) => BAD_TEXT,
+        Some(Err(nest::Refusal::NoPlan)) | None => 2,
+    }
+}
+
 /// Runs when the library is loaded: before `main`, but after the constructors of the libraries the program links.
 ///
 /// Reads the plan here, while there is one thread and the environment is as the launcher left it; a program may later
@@ -92,5 +215,11 @@ extern "C" fn loaded() {
         // The standard library in here is our own copy, so this silences nobody else.
         std::panic::set_hook(Box::new(|_| {}));
         fork::watch(plan);
+        if plan.is_of_this_process() {
+            plan::guarded(|| {
+                nest::begin();
+                Some(())
+            });
+        }
     }
 }

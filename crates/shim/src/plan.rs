@@ -63,21 +63,22 @@ fn read() -> Option<&'static Plan> {
     STATE.compare_exchange(UNREAD, READING, Acquire, Relaxed).ok()?;
     // SAFETY: this thread, alone, moved the state to READING.
     let room = unsafe { &mut *ROOM.0.get() };
-    let found = guarded(|| room.fill(&Text::read(variable()?).ok()?));
+    let found = guarded(|| room.fill(&Text::read(variable(VARIABLE)?).ok()?));
     STATE.store(if found.is_some() { APPLIES } else { ABSENT }, Release);
     current()
 }
 
-/// The text in the environment.
+/// The text of a variable in the environment.
 ///
-/// Searched here and not with `getenv`, which some programs replace by their own.
-fn variable() -> Option<&'static str> {
+/// Searched here and not with `getenv`, which some programs replace by their own. To be parsed before this library
+/// returns to the program.
+pub(crate) fn variable(name: &str) -> Option<&'static str> {
     // SAFETY: `environ` is the C library's and, not being null, points to a null-terminated array of C strings, which
-    // nobody changes while a program starts. The text is parsed before this library returns to the program.
+    // nobody changes while a program starts.
     unsafe {
         let mut entry = libc::environ.cast_const();
-        while !(*entry).is_null() {
-            let value = CStr::from_ptr(*entry).to_bytes().strip_prefix(VARIABLE.as_bytes());
+        while !entry.is_null() && !(*entry).is_null() {
+            let value = CStr::from_ptr(*entry).to_bytes().strip_prefix(name.as_bytes());
             if let Some(value) = value.and_then(|rest| rest.strip_prefix(b"=")) {
                 return std::str::from_utf8(value).ok();
             }
@@ -131,8 +132,13 @@ impl Plan {
     /// Whether the plan says where threads of the calling process are born: it names one process, and its children inherit the
     /// text. Asked each time, since a fork or a `vfork` changes the answer and costs far more than the question.
     pub(crate) fn governs_this_process(&self) -> bool {
+        self.pin != Pin::Mask && self.is_of_this_process()
+    }
+
+    /// Whether the plan names the calling process.
+    pub(crate) fn is_of_this_process(&self) -> bool {
         // SAFETY: getpid has no preconditions.
-        self.pin != Pin::Mask && u32::try_from(unsafe { libc::getpid() }) == Ok(self.pid)
+        u32::try_from(unsafe { libc::getpid() }) == Ok(self.pid)
     }
 
     /// Whether threads take slots, or only the mask.

@@ -4,7 +4,11 @@
 //! once, when this library is loaded: `dlsym` takes the loader's lock, which a thread may not be able to get later
 //! (its creator holds it while a library it opens starts up), and in older C libraries it allocates.
 
-use libc::{c_int, c_long, c_void, pthread_attr_t, pthread_t, sigset_t};
+use crate::ompt::Tool;
+use crate::programs;
+use libc::{
+    c_char, c_int, c_long, c_uint, c_void, cpu_set_t, pid_t, pthread_attr_t, pthread_t, sigset_t, size_t,
+};
 use std::ffi::CStr;
 use std::mem::transmute;
 use std::ptr::{NonNull, null_mut};
@@ -16,22 +20,22 @@ unsafe extern "C-unwind" {
 }
 
 /// A function to be looked up by name, behind ours.
-struct Symbol {
+pub(crate) struct Symbol {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
 impl Symbol {
-    const fn new(name: &'static CStr) -> Self {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
         Self { name, found: AtomicPtr::new(null_mut()) }
     }
 
     /// Where it is, if it has been looked up and is there.
-    fn found(&self) -> Option<NonNull<c_void>> {
+    pub(crate) fn found(&self) -> Option<NonNull<c_void>> {
         NonNull::new(self.found.load(Relaxed))
     }
 
-    fn look_up(&self) -> Option<NonNull<c_void>> {
+    pub(crate) fn look_up(&self) -> Option<NonNull<c_void>> {
         // SAFETY: the name is a C string, and RTLD_NEXT is meant for a library's own code.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.found.store(found, Relaxed);
@@ -43,16 +47,30 @@ static PTHREAD_CREATE: Symbol = Symbol::new(c"pthread_create");
 static SYSCONF: Symbol = Symbol::new(c"sysconf");
 static GET_NPROCS: Symbol = Symbol::new(c"get_nprocs");
 static GET_NPROCS_CONF: Symbol = Symbol::new(c"get_nprocs_conf");
+static OMPT_START_TOOL: Symbol = Symbol::new(c"ompt_start_tool");
+static SCHED_GETAFFINITY: Symbol = Symbol::new(c"sched_getaffinity");
+static PTHREAD_GETAFFINITY: Symbol = Symbol::new(c"pthread_getaffinity_np");
+static DLCLOSE: Symbol = Symbol::new(c"dlclose");
 static ATTR_GETSIGMASK: Symbol = Symbol::new(c"pthread_attr_getsigmask_np"); // from glibc 2.32 on
 static ATTR_SETSIGMASK: Symbol = Symbol::new(c"pthread_attr_setsigmask_np");
 
 /// Looks all functions up. The program has not started, so an error left in `dlerror` is ours to clear.
 pub(crate) fn resolve() {
-    for symbol in
-        [&PTHREAD_CREATE, &SYSCONF, &GET_NPROCS, &GET_NPROCS_CONF, &ATTR_GETSIGMASK, &ATTR_SETSIGMASK]
-    {
+    for symbol in [
+        &PTHREAD_CREATE,
+        &SYSCONF,
+        &GET_NPROCS,
+        &GET_NPROCS_CONF,
+        &OMPT_START_TOOL,
+        &SCHED_GETAFFINITY,
+        &PTHREAD_GETAFFINITY,
+        &DLCLOSE,
+        &ATTR_GETSIGMASK,
+        &ATTR_SETSIGMASK,
+    ] {
         symbol.look_up();
     }
+    programs::resolve();
     // SAFETY: no preconditions.
     unsafe { libc::dlerror() };
 }
@@ -114,6 +132,59 @@ fn number(symbol: &Symbol, name: c_int) -> c_int {
             number()
         }
         None => c_int::try_from(__sysconf(name)).unwrap_or(1),
+    }
+}
+
+/// Another tool's `ompt_start_tool`, where it has one and wants to be a tool.
+///
+/// # Safety
+/// As `ompt_start_tool`.
+pub(crate) unsafe fn ompt_start_tool(version: c_uint, name: *const c_char) -> Option<*mut Tool> {
+    type Start = unsafe extern "C-unwind" fn(c_uint, *const c_char) -> *mut Tool;
+    let start = OMPT_START_TOOL.found()?;
+    // SAFETY: the symbol of that name has that type.
+    let start = unsafe { transmute::<NonNull<c_void>, Start>(start) };
+    // SAFETY: the caller keeps the contract.
+    let tool = unsafe { start(version, name) };
+    (!tool.is_null()).then_some(tool)
+}
+
+/// The real `sched_getaffinity`; the system call where there is none.
+///
+/// # Safety
+/// As `sched_getaffinity(2)`.
+pub(crate) unsafe fn sched_getaffinity(process: pid_t, bytes: size_t, mask: *mut cpu_set_t) -> c_int {
+    type Get = unsafe extern "C-unwind" fn(pid_t, size_t, *mut cpu_set_t) -> c_int;
+    match SCHED_GETAFFINITY.found().or_else(|| SCHED_GETAFFINITY.look_up()) {
+        // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
+        Some(get) => unsafe { transmute::<NonNull<c_void>, Get>(get)(process, bytes, mask) },
+        None => -1,
+    }
+}
+
+/// The real `pthread_getaffinity_np`; "not implemented" where there is none.
+///
+/// # Safety
+/// As `pthread_getaffinity_np(3)`.
+pub(crate) unsafe fn pthread_getaffinity_np(thread: pthread_t, bytes: size_t, mask: *mut cpu_set_t) -> c_int {
+    type Get = unsafe extern "C-unwind" fn(pthread_t, size_t, *mut cpu_set_t) -> c_int;
+    match PTHREAD_GETAFFINITY.found().or_else(|| PTHREAD_GETAFFINITY.look_up()) {
+        // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
+        Some(get) => unsafe { transmute::<NonNull<c_void>, Get>(get)(thread, bytes, mask) },
+        None => libc::ENOSYS,
+    }
+}
+
+/// The real `dlclose`.
+///
+/// # Safety
+/// As `dlclose(3)`.
+pub(crate) unsafe fn dlclose(handle: *mut c_void) -> c_int {
+    type Close = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+    match DLCLOSE.found().or_else(|| DLCLOSE.look_up()) {
+        // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
+        Some(close) => unsafe { transmute::<NonNull<c_void>, Close>(close)(handle) },
+        None => -1,
     }
 }
 

@@ -12,7 +12,30 @@ fn exactly_the_intended_symbols_are_exported() {
     let text = String::from_utf8(output.stdout).unwrap();
     let mut symbols: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();
     symbols.sort_unstable();
-    assert_eq!(symbols, ["get_nprocs", "get_nprocs_conf", "pthread_create", "sysconf"]);
+    let loops = ["dynamic", "guided", "runtime", "static"];
+    let old = loops.map(|kind| format!("GOMP_parallel_loop_{kind}_start"));
+    let new = ["dynamic", "guided", "runtime"].map(|kind| format!("GOMP_parallel_loop_nonmonotonic_{kind}"));
+    let mut expected: Vec<&str> = [
+        // Threads and how many CPUs there are for them.
+        "get_nprocs get_nprocs_conf pthread_create sysconf",
+        // Teams: the old ones and the new of GNU's runtime, the tool of LLVM's, what a program may ask for.
+        "GOMP_parallel GOMP_parallel_reductions GOMP_parallel_sections GOMP_parallel_loop_maybe_nonmonotonic_runtime",
+        "GOMP_parallel_start GOMP_parallel_sections_start GOMP_parallel_end ompt_start_tool dlclose",
+        "omp_set_nesting_info omp_set_nesting_info_ trimtab_set_nesting_info",
+        // A thread's own mask, for itself and for the programs it starts.
+        "sched_getaffinity pthread_getaffinity_np execve execv execvp execvpe fexecve",
+        "posix_spawn posix_spawnp system popen",
+    ]
+    .iter()
+    .flat_map(|line| line.split(' '))
+    .collect();
+    let plain = loops.map(|kind| format!("GOMP_parallel_loop_{kind}"));
+    expected.extend(old.iter().chain(&new).chain(&plain).map(String::as_str));
+    if cfg!(target_arch = "x86_64") {
+        expected.extend(["execl", "execle", "execlp"]);
+    }
+    expected.sort_unstable();
+    assert_eq!(symbols, expected);
 }
 
 #[test]

@@ -31,8 +31,8 @@ fn children_of_forks_live_in_the_mask_unless_the_program_placed_their_parent() {
 
 #[test]
 fn an_exec_starts_afresh() {
-    // An exec keeps the mask of the thread that calls it; the third program began on a slot.
-    expect(pinned("B/A").arg("1"), Program::c("execs.c"), &["1: AB: A B", "2: AB: A B", "3: A: A B"]);
+    // An exec keeps the mask of the thread that calls it: the third program was started from a slot, and still has all.
+    expect(pinned("B/A").arg("1"), Program::c("execs.c"), &["1: AB: A B", "2: AB: A B", "3: AB: A B"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::exit::{self, Exit};
 use crate::world::World;
 use anyhow::{Context, Result, bail};
 use std::io::Read;
-use trimtab_core::check::check;
+use trimtab_core::check::{check, check_nesting};
 
 /// Checks.
 ///
@@ -42,5 +42,6 @@ fn findings(world: &World, args: &CheckArgs) -> Result<Vec<String>> {
     let document: Document = serde_json::from_value(value).with_context(|| format!("{name} is no plan"))?;
     let (machine, _) = document.machine.load(world)?;
     let findings = check(&machine, &document.request, &document.taken, &document.plan);
-    Ok(findings.iter().map(ToString::to_string).collect())
+    let nested = document.nest.iter().flat_map(|listing| check_nesting(&document.plan, listing));
+    Ok(findings.iter().map(ToString::to_string).chain(nested.map(|finding| finding.to_string())).collect())
 }

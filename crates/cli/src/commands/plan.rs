@@ -4,16 +4,18 @@ use crate::args::PlanArgs;
 use crate::commands::{print, run};
 use crate::exit::{self, Exit};
 use crate::machine::Which;
+use crate::nest::{self, Nesting};
 use crate::say::{self, Volume};
 use crate::situation::{Situation, Standpoint, location};
 use crate::surroundings::Surroundings;
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use trimtab_core::place::{Plan, Reason, Request, Taken, format, plan};
+use trimtab_core::place::nesting::{self, Listing, Map, narrow};
+use trimtab_core::place::{OpenMp, PlaceError, Plan, Reason, Request, Taken, format, plan};
 use trimtab_core::topology::{Machine, Marks, draw};
 use trimtab_linux::ledger::LedgerView;
-use trimtab_linux::program::resolve;
+use trimtab_linux::program::{Program, resolve};
 
 /// The version of the JSON of a plan.
 pub const SCHEMA: &str = "trimtab.plan/1";
@@ -33,6 +35,9 @@ pub struct Document {
     pub plan: Plan,
     /// The reasons in words, in the order of the plan's.
     pub explanation: Vec<String>,
+    /// Where the threads of nested teams go, where they were asked for.
+    #[serde(default)]
+    pub nest: Option<Listing>,
 }
 
 /// Plans.
@@ -46,13 +51,24 @@ pub fn run(world: &World, args: &PlanArgs) -> Result<u8, Exit> {
     let program = args.command.first().map(|name| resolve(name, world.raw("PATH")));
     let program = program.transpose().map_err(|error| failed(error.into()))?;
     let (request, _) = situation.request(&args.place, program.as_deref()).map_err(failed)?;
-    let mut plan = plan(&situation.machine, &request, &taken).map_err(|error| Exit::new(exit::NO, error))?;
+    // A plan is made to be looked at: a text that is not understood is an error here.
+    let nest = nest::asked(world, args.place.nest.as_deref()).map_err(failed)?;
+    let request = match &nest {
+        Some(nest) => narrow(&situation.machine, &request, &taken, nest),
+        None => Ok(request),
+    };
+    let none = |error: PlaceError| Exit::new(exit::NO, error);
+    let request = request.map_err(none)?;
+    let mut plan = plan(&situation.machine, &request, &taken).map_err(none)?;
+    let looked = program.as_deref().and_then(|path| Program::look(path, world.raw("PATH")).ok());
+    let openmp = looked.as_ref().and_then(run::openmp);
+    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &taken.allowed, &plan, &nest));
     let notes = notes.into_iter().map(|text| Reason::Note { text });
     plan.reasons.splice(0..0, situation.limited.iter().cloned().chain(notes).collect::<Vec<_>>());
     let text = match (args.json, args.format) {
-        (true, _) => json(which, request, taken, plan),
+        (true, _) => json(which, request, taken, plan, nesting.map(|nesting| nesting.listing(openmp))),
         (_, Some(tool)) => Ok(format(&plan, tool)),
-        _ => Ok(words(&situation.machine, &taken, &plan, args)),
+        _ => Ok(words(&situation.machine, &taken, &plan, args) + &nested(nesting.as_ref(), openmp)),
     };
     text.and_then(|text| Ok(print(&text)?)).map_err(failed)?;
     Ok(exit::DONE)
@@ -88,9 +104,9 @@ fn survey(world: &World, which: &Which, args: &PlanArgs) -> Result<(Situation, T
     Ok((situation, taken, notes))
 }
 
-fn json(machine: Which, request: Request, taken: Taken, plan: Plan) -> Result<String> {
+fn json(machine: Which, request: Request, taken: Taken, plan: Plan, nest: Option<Listing>) -> Result<String> {
     let explanation = plan.reasons.iter().map(ToString::to_string).collect();
-    let document = Document { schema: SCHEMA.to_owned(), machine, request, taken, plan, explanation };
+    let document = Document { schema: SCHEMA.to_owned(), machine, request, taken, plan, explanation, nest };
     Ok(serde_json::to_string_pretty(&document)?)
 }
 
@@ -116,4 +132,17 @@ fn words(machine: &Machine, taken: &Taken, plan: &Plan, args: &PlanArgs) -> Stri
         lines.push(draw::grid(machine, &marks, crate::commands::topo::width()));
     }
     lines.join("\n")
+}
+
+/// The picture of the nested teams, and what there is to know of them.
+fn nested(nesting: Option<&Nesting>, openmp: Option<OpenMp>) -> String {
+    let Some(nesting) = nesting else { return String::new() };
+    let mut text = format!("\nnested teams: {}\n", nesting.resolved);
+    if let Some(map) = Map::new(&nesting.tree, &nesting.resolved, &nesting.resolved.sizes()) {
+        text += &nesting::draw(&nesting.tree, &nesting.resolved, &map, crate::commands::topo::width());
+    }
+    for advice in nesting.advice(openmp) {
+        text += &format!("warning: {advice}\n");
+    }
+    text
 }

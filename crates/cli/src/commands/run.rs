@@ -4,6 +4,7 @@ use crate::args::{EnvMode, PinMode, RunArgs};
 use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
+use crate::nest::{self, Nesting};
 use crate::reserve::{Order, Reserved, reserve};
 use crate::say::{self, Volume};
 use crate::situation::{HOLD, Situation};
@@ -12,11 +13,17 @@ use crate::table::{Align, Table};
 use crate::world::{SET_BY_US, World};
 use anyhow::{Context, anyhow};
 use std::ffi::OsString;
-use trimtab_core::handoff;
-use trimtab_core::place::{Action, Amount, LocalRank, OpenMp, Plan, Variable, environment, local_rank};
+use std::path::Path;
+use trimtab_core::handoff::{self, NestHandoff, Report};
+use trimtab_core::place::{
+    Action, Amount, Binder, LocalRank, OpenMp, Plan, Variable, environment, local_rank,
+};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::{Family, Program, Runtime, resolve};
+
+/// Where LLVM's runtime looks for tools.
+const TOOLS: &str = "OMP_TOOL_LIBRARIES";
 
 /// Runs the command.
 ///
@@ -25,6 +32,19 @@ use trimtab_linux::program::{Family, Program, Runtime, resolve};
 pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let failed = |cause: anyhow::Error| Exit::new(exit::RUN_FAILED, cause);
     let volume = Volume::of(args.run.quiet, args.run.verbose);
+    let nest = match nest::asked(world, args.place.nest.as_deref()) {
+        Err(error) if args.place.strict => return Err(failed(anyhow!("{error} (--strict)"))),
+        Err(error) => {
+            say::warning(volume, &format!("{error}; the program runs without nested placement"));
+            None
+        }
+        Ok(nest) => nest,
+    };
+    if nest.is_some() && args.run.pin == PinMode::Mask {
+        return Err(failed(anyhow!(
+            "--pin mask leaves threads free, and nested teams place them: drop one of the two"
+        )));
+    }
     let program = find(world, args)?;
     let situation = Situation::live(world, !args.place.no_rules).map_err(failed)?;
     for warning in &situation.warnings {
@@ -42,6 +62,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let label = label(&args.command);
     let order = Order {
         request: &request,
+        nest: nest.as_ref(),
         seen: &seen,
         rank: match &rank {
             Rank::Shares(rank, job) => Some((rank, *job)),
@@ -54,19 +75,42 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     };
     let Reserved { plan, held } = reserve(world, &situation, &order)?;
 
+    let nesting =
+        nest.and_then(|nest| Nesting::new(&situation.machine, &situation.taken.allowed, &plan, &nest));
     let user = |name: &str| world.of_user(name);
     let binds = args.run.pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
-    let mut environment = environment(&plan, &user, openmp(&program).filter(|_| binds));
+    let openmp = openmp(&program);
+    let binder = match (&nesting, openmp) {
+        (Some(nesting), _) => Binder::Guest(&nesting.resolved),
+        (None, Some(openmp)) if binds => Binder::Runtime(openmp),
+        _ => Binder::Nobody,
+    };
+    let mut environment = environment(&plan, &user, binder);
     let places = environment.iter().any(|Variable { name, action, .. }| {
         matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
     });
-    let guest = guest::decide(&program, args.run.pin, rule.as_ref(), places);
-    environment.extend(guest_variables(world, &plan, &guest, volume));
+    let guest = guest::decide(&program, args.run.pin, rule.as_ref(), places || nesting.is_some());
+    if let Some(nesting) = &nesting {
+        let missing = guest::library().err();
+        let out_of_reach = guest.stays_out().or_else(|| unreached(&program)).or(missing.as_deref());
+        nest::tell(world, nesting, openmp, out_of_reach, args.place.strict, volume)?;
+        for Variable { name, action, .. } in &environment {
+            if let Action::Removed { value, why } = action {
+                say::warning(volume, &format!("{name}={value} is taken away: {why}"));
+            }
+        }
+    }
+    let report = report(args.run.report.as_deref());
+    let teams = match &nesting {
+        Some(nesting) => Some(nesting.handoff(args.run.nest_roots, report)),
+        None => nest::for_calls(&situation.machine, &plan, &program, report),
+    };
+    environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
     if args.run.env == EnvMode::Print {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
         return Ok(exit::DONE);
     }
-    tell(&plan, &guest, rule.as_ref().map(|rule| rule.program.as_str()), volume);
+    tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), volume);
     apply(&plan, args.place.strict, volume)?;
 
     let mut variables = Variables::new();
@@ -96,11 +140,33 @@ fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
 }
 
 /// The OpenMP runtime a program links.
-fn openmp(program: &Program) -> Option<OpenMp> {
+pub fn openmp(program: &Program) -> Option<OpenMp> {
     Some(match program.binary.as_ref()?.openmp? {
         Runtime::Gnu => OpenMp::Gnu,
         Runtime::Llvm | Runtime::Intel => OpenMp::Llvm,
     })
+}
+
+/// Why nested teams of a program that the guest goes along with cannot be placed: threads are only those of the process
+/// that trimtab becomes.
+fn unreached(program: &Program) -> Option<&'static str> {
+    match program.family {
+        Some(Family::Shell) => Some(
+            "it is a shell, and only a program that it becomes by exec would be reached: put trimtab run before the program inside",
+        ),
+        Some(Family::Make) => Some("it starts other programs: put trimtab run before them"),
+        _ => None,
+    }
+}
+
+/// Where the guest reports.
+fn report(option: Option<&Path>) -> Report {
+    match option {
+        None => Report::No,
+        Some(path) if path == Path::new("stderr") => Report::Stderr,
+        // The program may change its directory before it ends.
+        Some(path) => Report::File(std::path::absolute(path).unwrap_or_else(|_| path.to_owned())),
+    }
 }
 
 /// What this process is to a parallel job.
@@ -178,7 +244,13 @@ fn label(command: &[OsString]) -> String {
 }
 
 /// The variables that bring the guest along.
-fn guest_variables(world: &World, plan: &Plan, guest: &Guest, volume: Volume) -> Vec<Variable> {
+fn guest_variables(
+    world: &World,
+    plan: &Plan,
+    guest: &Guest,
+    teams: Option<&NestHandoff>,
+    volume: Volume,
+) -> Vec<Variable> {
     let variable =
         |name: &str, action| Variable { name: name.to_owned(), reader: "trimtab's guest library", action };
     let unset = |why: &str| {
@@ -188,7 +260,11 @@ fn guest_variables(world: &World, plan: &Plan, guest: &Guest, volume: Volume) ->
             (_, Some(value)) => Action::Set { value },
             _ => unset(),
         };
-        vec![variable("LD_PRELOAD", preload), variable(handoff::VARIABLE, unset())]
+        vec![
+            variable("LD_PRELOAD", preload),
+            variable(handoff::VARIABLE, unset()),
+            variable(handoff::NEST_VARIABLE, unset()),
+        ]
     };
     let pin = match guest {
         Guest::Stays(why) => return unset(why),
@@ -197,10 +273,22 @@ fn guest_variables(world: &World, plan: &Plan, guest: &Guest, volume: Volume) ->
     match guest::library() {
         Ok(library) => {
             let value = guest::handoff(plan, pin).to_string();
-            vec![
+            let nest = match teams {
+                Some(teams) => Action::Set { value: teams.to_string() },
+                None => Action::Unset { why: "no nested teams were asked for".to_owned() },
+            };
+            let mut variables = vec![
                 variable("LD_PRELOAD", Action::Set { value: guest::preload(world, &library) }),
                 variable(handoff::VARIABLE, Action::Set { value }),
-            ]
+                variable(handoff::NEST_VARIABLE, nest),
+            ];
+            if teams.is_some() {
+                // Some builds of LLVM's runtime look for tools here only. Another tool keeps its place.
+                let set = || Action::Set { value: library.display().to_string() };
+                let action = world.of_user(TOOLS).map_or_else(set, |value| Action::Kept { value });
+                variables.push(variable(TOOLS, action));
+            }
+            variables
         }
         Err(why) => {
             say::warning(volume, &format!("threads are not pinned at birth: {why}"));
@@ -219,6 +307,9 @@ fn put(world: &World, variables: &mut Variables, environment: &[Variable]) {
                 ours.push(format!("{name}={value}"));
             }
             // What an enclosing run set is for its own cores.
+            Action::Removed { .. } => {
+                variables.insert(name.clone(), None);
+            }
             Action::Unset { .. } if world.text(name).is_some() && world.of_user(name).is_none() => {
                 variables.insert(name.clone(), None);
             }
@@ -243,6 +334,7 @@ fn environment_table(environment: &[Variable]) -> String {
         let action = match action {
             Action::Set { value } => format!("set to {value}"),
             Action::Kept { value } => format!("kept as you set it: {value}"),
+            Action::Removed { value, why } => format!("taken away (you set it to {value}): {why}"),
             Action::Unset { why } => format!("not set: {why}"),
         };
         table.row([name.clone(), (*reader).to_owned(), action]);
@@ -251,7 +343,7 @@ fn environment_table(environment: &[Variable]) -> String {
 }
 
 /// Says what the run got, and with `--verbose` why.
-fn tell(plan: &Plan, guest: &Guest, rule: Option<&str>, volume: Volume) {
+fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str>, volume: Volume) {
     say::headline(volume, &headline(plan));
     for reason in &plan.reasons {
         say::note(volume, &format!("  {reason}"));
@@ -261,6 +353,10 @@ fn tell(plan: &Plan, guest: &Guest, rule: Option<&str>, volume: Volume) {
     }
     let threads = match guest {
         Guest::Stays(why) => why.clone(),
+        Guest::Goes(_) if nesting.is_some() => {
+            let teams = nesting.map_or_else(String::new, |nesting| nesting.resolved.to_string());
+            format!("threads of nested teams are placed as {teams}, other threads float inside the mask")
+        }
         Guest::Goes(handoff::Pin::Born) => "new threads are born on their own slots".to_owned(),
         Guest::Goes(handoff::Pin::Float) => {
             "OpenMP threads get exact places, other threads float inside the mask".to_owned()

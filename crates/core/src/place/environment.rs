@@ -7,6 +7,7 @@
 //! reach the libraries that fall back to it. The whole table is in docs/guide.md.
 
 use super::Plan;
+use super::nesting::Resolved;
 use serde::Serialize;
 
 /// What becomes of one variable.
@@ -22,6 +23,13 @@ pub enum Action {
     Kept {
         /// The user's value.
         value: String,
+    },
+    /// Set by the user, and taken away, for this reason.
+    Removed {
+        /// The user's value.
+        value: String,
+        /// The reason, in words.
+        why: String,
     },
     /// Not set, for this reason.
     Unset {
@@ -69,13 +77,19 @@ pub enum OpenMp {
     Llvm,
 }
 
-/// The variables for a plan. `user` answers what the user set; `openmp` is the OpenMP runtime that the program links and
-/// whose threads are to be bound, if any.
-pub fn environment(
-    plan: &Plan,
-    user: &dyn Fn(&str) -> Option<String>,
-    openmp: Option<OpenMp>,
-) -> Vec<Variable> {
+/// What binds the OpenMP threads of a program, if anything does.
+#[derive(Clone, Copy, Debug)]
+pub enum Binder<'a> {
+    /// Nothing.
+    Nobody,
+    /// The runtime itself, told the slots as its places.
+    Runtime(OpenMp),
+    /// The guest, by these nested teams; the runtime must not.
+    Guest(&'a Resolved),
+}
+
+/// The variables for a plan. `user` answers what the user set.
+pub fn environment(plan: &Plan, user: &dyn Fn(&str) -> Option<String>, binder: Binder<'_>) -> Vec<Variable> {
     let omp = user("OMP_NUM_THREADS");
     let count = |&(name, reader, follows): &(&str, &'static str, bool)| {
         let action = match (user(name), &omp) {
@@ -83,7 +97,12 @@ pub fn environment(
             (None, Some(omp)) if follows => {
                 Action::Unset { why: format!("{reader} follows your OMP_NUM_THREADS={omp}") }
             }
-            (None, _) => Action::Set { value: plan.threads.to_string() },
+            (None, _) => match binder {
+                Binder::Guest(nest) if name == "OMP_NUM_THREADS" => {
+                    Action::Set { value: list(&nest.sizes()) }
+                }
+                _ => Action::Set { value: plan.threads.to_string() },
+            },
         };
         Variable { name: name.to_owned(), reader, action }
     };
@@ -98,8 +117,39 @@ pub fn environment(
             },
         },
     });
-    variables.extend(places(plan, user, openmp, omp.as_deref()));
+    variables.extend(match binder {
+        Binder::Nobody => places(plan, user, None, omp.as_deref()),
+        Binder::Runtime(openmp) => places(plan, user, Some(openmp), omp.as_deref()),
+        Binder::Guest(nest) => nested(user, nest.levels().len()),
+    });
     variables
+}
+
+/// What runtimes must know, and must not be told, for nested teams that the guest places.
+fn nested(user: &dyn Fn(&str) -> Option<String>, levels: usize) -> Vec<Variable> {
+    let variable = |name: &str, reader, action| Variable { name: name.to_owned(), reader, action };
+    let count = |name: &str, reader| {
+        let set = || Action::Set { value: levels.to_string() };
+        variable(name, reader, user(name).map_or_else(set, |value| Action::Kept { value }))
+    };
+    let mut variables = vec![
+        count("OMP_MAX_ACTIVE_LEVELS", "OpenMP"),
+        // Without it LLVM's runtime gives the threads of inner teams back after each region.
+        count("KMP_HOT_TEAMS_MAX_LEVEL", "OpenMP of LLVM and Intel"),
+        variable("OMP_PROC_BIND", "OpenMP", Action::Set { value: "false".to_owned() }),
+    ];
+    for name in BINDINGS.into_iter().filter(|&name| name != "OMP_PROC_BIND") {
+        if let Some(value) = user(name) {
+            let why = "the nested teams you asked for place the threads instead".to_owned();
+            variables.push(variable(name, "OpenMP", Action::Removed { value, why }));
+        }
+    }
+    variables
+}
+
+/// A list as OpenMP reads it: one number for each level.
+fn list(sizes: &[u32]) -> String {
+    sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Exact OpenMP places: thread i on slot i.
@@ -156,7 +206,7 @@ mod tests {
         let plan = plan(&machine, &request, &Taken::nothing(machine.cpus())).unwrap();
         let user =
             |name: &str| user.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
-        environment(&plan, &user, openmp.into())
+        environment(&plan, &user, openmp.into().map_or(Binder::Nobody, Binder::Runtime))
             .into_iter()
             .map(|variable| (variable.name, variable.action))
             .collect()
@@ -185,6 +235,28 @@ mod tests {
         assert!(matches!(action(&all, "OPENBLAS_NUM_THREADS"), Action::Unset { .. }));
         assert_eq!(action(&all, "POLARS_MAX_THREADS"), set("4"));
         assert_eq!(action(&all, "OMP_PLACES"), set("{0},{1},{2},{3}"));
+    }
+
+    #[test]
+    fn nested_teams_replace_the_runtimes_own_places() {
+        let machine = parse_synthetic("core:8").unwrap();
+        let plan = plan(&machine, &Request::default(), &Taken::nothing(machine.cpus())).unwrap();
+        let tree = crate::place::nesting::Tree::new(&machine, &plan.mask).unwrap();
+        let nest = "4,scatter,2".parse::<crate::place::nesting::Nest>().unwrap().resolve(&tree);
+        let user = |name: &str| match name {
+            "OMP_PLACES" => Some("cores".to_owned()),
+            "OMP_MAX_ACTIVE_LEVELS" => Some("5".to_owned()),
+            _ => None,
+        };
+        let all: Vec<_> = environment(&plan, &user, Binder::Guest(&nest))
+            .into_iter()
+            .map(|variable| (variable.name, variable.action))
+            .collect();
+        assert_eq!(action(&all, "OMP_NUM_THREADS"), set("4,2"));
+        assert_eq!(action(&all, "OMP_PROC_BIND"), set("false"));
+        assert_eq!(action(&all, "KMP_HOT_TEAMS_MAX_LEVEL"), set("2"));
+        assert_eq!(action(&all, "OMP_MAX_ACTIVE_LEVELS"), Action::Kept { value: "5".to_owned() });
+        assert!(matches!(action(&all, "OMP_PLACES"), Action::Removed { .. }));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod error;
 mod format;
 mod make;
 mod memory;
+pub mod nesting;
 mod plan;
 mod pool;
 mod ranks;
@@ -19,7 +20,7 @@ mod spread;
 mod stride;
 mod taken;
 
-pub use environment::{Action, OpenMp, Variable, environment};
+pub use environment::{Action, Binder, OpenMp, Variable, environment};
 pub use error::PlaceError;
 pub use format::{Format, format};
 pub use make::{plan, state};

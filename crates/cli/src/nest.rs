@@ -1,0 +1,142 @@
+//! Nested teams on the command line: who asked for what, and what the guest is told.
+//!
+//! Three ways to ask, the first that is there counts: `--nest`, `TRIMTAB_NESTING`, and `OMP_NESTING_TEAM_SIZE`, which is
+//! the name it had in the publication. A text that is not understood is said, and the program runs without; with
+//! `--strict` that is an error.
+
+use crate::exit::{self, Exit};
+use crate::say::{self, Volume};
+use crate::world::World;
+use anyhow::anyhow;
+use trimtab_core::handoff::{NestHandoff, Report, Roots};
+use trimtab_core::place::nesting::{Advice, Listing, Nest, NestError, Resolved, Tree, advise};
+use trimtab_core::place::{OpenMp, Plan};
+use trimtab_core::set::CpuSet;
+use trimtab_core::topology::Machine;
+use trimtab_linux::program::Program;
+
+/// The variables by which a user asks, the first one first.
+pub const VARIABLES: [&str; 2] = ["TRIMTAB_NESTING", "OMP_NESTING_TEAM_SIZE"];
+
+/// What a program contains that sets its teams by itself: part of the names of the function in C, C++ and Fortran, and of
+/// the one that our header looks up.
+const CALL: &str = "_set_nesting_info";
+/// The longest program that is searched for it: reading takes about 0.1 ms a megabyte. Longer ones are taken to call it.
+const SEARCHED: usize = 16 << 20;
+
+/// The teams asked for, by the option or else by the environment.
+///
+/// # Errors
+/// A text that is not understood: which, where, and what would be.
+pub fn asked(world: &World, option: Option<&str>) -> Result<Option<Nest>, anyhow::Error> {
+    let variable = || {
+        let set = |name: &'static str| Some((name, world.text(name).filter(|text| !text.trim().is_empty())?));
+        VARIABLES.into_iter().find_map(set)
+    };
+    let Some((source, text)) = option.map(|text| ("--nest", text.to_owned())).or_else(variable) else {
+        return Ok(None);
+    };
+    text.parse().map(Some).map_err(|error: NestError| anyhow!("{source}: {error}"))
+}
+
+/// Nested teams in a plan.
+#[derive(Debug)]
+pub struct Nesting {
+    nest: Nest,
+    /// The plan's cores.
+    pub tree: Tree,
+    /// The teams, every size a number.
+    pub resolved: Resolved,
+    /// Everything the program might have had.
+    wide: Option<Tree>,
+}
+
+impl Nesting {
+    /// The teams in the plan's cores, out of those allowed; `None` for a plan without CPUs.
+    pub fn new(machine: &Machine, allowed: &CpuSet, plan: &Plan, nest: &Nest) -> Option<Self> {
+        let tree = Tree::new(machine, &plan.mask)?;
+        let wide = Tree::new(machine, allowed);
+        Some(Self { nest: nest.clone(), resolved: nest.resolve(&tree), tree, wide })
+    }
+
+    /// What to tell the user of these teams, for a program that links this OpenMP runtime.
+    pub fn advice(&self, openmp: Option<OpenMp>) -> Vec<Advice> {
+        let mut advice = advise(&self.tree, &self.resolved);
+        // The plan is as small as the teams: what they leave idle is seen in what they might have had.
+        for wider in self.wide.iter().flat_map(|wide| advise(wide, &self.resolved)) {
+            let is_of_machine = matches!(wider, Advice::LoneTeam { .. } | Advice::Uneven { .. });
+            if is_of_machine
+                && !advice.iter().any(|known| std::mem::discriminant(known) == std::mem::discriminant(&wider))
+            {
+                advice.push(wider);
+            }
+        }
+        let nested = self.resolved.levels().iter().skip(1).any(|(threads, _)| *threads > 1);
+        if openmp == Some(OpenMp::Gnu) && nested {
+            advice.push(Advice::ThreadsMadeAnew);
+        }
+        advice
+    }
+
+    /// Every thread, and the advice for a program that links this OpenMP runtime.
+    pub fn listing(&self, openmp: Option<OpenMp>) -> Listing {
+        Listing { advice: self.advice(openmp), ..Listing::new(&self.tree, &self.resolved) }
+    }
+
+    /// What the guest is told.
+    pub fn handoff(&self, roots: Roots, report: Report) -> NestHandoff {
+        NestHandoff { tree: self.tree.clone(), roots, report, nest: Some(self.nest.clone()) }
+    }
+}
+
+/// What the guest is told for a program for which nobody asked for teams, but which may do so itself.
+pub fn for_calls(machine: &Machine, plan: &Plan, program: &Program, report: Report) -> Option<NestHandoff> {
+    program.binary.as_ref()?.openmp?;
+    if program.mentions(CALL, SEARCHED) == Some(false) {
+        return None;
+    }
+    Some(NestHandoff { tree: Tree::new(machine, &plan.mask)?, roots: Roots::default(), report, nest: None })
+}
+
+/// Says what a user should know before the program runs: the guest may not reach it, the runtime may not open as many
+/// levels, and what is to be said of the teams themselves.
+///
+/// # Errors
+/// With `strict`, threads that cannot be placed at all.
+pub fn tell(
+    world: &World,
+    nesting: &Nesting,
+    openmp: Option<OpenMp>,
+    out_of_reach: Option<&str>,
+    strict: bool,
+    volume: Volume,
+) -> Result<(), Exit> {
+    if let Some(why) = out_of_reach {
+        let text = format!("nested teams cannot be placed: {why}");
+        if strict {
+            return Err(Exit::new(exit::RUN_FAILED, anyhow!("{text} (--strict)")));
+        }
+        say::warning(volume, &text);
+        return Ok(());
+    }
+    let levels = nesting.resolved.levels().len();
+    let allowed = world.of_user("OMP_MAX_ACTIVE_LEVELS").and_then(|text| text.trim().parse::<usize>().ok());
+    if let Some(allowed) = allowed.filter(|&allowed| allowed < levels) {
+        let text = format!(
+            "your OMP_MAX_ACTIVE_LEVELS={allowed} keeps the runtime from opening the {levels} levels of {}",
+            nesting.resolved
+        );
+        say::warning(volume, &text);
+    }
+    if world.of_user("OMP_NESTED").is_some_and(|value| value.eq_ignore_ascii_case("false")) && levels > 1 {
+        say::warning(volume, "your OMP_NESTED=false keeps the runtime from opening inner teams");
+    }
+    for advice in nesting.advice(openmp) {
+        match advice {
+            // Known to who runs it again and again; `trimtab plan` says it too.
+            Advice::ThreadsMadeAnew => say::note(volume, &format!("nested teams: {advice}")),
+            _ => say::warning(volume, &format!("nested teams: {advice}")),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! What the guest is told of nested teams: the machine as a tree, and the teams that were asked for.
+//!
+//! A second text beside the plan, for OpenMP programs only: `1 tree=[0,1],[2,3] roots=alone report=no
+//! nest=2,scatter,2,subcompact`. The tree is there also without teams, so that a program can name them later by
+//! `omp_set_nesting_info`; the guest then asks [`nesting`](crate::place::nesting) for the map. The guest reads this text
+//! before threads are there, and may allocate while it does.
+
+use crate::place::nesting::{Nest, NestError, Tree, TreeError};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// The variable that carries the text.
+pub const NEST_VARIABLE: &str = "TRIMTAB_NEST";
+
+/// The version of the text.
+const VERSION: &str = "1";
+
+/// Nested teams for the guest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NestHandoff {
+    /// The cores that may be used.
+    pub tree: Tree,
+    /// What becomes of further threads that open regions by themselves.
+    pub roots: Roots,
+    /// Whether, and where, to report at exit.
+    pub report: Report,
+    /// The teams asked for, if any.
+    pub nest: Option<Nest>,
+}
+
+/// What becomes of threads that open outermost regions after another one did (`std::thread`, Python's threads).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Roots {
+    /// The first has the map; the teams of others stay where the system puts them.
+    #[default]
+    Alone,
+    /// All use the same map.
+    Share,
+    /// This many have a part of the machine each; further ones share the parts in turn.
+    Part(u32),
+}
+
+/// Where the guest reports what it did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Report {
+    /// Nowhere.
+    #[default]
+    No,
+    /// On standard error.
+    Stderr,
+    /// Into a file, created or overwritten.
+    File(PathBuf),
+}
+
+impl FromStr for Roots {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let part =
+            |count: &str| count.parse().ok().filter(|count| (1..=1024).contains(count)).map(Self::Part);
+        match text {
+            "alone" => Some(Self::Alone),
+            "share" => Some(Self::Share),
+            _ => text.strip_prefix("part:").and_then(part),
+        }
+        .ok_or_else(|| format!("\"{text}\" is no treatment of further roots (known: alone, share, part:N)"))
+    }
+}
+
+impl fmt::Display for Roots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alone => f.write_str("alone"),
+            Self::Share => f.write_str("share"),
+            Self::Part(count) => write!(f, "part:{count}"),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::No => f.write_str("no"),
+            Self::Stderr => f.write_str("stderr"),
+            Self::File(path) => {
+                // A path with a directory, so that no file is taken for a word above; blanks would end the field.
+                let path = path.to_string_lossy();
+                let directory = if path.contains('/') { "" } else { "./" };
+                write!(f, "{directory}{}", path.replace('%', "%25").replace(' ', "%20"))
+            }
+        }
+    }
+}
+
+/// Why a text is no hand-off of nested teams.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum NestHandoffError {
+    /// The text is of another version.
+    #[error("this version of the text is not understood, only version {VERSION}")]
+    Version,
+    /// A field is not there, or not in its place.
+    #[error("\"{0}\" is missing")]
+    Missing(&'static str),
+    /// The tree is none.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// `roots` is none of its words.
+    #[error("{0}")]
+    Roots(String),
+    /// The teams are none.
+    #[error(transparent)]
+    Nest(#[from] NestError),
+}
+
+impl fmt::Display for NestHandoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tree, roots, report, nest } = self;
+        write!(f, "{VERSION} tree={tree} roots={roots} report={report} nest=")?;
+        nest.iter().try_for_each(|nest| nest.fmt(f))
+    }
+}
+
+impl FromStr for NestHandoff {
+    type Err = NestHandoffError;
+
+    fn from_str(text: &str) -> Result<Self, NestHandoffError> {
+        let rest = text.strip_prefix(VERSION).and_then(|rest| rest.strip_prefix(' '));
+        let mut rest = rest.ok_or(NestHandoffError::Version)?;
+        let mut field = |key: &'static str| {
+            let missing = NestHandoffError::Missing(key);
+            let value = rest.strip_prefix(key).and_then(|rest| rest.strip_prefix('='));
+            let value = value.ok_or(missing)?;
+            let (value, after) = value.split_once(' ').unwrap_or((value, ""));
+            rest = after;
+            Ok::<&str, NestHandoffError>(value)
+        };
+        let tree = field("tree")?.parse()?;
+        let roots = field("roots")?.parse().map_err(NestHandoffError::Roots)?;
+        let report = match field("report")? {
+            "no" => Report::No,
+            "stderr" => Report::Stderr,
+            path => Report::File(PathBuf::from(path.replace("%20", " ").replace("%25", "%"))),
+        };
+        let nest = match field("nest")? {
+            "" => None,
+            nest => Some(nest.parse()?),
+        };
+        Ok(Self { tree, roots, report, nest })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for text in [
+            "1 tree=[1,0] roots=alone report=no nest=2,scatter,2,scatter",
+            "1 tree=[0+2,1+3] roots=share report=stderr nest=",
+            "1 tree=[0],[1] roots=part:3 report=/tmp/a%20b%25.txt nest=*,compact",
+        ] {
+            assert_eq!(text.parse::<NestHandoff>().unwrap().to_string(), text);
+        }
+        let file = Report::File(PathBuf::from("stderr"));
+        assert_eq!(file.to_string(), "./stderr");
+    }
+
+    #[test]
+    fn faults_are_named() {
+        for (text, error) in [
+            ("", "this version of the text is not understood, only version 1"),
+            ("2 tree=[0]", "this version of the text is not understood, only version 1"),
+            ("1 roots=alone", "\"tree\" is missing"),
+            ("1 tree=[0 roots=alone report=no nest=", "a group is not closed at position 3 of the tree"),
+            (
+                "1 tree=[0] roots=x report=no nest=",
+                "\"x\" is no treatment of further roots (known: alone, share, part:N)",
+            ),
+            (
+                "1 tree=[0] roots=part:0 report=no nest=",
+                "\"part:0\" is no treatment of further roots (known: alone, share, part:N)",
+            ),
+            ("1 tree=[0] roots=alone nest=", "\"report\" is missing"),
+            ("1 tree=[0] roots=alone report=no", "\"nest\" is missing"),
+        ] {
+            assert_eq!(text.parse::<NestHandoff>().unwrap_err().to_string(), error, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_harm(text in "1 tree=[-0-9,(+)\\[\\]]{0,9} roots=(alone|part:[0-9]{1,4}|x) report=[a-z/%0-9]{0,9} nest=[0-9*,a-z ]{0,9}|.{0,30}") {
+            if let Ok(handoff) = text.parse::<NestHandoff>() {
+                prop_assert!(handoff.to_string().parse::<NestHandoff>().is_ok());
+            }
+        }
+    }
+}

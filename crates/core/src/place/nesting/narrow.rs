@@ -1,0 +1,70 @@
+//! How many cores nested teams need, and which.
+//!
+//! Who says what teams a program opens has said how many cores it needs. So a request without an amount is planned as if
+//! for all free cores, the teams are placed in those, and the request becomes one for the cores that have a thread. Where
+//! threads are far apart, the cores between stay free for others. Teams that want more than is free ask for their number
+//! of cores, busy ones included, and settle for what there is.
+
+use super::{Map, Nest, Tree};
+use crate::place::{Amount, PlaceError, Request, Taken, plan};
+use crate::set::CpuSet;
+use crate::topology::Machine;
+
+/// The request for exactly the cores that `nest` uses, if the request leaves open how many; else the request itself.
+///
+/// # Errors
+/// As [`plan`]'s.
+pub fn narrow(
+    machine: &Machine,
+    request: &Request,
+    taken: &Taken,
+    nest: &Nest,
+) -> Result<Request, PlaceError> {
+    if request.amount != Amount::Auto || request.cpus.is_some() {
+        return Ok(request.clone());
+    }
+    let all = plan(machine, request, taken)?;
+    let Some(tree) = Tree::new(machine, &all.mask) else { return Ok(request.clone()) };
+    let nest = nest.resolve(&tree);
+    if nest.threads() > tree.cores() as u64 {
+        // What is free does not do: busy cores come after it, as for any count.
+        let amount = Amount::Cores(u32::try_from(nest.threads()).unwrap_or(u32::MAX));
+        return Ok(Request { amount, or_fewer: true, ..request.clone() });
+    }
+    let Some(map) = Map::new(&tree, &nest, &nest.sizes()) else { return Ok(request.clone()) };
+    let used = map.cpus();
+    let mut cores = 0;
+    let mut cpus = CpuSet::new();
+    for core in machine.cores() {
+        let of_core = machine.cpus_of(&core.pus).intersection(&taken.allowed);
+        if of_core.intersects(&used) {
+            cores += 1;
+            cpus = cpus.union(&of_core);
+        }
+    }
+    Ok(Request { amount: Amount::Cores(cores), cpus: Some(cpus), ..request.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::parse_synthetic;
+
+    #[test]
+    fn only_cores_with_a_thread_are_asked_for() {
+        let machine = parse_synthetic("pack:4 core:4 pu:2(far)").unwrap();
+        let taken = Taken::nothing(machine.cpus());
+        let narrowed = |nest: &str, request: &Request| {
+            let request = narrow(&machine, request, &taken, &nest.parse().unwrap()).unwrap();
+            let plan = plan(&machine, &request, &taken).unwrap();
+            (plan.mask.to_string(), plan.slots.len())
+        };
+        let auto = Request::default();
+        assert_eq!(narrowed("4,scatter", &auto), ("0,4,8,12".to_owned(), 4));
+        assert_eq!(narrowed("2,scatter,2,subcompact", &auto), ("0-1,8-9".to_owned(), 4));
+        assert_eq!(narrowed("*,scatter,2,subcompact", &auto).1, 16);
+        assert_eq!(narrowed("64,compact", &auto).1, 16);
+        let six = Request { amount: Amount::Cores(6), ..auto };
+        assert_eq!(narrowed("4,scatter", &six).1, 6, "what was asked for stays");
+    }
+}

@@ -1,0 +1,345 @@
+//! What the user says of nested teams: sizes and strategies, outermost level first.
+
+use super::tree::Tree;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// The most levels that can be listed. Chosen: twice what any program known opens.
+pub const LEVELS_MAX: usize = 8;
+
+/// The largest team that can be asked for: above the most CPUs that Linux runs on.
+pub const SIZE_MAX: u32 = 1 << 14;
+
+/// Teams inside teams, outermost first: `4,scatter,2,subcompact`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Nest {
+    levels: Vec<Level>,
+}
+
+/// One level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Level {
+    /// How many threads each team has.
+    pub size: TeamSize,
+    /// Where they go.
+    pub strategy: TeamStrategy,
+}
+
+/// How many threads a team has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TeamSize {
+    /// This many.
+    Threads(u32),
+    /// As many as fit, written `*`.
+    Fit,
+}
+
+/// Where the threads of a team go; see the [table](super).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TeamStrategy {
+    /// Close together.
+    Compact,
+    /// Far apart over the whole mask.
+    Scatter,
+    /// Close together next to their master. What a size alone means.
+    #[default]
+    SubCompact,
+    /// Far apart inside their master's memory domain.
+    SubScatter,
+}
+
+impl TeamStrategy {
+    /// All, with the words for them.
+    pub const ALL: [(Self, &'static str); 4] = [
+        (Self::Compact, "compact"),
+        (Self::Scatter, "scatter"),
+        (Self::SubCompact, "subcompact"),
+        (Self::SubScatter, "subscatter"),
+    ];
+
+    /// Whether it keeps to the master's part of the machine.
+    pub fn is_sub(self) -> bool {
+        matches!(self, Self::SubCompact | Self::SubScatter)
+    }
+
+    /// Whether it spreads.
+    pub fn is_scatter(self) -> bool {
+        matches!(self, Self::Scatter | Self::SubScatter)
+    }
+}
+
+impl fmt::Display for TeamStrategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::ALL.into_iter().find(|(strategy, _)| strategy == self).map_or("", |(_, word)| word))
+    }
+}
+
+impl fmt::Display for TeamSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Threads(threads) => threads.fmt(f),
+            Self::Fit => f.write_str("*"),
+        }
+    }
+}
+
+/// Why a text does not describe nested teams.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{problem} at position {} of \"{text}\"; expected {expected}", at + 1)]
+pub struct NestError {
+    /// The whole text.
+    pub text: String,
+    /// Byte offset of the fault, from 0.
+    pub at: usize,
+    /// What is wrong there.
+    pub problem: String,
+    /// What would be right there.
+    pub expected: &'static str,
+}
+
+const A_SIZE: &str = "a team size (a count such as 4, or *), as in 4,scatter,2,subcompact";
+const A_WORD: &str = "compact, scatter, subcompact or subscatter, or the next team size";
+
+impl Nest {
+    /// Teams from levels, if there is a level and none is out of bounds.
+    pub fn new(levels: Vec<Level>) -> Option<Self> {
+        let sized = |level: &Level| !matches!(level.size, TeamSize::Threads(threads) if !(1..=SIZE_MAX).contains(&threads));
+        ((1..=LEVELS_MAX).contains(&levels.len()) && levels.iter().all(sized)).then_some(Self { levels })
+    }
+
+    /// The levels, outermost first.
+    pub fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
+    /// Every `*` replaced by what fits the machine.
+    ///
+    /// The last `*` takes what the other sizes leave. One before it opens a team for each memory domain, the next one for
+    /// each part of a domain.
+    pub fn resolve(&self, tree: &Tree) -> Resolved {
+        let fixed = |level: &Level| match level.size {
+            TeamSize::Threads(threads) => threads,
+            TeamSize::Fit => 1,
+        };
+        let mut rest = tree.cores() as u64;
+        for level in &self.levels {
+            rest = (rest / u64::from(fixed(level))).max(1);
+        }
+        let last = self.levels.iter().rposition(|level| level.size == TeamSize::Fit);
+        let mut fanouts = tree.fanouts().into_iter();
+        let levels = self.levels.iter().enumerate().map(|(at, level)| {
+            let threads = match level.size {
+                TeamSize::Threads(threads) => threads,
+                TeamSize::Fit => {
+                    let wanted =
+                        if Some(at) == last { rest } else { fanouts.next().unwrap_or(1).clamp(1, rest) };
+                    rest = (rest / wanted).max(1);
+                    u32::try_from(wanted).unwrap_or(SIZE_MAX).min(SIZE_MAX)
+                }
+            };
+            (threads, level.strategy)
+        });
+        Resolved { levels: levels.collect() }
+    }
+}
+
+/// Teams with every size a number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resolved {
+    levels: Vec<(u32, TeamStrategy)>,
+}
+
+impl Resolved {
+    /// Threads of each team and where they go, outermost first.
+    pub fn levels(&self) -> &[(u32, TeamStrategy)] {
+        &self.levels
+    }
+
+    /// The sizes alone.
+    pub fn sizes(&self) -> Vec<u32> {
+        self.levels.iter().map(|(threads, _)| *threads).collect()
+    }
+
+    /// The threads of all innermost teams together.
+    pub fn threads(&self) -> u64 {
+        self.levels.iter().fold(1, |all: u64, (threads, _)| all.saturating_mul(u64::from(*threads)))
+    }
+
+    /// The threads that one thread of the level `at` needs for the teams it will open, itself included.
+    pub(super) fn below(&self, at: usize) -> u64 {
+        self.levels
+            .iter()
+            .skip(at + 1)
+            .fold(1, |all: u64, (threads, _)| all.saturating_mul(u64::from(*threads)))
+    }
+}
+
+impl fmt::Display for Resolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (threads, strategy)) in self.levels.iter().enumerate() {
+            write!(f, "{}{threads},{strategy}", if at == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Nest {
+    type Err = NestError;
+
+    /// Sizes and strategies in turn, commas between; spaces and case do not matter; a size alone means `subcompact`.
+    fn from_str(text: &str) -> Result<Self, NestError> {
+        let fault =
+            |at: usize, problem: String, expected| NestError { text: text.to_owned(), at, problem, expected };
+        let mut levels: Vec<Level> = Vec::new();
+        let mut may_name = false;
+        let mut at = 0;
+        for item in text.split(',') {
+            let start = at + (item.len() - item.trim_start().len());
+            at += item.len() + 1;
+            let word = item.trim();
+            let expected = if may_name { A_WORD } else { A_SIZE };
+            let named = TeamStrategy::ALL.into_iter().find(|(_, name)| word.eq_ignore_ascii_case(name));
+            match named {
+                Some((strategy, _)) if may_name => {
+                    if let Some(level) = levels.last_mut() {
+                        level.strategy = strategy;
+                    }
+                    may_name = false;
+                    continue;
+                }
+                Some(_) => {
+                    return Err(fault(start, format!("\"{word}\" has no team size before it"), expected));
+                }
+                None => {}
+            }
+            let size = match word {
+                "" => return Err(fault(start.min(text.len()), "nothing".to_owned(), expected)),
+                "*" => TeamSize::Fit,
+                _ if !word.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    let kind = if may_name { "strategy" } else { "team size" };
+                    return Err(fault(start, format!("\"{word}\" is no {kind}"), expected));
+                }
+                _ => match word.parse::<u32>() {
+                    Ok(0) => return Err(fault(start, "a team of 0 threads".to_owned(), A_SIZE)),
+                    Ok(threads) if threads <= SIZE_MAX => TeamSize::Threads(threads),
+                    _ => {
+                        let problem = format!("a team of {word} threads (at most {SIZE_MAX})");
+                        return Err(fault(start, problem, A_SIZE));
+                    }
+                },
+            };
+            if levels.len() == LEVELS_MAX {
+                return Err(fault(start, format!("more than {LEVELS_MAX} levels"), "the end"));
+            }
+            levels.push(Level { size, strategy: TeamStrategy::default() });
+            may_name = true;
+        }
+        Ok(Self { levels })
+    }
+}
+
+impl fmt::Display for Nest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Level { size, strategy }) in self.levels.iter().enumerate() {
+            write!(f, "{}{size},{strategy}", if at == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for Nest {
+    type Error = NestError;
+    fn try_from(text: String) -> Result<Self, NestError> {
+        text.parse()
+    }
+}
+
+impl From<Nest> for String {
+    fn from(nest: Nest) -> Self {
+        nest.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_and_strategies_take_turns() {
+        for (text, same) in [
+            ("4,scatter,2,subcompact", "4,scatter,2,subcompact"),
+            (" 4 , Scatter, 2 ,SUBSCATTER ", "4,scatter,2,subscatter"),
+            ("4", "4,subcompact"),
+            ("4,2,compact,8", "4,subcompact,2,compact,8,subcompact"),
+            ("*,scatter,*", "*,scatter,*,subcompact"),
+        ] {
+            assert_eq!(text.parse::<Nest>().unwrap().to_string(), same, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn faults_name_position_and_expected_word() {
+        for (text, error) in [
+            ("", "nothing at position 1 of \"\"; expected a team size"),
+            ("4,scatter,", "nothing at position 11 of"),
+            (
+                "4,scater,2",
+                "\"scater\" is no strategy at position 3 of \"4,scater,2\"; expected compact, scatter, subcompact or subscatter, or the next team size",
+            ),
+            ("scatter,4", "\"scatter\" has no team size before it at position 1"),
+            ("4,scatter,compact", "\"compact\" has no team size before it at position 11"),
+            ("4,scatter, x", "\"x\" is no team size at position 12"),
+            ("0,scatter", "a team of 0 threads at position 1"),
+            ("4,scatter,99999", "a team of 99999 threads (at most 16384) at position 11"),
+            ("4,scatter,99999999999999999999", "a team of 99999999999999999999 threads"),
+            ("-1", "\"-1\" is no team size at position 1"),
+            ("4x", "\"4x\" is no team size at position 1"),
+            ("1,1,1,1,1,1,1,1,1", "more than 8 levels at position 17"),
+            ("4,,2", "nothing at position 3"),
+        ] {
+            let found = text.parse::<Nest>().unwrap_err().to_string();
+            assert!(found.starts_with(error), "{text:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_star_takes_what_is_left() {
+        let tree = "[0,1,2,3],[4,5,6,7],[8,9,10,11],[12,13,14,15]".parse::<Tree>().unwrap();
+        for (text, sizes) in [
+            ("*", &[16][..]),
+            ("4,scatter,*", &[4, 4]),
+            ("*,scatter,2", &[8, 2]),
+            ("*,scatter,*", &[4, 4]),
+            ("*,scatter,2,subcompact,*", &[4, 2, 2]),
+            ("3,scatter,*", &[3, 5]),
+            ("64,scatter,*", &[64, 1]),
+            ("2,scatter,*,subscatter,*", &[2, 4, 2]),
+        ] {
+            assert_eq!(text.parse::<Nest>().unwrap().resolve(&tree).sizes(), sizes, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(levels in prop::collection::vec((0..=SIZE_MAX, 0..4usize), 1..=LEVELS_MAX)) {
+            let levels = levels.into_iter().map(|(size, strategy)| Level {
+                size: if size == 0 { TeamSize::Fit } else { TeamSize::Threads(size) },
+                strategy: TeamStrategy::ALL[strategy].0,
+            });
+            let nest = Nest::new(levels.collect()).unwrap();
+            prop_assert_eq!(nest.to_string().parse(), Ok(nest));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused_without_harm(text in "[0-9*, a-z]{0,12}|.{0,20}|(4|\\*|scatter|,| |é){0,9}") {
+            match text.parse::<Nest>() {
+                Ok(nest) => prop_assert_eq!(nest.to_string().parse(), Ok(nest)),
+                Err(error) => prop_assert!(text.is_char_boundary(error.at), "{} {:?}", error, text),
+            }
+        }
+    }
+}

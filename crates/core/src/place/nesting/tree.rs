@@ -1,0 +1,463 @@
+//! The part of a machine that a program may use, as a tree of cores.
+//!
+//! Only what placement asks is kept: which cores lie together, in what order, and where a memory domain begins (a NUMA
+//! node; on machines with a single one, a socket). Objects that hold one core, or the same cores as the object around
+//! them, say nothing and are left out. The tree has a text form of a few bytes for each core, because the guest library
+//! gets it through the environment: `[(0+8,1+9),(2,3)],[(4,5),(6,7)]`, where `+` joins the hardware threads of a core,
+//! `( )` groups what shares something, and `[ ]` is a memory domain. The text has no names; those are for people.
+
+use super::divide::{Cut, divide};
+use crate::handoff::CPUS_MAX;
+use crate::ids::{Id, ObjectId, OsCpu, Pu};
+use crate::set::CpuSet;
+use crate::topology::{Level, Machine};
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// How deep groups may nest in a text. The deepest machine of the corpus has 6.
+const DEPTH_MAX: usize = 32;
+
+/// Cores and their groups. At least one core; core and group numbers are positions in tree order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tree {
+    /// The CPUs of each core, those to be used first first.
+    cores: Vec<Vec<OsCpu>>,
+    /// Depth first; the first is everything.
+    groups: Vec<Group>,
+    /// The innermost group of each core.
+    home: Vec<u32>,
+}
+
+/// Cores that share something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Group {
+    pub(super) cores: Range<u32>,
+    pub(super) parent: Option<u32>,
+    /// Groups directly inside; the cores outside all of them are directly inside too.
+    pub(super) children: Vec<u32>,
+    /// Whether it is a memory domain.
+    pub(super) memory: bool,
+    /// What people call it; empty where a text is the source.
+    pub(super) name: String,
+}
+
+/// Why a text is no tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("{problem} at position {} of the tree", at + 1)]
+pub struct TreeError {
+    /// Byte offset of the fault, from 0.
+    pub at: usize,
+    /// What is wrong there.
+    pub problem: &'static str,
+}
+
+impl Tree {
+    /// The cores of `machine` that have a CPU in `cpus`, with those CPUs; `None` when there is none.
+    pub fn new(machine: &Machine, cpus: &CpuSet) -> Option<Self> {
+        let objects = machine.objects();
+        let nodes = objects.iter().filter(|object| object.level == Level::Node).count();
+        let domains = if nodes > 1 { Level::Node } else { Level::Package };
+        let mut builder = Builder::default();
+        // Objects come depth first: one closes when the next begins behind it.
+        let mut open: Vec<u32> = Vec::new();
+        for (at, object) in objects.iter().enumerate() {
+            while open.last().is_some_and(|&end| end <= object.pus.start) {
+                open.pop();
+                builder.close();
+            }
+            if object.level == Level::Core {
+                let all = object.pus.clone().map(|pu| machine.os(Pu(pu)));
+                let allowed: Vec<OsCpu> = all.filter(|&cpu| cpus.contains(cpu)).collect();
+                if !allowed.is_empty() {
+                    builder.core(allowed);
+                }
+            } else {
+                open.push(object.pus.end);
+                builder.open(object.level == domains, name(machine, ObjectId::from_index(at)));
+            }
+        }
+        builder.finish()
+    }
+
+    /// How many cores.
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// The CPUs of a core, those to be used first first.
+    pub fn cpus(&self, core: u32) -> &[OsCpu] {
+        self.cores.get(core as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every CPU of the tree.
+    pub fn mask(&self) -> CpuSet {
+        self.cores.iter().flatten().copied().collect()
+    }
+
+    /// The memory domain of a core, as a run of cores; everything for a core outside all domains.
+    pub fn domain(&self, core: u32) -> Range<u32> {
+        let domain = self.around(core).find(|group| group.memory);
+        domain.or(self.groups.first()).map_or(0..0, |group| group.cores.clone())
+    }
+
+    /// The memory domains with their names, as runs of cores. At least one.
+    pub fn domains(&self) -> Vec<(Range<u32>, &str)> {
+        let memory = self.groups.iter().filter(|group| group.memory);
+        memory.map(|group| (group.cores.clone(), group.name.as_str())).collect()
+    }
+
+    /// The tree in `count` parts, far apart, for as many programs in one; more than cores make parts that overlap.
+    pub fn parts(&self, count: u32) -> Vec<Self> {
+        let all: Vec<u32> = (0..self.len()).collect();
+        let cut = Cut { threads: count as usize, width: 1, apart: true, anchored: false };
+        divide(self, &all, cut).iter().filter_map(|cores| self.only(cores)).collect()
+    }
+
+    /// The tree of some of its cores, which ascend.
+    fn only(&self, cores: &[u32]) -> Option<Self> {
+        let mut builder = Builder::default();
+        let mut open: Vec<u32> = Vec::new();
+        let mut groups = self.groups.iter().peekable();
+        for &core in cores {
+            while let Some(group) = groups.next_if(|group| group.cores.start <= core) {
+                if group.cores.contains(&core) {
+                    while open.last().is_some_and(|&end| end <= group.cores.start) {
+                        open.pop();
+                        builder.close();
+                    }
+                    open.push(group.cores.end);
+                    builder.open(group.memory, group.name.clone());
+                }
+            }
+            while open.last().is_some_and(|&end| end <= core) {
+                open.pop();
+                builder.close();
+            }
+            builder.core(self.cpus(core).to_vec());
+        }
+        builder.finish()
+    }
+
+    /// How many memory domains there are, and how many parts the first of them has: what a `*` that is not the last
+    /// asks for.
+    pub(super) fn fanouts(&self) -> Vec<u64> {
+        let inside = |group: &Group| group.children.len().max(1) as u64;
+        let first = self.groups.iter().find(|group| group.memory).or(self.groups.first());
+        vec![self.domains().len() as u64, first.map_or(1, inside)]
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.cores.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The groups around a core, innermost first.
+    pub(super) fn around(&self, core: u32) -> impl Iterator<Item = &Group> {
+        self.positions_around(core).filter_map(|at| self.groups.get(at))
+    }
+
+    /// The positions of the groups around a core, innermost first.
+    pub(super) fn positions_around(&self, core: u32) -> impl Iterator<Item = usize> {
+        let parent = |at: &usize| self.groups.get(*at)?.parent.map(|at| at as usize);
+        std::iter::successors(self.home.get(core as usize).map(|&at| at as usize), parent)
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, group: &Group) -> fmt::Result {
+        let mut children =
+            group.children.iter().filter_map(|&child| self.groups.get(child as usize)).peekable();
+        let mut core = group.cores.start;
+        while core < group.cores.end {
+            if core > group.cores.start {
+                f.write_str(",")?;
+            }
+            if let Some(child) = children.next_if(|child| child.cores.start == core) {
+                let (open, close) = if child.memory { ("[", "]") } else { ("(", ")") };
+                f.write_str(open)?;
+                self.write(f, child)?;
+                f.write_str(close)?;
+                core = child.cores.end;
+            } else {
+                for (at, cpu) in self.cpus(core).iter().enumerate() {
+                    write!(f, "{}{cpu}", if at == 0 { "" } else { "+" })?;
+                }
+                core += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What people call an object: `node 3`, `package 0`, `l3 5`.
+fn name(machine: &Machine, object: ObjectId) -> String {
+    let objects = machine.objects();
+    let Some(object) = objects.get(object.index()) else { return String::new() };
+    let number = object.os.unwrap_or_else(|| {
+        let before = |other: &&_| std::ptr::eq::<crate::topology::Object>(*other, object);
+        u32::try_from(machine.at(object.level).take_while(|other| !before(other)).count()).unwrap_or(0)
+    });
+    match object.level {
+        Level::Machine => "machine".to_owned(),
+        level => format!("{level} {number}"),
+    }
+}
+
+/// Builds a tree from objects as they open and close.
+#[derive(Default)]
+struct Builder {
+    cores: Vec<Vec<OsCpu>>,
+    groups: Vec<Group>,
+    open: Vec<u32>,
+}
+
+impl Builder {
+    fn len(&self) -> u32 {
+        u32::try_from(self.cores.len()).unwrap_or(u32::MAX)
+    }
+
+    fn core(&mut self, cpus: Vec<OsCpu>) {
+        self.cores.push(cpus);
+    }
+
+    fn open(&mut self, memory: bool, name: String) {
+        let at = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
+        let parent = self.open.last().copied();
+        self.groups.push(Group { cores: self.len()..self.len(), parent, children: Vec::new(), memory, name });
+        self.open.push(at);
+    }
+
+    fn close(&mut self) {
+        let len = self.len();
+        if let Some(group) = self.open.pop().and_then(|at| self.groups.get_mut(at as usize)) {
+            group.cores.end = len;
+        }
+    }
+
+    /// Drops the groups that say nothing, and links the others.
+    fn finish(mut self) -> Option<Tree> {
+        while !self.open.is_empty() {
+            self.close();
+        }
+        let all = 0..self.len();
+        if all.is_empty() {
+            return None;
+        }
+        let mut kept: Vec<Group> = vec![Group {
+            cores: all.clone(),
+            parent: None,
+            children: Vec::new(),
+            memory: false,
+            name: String::new(),
+        }];
+        let mut new_number: Vec<u32> = Vec::with_capacity(self.groups.len());
+        for group in &self.groups {
+            let outer = group.parent.and_then(|at| new_number.get(at as usize).copied()).unwrap_or(0);
+            let around = &mut kept[outer as usize];
+            if around.cores == group.cores {
+                // The inner name of two that hold the same: a node says more than the package around it.
+                if group.memory || !around.memory {
+                    around.name.clone_from(&group.name);
+                }
+                around.memory |= group.memory;
+                new_number.push(outer);
+            } else if group.cores.len() < if group.memory { 1 } else { 2 } {
+                new_number.push(outer); // never asked for: it holds no group of two cores either
+            } else {
+                let at = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+                kept[outer as usize].children.push(at);
+                kept.push(Group { parent: Some(outer), ..group.clone() });
+                new_number.push(at);
+            }
+        }
+        if !kept.iter().any(|group| group.memory) {
+            kept[0].memory = true; // one memory for all
+        }
+        let mut home = vec![0; self.cores.len()];
+        for (at, group) in kept.iter().enumerate() {
+            // Inner groups come later, so that the innermost wins.
+            home[group.cores.start as usize..group.cores.end as usize]
+                .fill(u32::try_from(at).unwrap_or(u32::MAX));
+        }
+        Some(Tree { cores: self.cores, groups: kept, home })
+    }
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(all) = self.groups.first() else { return Ok(()) };
+        if all.memory {
+            f.write_str("[")?;
+            self.write(f, all)?;
+            return f.write_str("]");
+        }
+        self.write(f, all)
+    }
+}
+
+impl FromStr for Tree {
+    type Err = TreeError;
+
+    fn from_str(text: &str) -> Result<Self, TreeError> {
+        let fault = |at, problem| TreeError { at, problem };
+        let bytes = text.as_bytes();
+        let mut builder = Builder::default();
+        let mut closers: Vec<u8> = Vec::new();
+        let mut seen = CpuSet::new();
+        let mut at = 0;
+        loop {
+            // A core or the beginning of a group.
+            match bytes.get(at) {
+                Some(b'(' | b'[') if closers.len() == DEPTH_MAX => {
+                    return Err(fault(at, "too many groups in groups"));
+                }
+                Some(open @ (b'(' | b'[')) => {
+                    builder.open(*open == b'[', String::new());
+                    closers.push(if *open == b'[' { b']' } else { b')' });
+                    at += 1;
+                    continue;
+                }
+                _ => {}
+            }
+            let mut cpus = Vec::new();
+            loop {
+                let digits = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+                let cpu = text.get(at..at + digits).and_then(|digits| digits.parse::<u32>().ok());
+                let cpu = cpu.ok_or_else(|| fault(at, "a CPU is missing"))?;
+                if cpu as usize >= CPUS_MAX {
+                    return Err(fault(at, "the CPU is too large"));
+                }
+                if !seen.insert(OsCpu(cpu)) {
+                    return Err(fault(at, "the CPU is there twice"));
+                }
+                cpus.push(OsCpu(cpu));
+                at += digits;
+                if bytes.get(at) != Some(&b'+') {
+                    break;
+                }
+                at += 1;
+            }
+            builder.core(cpus);
+            while let Some(close) = bytes.get(at).filter(|close| closers.last() == Some(close)) {
+                debug_assert!(matches!(close, b')' | b']'));
+                closers.pop();
+                builder.close();
+                at += 1;
+            }
+            match bytes.get(at) {
+                None if closers.is_empty() => break,
+                None => return Err(fault(at, "a group is not closed")),
+                Some(b',') => at += 1,
+                Some(_) => return Err(fault(at, "a comma or the end of a group is missing")),
+            }
+        }
+        builder.finish().ok_or_else(|| fault(0, "a CPU is missing"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::parse_synthetic;
+    use proptest::prelude::*;
+
+    fn of(machine: &str) -> String {
+        let machine = parse_synthetic(machine).unwrap();
+        Tree::new(&machine, &machine.cpus()).unwrap().to_string()
+    }
+
+    #[test]
+    fn machines_become_trees() {
+        for (machine, tree) in [
+            ("core:4", "[0,1,2,3]"),
+            ("pack:2 core:2", "[0,1],[2,3]"),
+            ("pack:2 numa:1 l3:2 core:2", "[(0,1),(2,3)],[(4,5),(6,7)]"),
+            ("pack:2 numa:2 core:2", "([0,1],[2,3]),([4,5],[6,7])"),
+            ("numa:2 core:2 pu:2", "[0+1,2+3],[4+5,6+7]"),
+            ("pack:2 l2:2 core:1", "[0,1],[2,3]"),
+            ("numa:4 core:1", "[0],[1],[2],[3]"),
+            ("core:1", "[0]"),
+        ] {
+            assert_eq!(of(machine), tree, "{machine}");
+        }
+    }
+
+    #[test]
+    fn a_mask_prunes_the_tree() {
+        let machine = parse_synthetic("pack:2 numa:1 l3:2 core:2 pu:2").unwrap();
+        for (cpus, tree) in [
+            ("0-7", "[(0+1,2+3),(4+5,6+7)]"),
+            ("0,2,8", "[0,2],[8]"),
+            ("4", "[4]"),
+            ("1-2,6,15", "[(1,2),6],[15]"),
+        ] {
+            let found = Tree::new(&machine, &cpus.parse().unwrap()).unwrap();
+            assert_eq!(found.to_string(), tree, "{cpus}");
+        }
+        assert_eq!(Tree::new(&machine, &"64".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn parts_keep_their_groups() {
+        let tree: Tree = "[(0,1),(2,3)],[(4,5),(6,7)]".parse().unwrap();
+        let parts = |count| tree.parts(count).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(parts(1), ["[(0,1),(2,3)],[(4,5),(6,7)]"]);
+        assert_eq!(parts(2), ["[(0,1),(2,3)]", "[(4,5),(6,7)]"]);
+        assert_eq!(parts(3), ["[0,1]", "[2,3]", "[(4,5),(6,7)]"]);
+        assert_eq!(parts(9).len(), 9);
+        assert_eq!(tree.only(&[1, 2, 3, 6]).unwrap().to_string(), "[1,(2,3)],[6]");
+    }
+
+    #[test]
+    fn domains_have_names() {
+        let machine = parse_synthetic("pack:2 numa:2 core:2").unwrap();
+        let tree = Tree::new(&machine, &machine.cpus()).unwrap();
+        let names: Vec<_> = tree.domains().into_iter().map(|(_, name)| name.to_owned()).collect();
+        assert_eq!(names, ["node 0", "node 1", "node 2", "node 3"]);
+        assert_eq!(tree.domain(5), 4..6);
+    }
+
+    #[test]
+    fn faults_name_their_position() {
+        for (text, at, problem) in [
+            ("", 0, "a CPU is missing"),
+            ("0,,1", 2, "a CPU is missing"),
+            ("0,1,", 4, "a CPU is missing"),
+            ("[0,1", 4, "a group is not closed"),
+            ("[0,1)", 4, "a comma or the end of a group is missing"),
+            ("0,1]", 3, "a comma or the end of a group is missing"),
+            ("[]", 1, "a CPU is missing"),
+            ("0,0", 2, "the CPU is there twice"),
+            ("0+", 2, "a CPU is missing"),
+            ("8192", 0, "the CPU is too large"),
+            ("99999999999", 0, "a CPU is missing"),
+            ("0 1", 1, "a comma or the end of a group is missing"),
+        ] {
+            assert_eq!(text.parse::<Tree>(), Err(TreeError { at, problem }), "{text:?}");
+        }
+        assert!("(".repeat(40).parse::<Tree>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_comes_back_simplified_and_then_stays(text in "([0-9(\\[]|\\]|\\)|,|\\+|1[0-9]){0,14}") {
+            if let Ok(tree) = text.parse::<Tree>() {
+                let written = tree.to_string();
+                prop_assert_eq!(written.parse::<Tree>().map(|tree| tree.to_string()), Ok(written));
+            }
+        }
+
+        #[test]
+        fn the_text_of_a_machine_says_all(packs in 1usize..4, numa in 1usize..3, l3 in 1usize..4, cores in 1usize..5, pus in 1usize..3) {
+            let machine = parse_synthetic(&format!("pack:{packs} numa:{numa} l3:{l3} core:{cores} pu:{pus}")).unwrap();
+            let mut tree = Tree::new(&machine, &machine.cpus()).unwrap();
+            for group in &mut tree.groups {
+                group.name.clear();
+            }
+            prop_assert_eq!(tree.to_string().parse::<Tree>(), Ok(tree));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Which libgomp a program's function is linked to, and where its functions are.
+
+use super::calls::Routine;
+use crate::objects::{self, Object};
+use libc::{c_int, c_void};
+use std::ffi::CStr;
+use std::ops::{ControlFlow, Range};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+
+/// The functions that are stood in front of, in the order of [`Library::functions`].
+pub(super) const NAMES: [&CStr; 18] = [
+    c"GOMP_parallel",
+    c"GOMP_parallel_reductions",
+    c"GOMP_parallel_sections",
+    c"GOMP_parallel_loop_static",
+    c"GOMP_parallel_loop_dynamic",
+    c"GOMP_parallel_loop_guided",
+    c"GOMP_parallel_loop_nonmonotonic_dynamic",
+    c"GOMP_parallel_loop_nonmonotonic_guided",
+    c"GOMP_parallel_loop_runtime",
+    c"GOMP_parallel_loop_nonmonotonic_runtime",
+    c"GOMP_parallel_loop_maybe_nonmonotonic_runtime",
+    c"GOMP_parallel_start",
+    c"GOMP_parallel_sections_start",
+    c"GOMP_parallel_loop_static_start",
+    c"GOMP_parallel_loop_dynamic_start",
+    c"GOMP_parallel_loop_guided_start",
+    c"GOMP_parallel_loop_runtime_start",
+    c"GOMP_parallel_end",
+];
+
+/// A libgomp as seen by the functions of one object. Leaked: calls may be inside at any time.
+pub(super) struct Library {
+    /// The object whose functions call it.
+    callers: Range<usize>,
+    functions: [usize; NAMES.len()],
+    thread_number: usize,
+    threads_most: usize,
+    /// Whether its teams are ours to place: LLVM's family tells the tool instead.
+    pub(super) is_gnu: bool,
+    /// Whether it or its callers have been unloaded.
+    gone: AtomicBool,
+    next: *mut Library,
+}
+
+static LIBRARIES: AtomicPtr<Library> = AtomicPtr::new(null_mut());
+
+/// Forgets what was learned of objects that have been unloaded: another may lie there soon.
+pub(crate) fn forget() {
+    for library in known() {
+        let is_there = |address: usize, range: Option<&Range<usize>>| {
+            objects::visit(|object| {
+                match object.holds(address) && range.is_none_or(|range| object.range() == *range) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })
+            .is_some()
+        };
+        if !is_there(library.callers.start, Some(&library.callers)) || !is_there(library.functions[0], None) {
+            library.gone.store(true, Relaxed);
+        }
+    }
+}
+
+fn known() -> impl Iterator<Item = &'static Library> {
+    // SAFETY: null, or leaked before it was published.
+    let follow = |at: *mut Library| unsafe { at.as_ref() };
+    std::iter::successors(follow(LIBRARIES.load(Acquire)), move |library| follow(library.next))
+}
+
+/// The libgomp of a function of the program; `None` where there is none at all.
+pub(super) fn of(routine: Routine) -> Option<&'static Library> {
+    let address = (routine as *const c_void).addr();
+    let found = known().find(|library| library.callers.contains(&address) && !library.gone.load(Relaxed));
+    if found.is_some() {
+        return found;
+    }
+    find(address)
+}
+
+#[cold]
+fn find(address: usize) -> Option<&'static Library> {
+    let mut callers = address..address.saturating_add(1); // code that no object holds is known by itself
+    // The first that defines it is who would be called without us.
+    let mut first: Option<usize> = None;
+    let mut linked: Option<usize> = None;
+    objects::visit(|object| -> ControlFlow<()> {
+        if object.holds(address) {
+            callers = object.range();
+        }
+        ControlFlow::Continue(())
+    });
+    let own = of as *const c_void as usize;
+    objects::visit(|candidate| -> ControlFlow<()> {
+        let Some(function) = candidate.defines(NAMES[0]).filter(|_| !candidate.holds(own)) else {
+            return ControlFlow::Continue(());
+        };
+        first.get_or_insert(function);
+        let caller_needs = |object: &Object<'_>| {
+            object.holds(address)
+                && (object.needs(candidate.file())
+                    || candidate.soname().is_some_and(|name| object.needs(name)))
+        };
+        // The program itself means the first, whatever else has the same name.
+        let needed = objects::visit(|object| match caller_needs(object) && !object.path().is_empty() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        });
+        if needed.is_some() {
+            linked.get_or_insert(function);
+        }
+        ControlFlow::Continue(())
+    });
+    let chosen = linked.or(first)?;
+    objects::visit(|object| match object.holds(chosen) {
+        true => ControlFlow::Break(Library::new(object, callers.clone())),
+        false => ControlFlow::Continue(()),
+    })
+    .map(publish)
+}
+
+fn publish(library: Library) -> &'static Library {
+    let made = Box::leak(Box::new(library));
+    let mut head = LIBRARIES.load(Acquire);
+    loop {
+        made.next = head;
+        match LIBRARIES.compare_exchange_weak(head, made, AcqRel, Acquire) {
+            Ok(_) => return made,
+            Err(other) => head = other,
+        }
+    }
+}
+
+impl Library {
+    fn new(object: &Object<'_>, callers: Range<usize>) -> Self {
+        let address = |name: &CStr| object.defines(name).unwrap_or(0);
+        let mut functions = [0; NAMES.len()];
+        for (function, name) in functions.iter_mut().zip(NAMES) {
+            *function = address(name);
+        }
+        let (thread_number, threads_most) = (address(c"omp_get_thread_num"), address(c"omp_get_max_threads"));
+        let is_llvm = object.defines(c"__kmpc_fork_call").is_some();
+        Self {
+            callers,
+            functions,
+            thread_number,
+            threads_most,
+            is_gnu: !is_llvm && thread_number != 0 && threads_most != 0,
+            gone: AtomicBool::new(false),
+            next: null_mut(),
+        }
+    }
+
+    /// The address of the function `NAMES[at]`, 0 where this libgomp has none.
+    pub(super) fn function(&self, at: usize) -> usize {
+        self.functions.get(at).copied().unwrap_or(0)
+    }
+
+    /// The calling thread's number in its team.
+    pub(super) fn thread_number(&self) -> u32 {
+        number(self.thread_number)
+    }
+
+    /// How many threads a team has at most that is opened without a number.
+    pub(super) fn threads_most(&self) -> u32 {
+        number(self.threads_most)
+    }
+}
+
+fn number(function: usize) -> u32 {
+    if function == 0 {
+        return 0;
+    }
+    // SAFETY: the address of `omp_get_thread_num` or `omp_get_max_threads`, which take nothing and give an int.
+    let function = unsafe { std::mem::transmute::<usize, extern "C" fn() -> c_int>(function) };
+    u32::try_from(function()).unwrap_or(0)
+}

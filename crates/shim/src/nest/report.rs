@@ -1,0 +1,173 @@
+//! What became of every seat, told at exit when the user asked.
+//!
+//! One line for each seat that a thread took: what it was commanded, what its last thread's mask is, where that thread was
+//! seen, how often it had to be moved. Then the regions seen, and, where there were none, why that may be. While a report
+//! is wanted every join reads the mask back, so that what is reported was measured.
+
+use super::order::{Order, Part, Seat, Seats, Seen};
+use super::state::{orders, state};
+use super::team::Runtime;
+use crate::cpus::Cpus;
+use crate::plan;
+use std::fmt::Write as _;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use trimtab_core::handoff::Report;
+use trimtab_core::ids::OsCpu;
+use trimtab_core::set::CpuSet;
+
+static GNU: AtomicU64 = AtomicU64::new(0);
+static LLVM: AtomicU64 = AtomicU64::new(0);
+static LEFT_ALONE: AtomicU64 = AtomicU64::new(0);
+
+pub(super) fn count_region(runtime: Runtime) {
+    // Counted for a report only: a shared counter costs every region of every root.
+    if state().is_some_and(|state| state.report != Report::No) {
+        match runtime {
+            Runtime::Gnu => &GNU,
+            Runtime::Llvm => &LLVM,
+        }
+        .fetch_add(1, Relaxed);
+    }
+}
+
+pub(super) fn count_left_alone() {
+    LEFT_ALONE.fetch_add(1, Relaxed);
+}
+
+/// Notes that the calling thread joined a team in this seat.
+pub(super) fn note(seen: &Seen, moved: bool, lost: bool) {
+    seen.entered.fetch_add(1, Relaxed);
+    seen.bound.fetch_add(moved.into(), Relaxed);
+    seen.lost.fetch_add(lost.into(), Relaxed);
+    // SAFETY: no preconditions.
+    let on = u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(u32::MAX);
+    let mut mask = Cpus::new();
+    if mask.read_this_thread() {
+        *seen.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((mask, on));
+    }
+}
+
+/// Sees to it that the report is made when the process ends by itself.
+pub(super) fn at_exit() {
+    extern "C" fn tell() {
+        plan::guarded(|| {
+            let state = state()?;
+            // A forked child inherits the request, but not the plan.
+            super::is_active().then_some(())?;
+            let text = text();
+            match &state.report {
+                Report::No => {}
+                Report::Stderr => write_all(libc::STDERR_FILENO, text.as_bytes()),
+                Report::File(path) => std::fs::write(path, text).ok()?,
+            }
+            Some(())
+        });
+    }
+    // SAFETY: `tell` lives as long as the process, the library being `nodelete`.
+    unsafe { libc::atexit(tell) };
+}
+
+/// Writes without the standard library's lock on the stream, which a thread that was stopped may hold.
+fn write_all(descriptor: i32, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: address and length are those of `bytes`.
+        let written = unsafe { libc::write(descriptor, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(written) {
+            Ok(written) if written > 0 => bytes = &bytes[written.min(bytes.len())..],
+            _ => return,
+        }
+    }
+}
+
+fn text() -> String {
+    let mut text = String::new();
+    let orders = orders();
+    for order in &orders {
+        for (at, part) in order.parts().iter().enumerate() {
+            tell_part(&mut text, order, part, at);
+        }
+    }
+    let (gnu, llvm, alone) = (GNU.load(Relaxed), LLVM.load(Relaxed), LEFT_ALONE.load(Relaxed));
+    let regions = |count: u64| if count == 1 { "1 region".to_owned() } else { format!("{count} regions") };
+    if gnu + llvm == 0 {
+        text.push_str(
+            "trimtab: no parallel region was seen. The program opened none, or its OpenMP runtime is linked into it \
+             (-static, libgomp.a) or was opened out of reach (RTLD_DEEPBIND, dlmopen), or is none of GNU's, LLVM's \
+             and Intel's: its threads are where the system put them\n",
+        );
+        return text;
+    }
+    let _ = writeln!(text, "trimtab: {} of GNU's runtime, {} of LLVM's or Intel's", regions(gnu), llvm);
+    if orders.is_empty() {
+        text.push_str("trimtab: no teams were set, so no thread was placed\n");
+    }
+    if alone > 0 {
+        let _ = writeln!(
+            text,
+            "trimtab: {} opened by further threads of the program were left alone (--nest-roots share or part:N places them)",
+            regions(alone)
+        );
+    }
+    text
+}
+
+fn tell_part(text: &mut String, order: &Order, part: &Part, at: usize) {
+    let mut all: Vec<&Seats> = part.all().filter(|seats| seats.seats().iter().any(is_used)).collect();
+    if all.is_empty() {
+        return;
+    }
+    all.sort_by_key(|seats| (seats.sizes().len(), seats.sizes()));
+    let cores = if part.cores() == 1 { "1 core".to_owned() } else { format!("{} cores", part.cores()) };
+    let root = if order.parts().len() > 1 { format!(", root {at}") } else { String::new() };
+    let _ = writeln!(text, "trimtab: {} on {cores}{root}", part.resolved());
+    let _ = writeln!(
+        text,
+        "{:<12} {:>9} {:>12} {:>7} {:>9} {:>9} {:>6}",
+        "THREAD", "COMMANDED", "ACTUAL", "SEEN ON", "JOINED", "MOVED", "LOST"
+    );
+    for seats in all {
+        for (number, seat) in seats.seats().iter().enumerate() {
+            if let Some(seen) = seat.seen.as_deref().filter(|_| is_used(seat)) {
+                tell_seat(text, &path(number, seats.sizes()), seat, seen);
+            }
+        }
+    }
+}
+
+fn is_used(seat: &Seat) -> bool {
+    seat.seen.as_ref().is_some_and(|seen| seen.entered.load(Relaxed) > 0)
+}
+
+fn tell_seat(text: &mut String, path: &str, seat: &Seat, seen: &Seen) {
+    let last = seen.last.lock().unwrap_or_else(PoisonError::into_inner);
+    let (actual, on) = last
+        .as_ref()
+        .map_or_else(|| ("?".to_owned(), "?".to_owned()), |(mask, on)| (list(mask), on.to_string()));
+    let _ = writeln!(
+        text,
+        "{path:<12} {:>9} {actual:>12} {on:>7} {:>9} {:>9} {:>6}",
+        seat.cpu,
+        seen.entered.load(Relaxed),
+        seen.bound.load(Relaxed),
+        seen.lost.load(Relaxed)
+    );
+}
+
+/// A mask as the kernel writes lists.
+fn list(mask: &Cpus) -> String {
+    let cpus = (0..mask.end()).filter_map(|cpu| u32::try_from(cpu).ok()).map(OsCpu);
+    cpus.filter(|&cpu| mask.contains(cpu)).collect::<CpuSet>().to_string()
+}
+
+/// The path of a thread from its number among those of its level.
+fn path(number: usize, sizes: &[u32]) -> String {
+    let mut rest = number;
+    let mut path: Vec<String> = Vec::new();
+    for &size in sizes.iter().rev() {
+        path.push((rest % size.max(1) as usize).to_string());
+        rest /= size.max(1) as usize;
+    }
+    path.reverse();
+    path.join(".")
+}

@@ -1,0 +1,474 @@
+//! Teams and the threads in them.
+//!
+//! Unit: one CPU mask for each thread. Problem: runtimes hand the threads of their pools to any team, so a thread must be
+//! put in its place whenever it joins one; but a region may last a microsecond, and a system call takes one. Idea: each
+//! thread remembers what mask it was given last, and does nothing where that is the right one.
+//!
+//! A team lives with the call, or the runtime's event, that opened it. Who opened it keeps its place inside, as thread 0 of
+//! an inner team does by the maps' own rule. Outside all regions the thread that opens them, the *root*, belongs to the
+//! program and must not stay on one CPU: threads, programs and further runtimes that it starts would inherit that, and
+//! they would count one CPU. Going back costs two system calls a region. So a root goes back at once from a region that
+//! was not one of a rapid series; within a series it *lingers*, and is widened as soon as anything could tell
+//! ([`relax`]): a question for its mask, another runtime, a program started. New threads and forked children never
+//! inherit it ([`birth`](crate::birth), [`fork`](crate::fork)).
+//!
+//! A member's record of its team is left as it is when the region ends: tasks still run in the runtime's closing barrier.
+
+use super::order::{Part, Seat, Seats};
+use super::report;
+use super::state::{is_active, order, state};
+use crate::cpus::Cpus;
+use crate::plan;
+use libc::{c_void, pthread_key_t};
+use std::cell::Cell;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
+use trimtab_core::handoff::Roots;
+use trimtab_core::ids::{Id, OsCpu};
+use trimtab_core::place::nesting::LEVELS_MAX;
+
+/// A region that ends less than this after the one before it is one of a rapid series. Nanoseconds. Chosen: a hundred
+/// times what going back and forth costs (two system calls of about 1.3 µs on the development machine).
+const SERIES: u64 = 200_000;
+
+/// Who forks teams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Runtime {
+    /// GNU's: never rebinds a thread that it has created, and creates the members of inner teams anew.
+    Gnu,
+    /// LLVM's and Intel's: may bind threads by itself, when it was told places.
+    Llvm,
+}
+
+/// The mask a thread was given last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Bound(usize);
+
+impl Bound {
+    /// None by us.
+    const NO: Self = Self(0);
+    /// One by us, and then something else: right for nothing, but ours to take back.
+    const DOUBTFUL: Self = Self(1);
+
+    /// One CPU: odd and above 1. A room is known by its address, which is even.
+    fn cpu(cpu: OsCpu) -> Self {
+        Self(cpu.index() * 2 + 3)
+    }
+
+    fn room(mask: &'static Cpus) -> Self {
+        Self(std::ptr::from_ref(mask).addr())
+    }
+}
+
+/// What this library knows of a thread.
+struct Thread {
+    bound: Cell<Bound>,
+    /// The team it is in, and its number there; null outside all teams.
+    team: Cell<*const Team>,
+    index: Cell<u32>,
+    /// While the thread is about to create the members of a team: that team, and who comes next.
+    bearing: Cell<*const Team>,
+    next: Cell<u32>,
+    /// Its number among the roots, plus one.
+    root: Cell<usize>,
+    /// Of a root: its mask outside all regions, and when its last region ended.
+    wide: Cell<*mut Cpus>,
+    ended: Cell<u64>,
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            bound: Cell::new(Bound::NO),
+            team: Cell::new(null()),
+            index: Cell::new(0),
+            bearing: Cell::new(null()),
+            next: Cell::new(0),
+            root: Cell::new(0),
+            wide: Cell::new(null_mut()),
+            ended: Cell::new(0),
+        }
+    };
+}
+
+/// A team from the moment it is opened.
+pub(crate) struct Team {
+    /// The team of the thread that opens it, and that thread's number there.
+    outer: *const Team,
+    outer_index: u32,
+    /// Counted from 0.
+    level: usize,
+    /// The root that all this began with; `None`: the team is left alone.
+    root: Option<usize>,
+    /// The part of the machine that the root has; `None`: the team is left alone.
+    part: Option<&'static Part>,
+    /// The sizes of the teams around it and its own, as far as levels are listed.
+    sizes: [u32; LEVELS_MAX],
+    /// The seats of all teams of this level, and where this team's begin. For a level that is not listed: those of the
+    /// innermost that is, and the seat of the thread that led here.
+    seats: Option<&'static Seats>,
+    first: usize,
+    /// Whether the runtime may move threads by itself.
+    verify: bool,
+    /// One more than the last member that was created in its place, as all before it were.
+    born: AtomicU32,
+}
+
+/// Opens a team on the calling thread. `requested` is the most threads it can have.
+///
+/// The team must stay where it is until [`Team::close`].
+pub(crate) fn open(requested: u32, runtime: Runtime) -> Team {
+    report::count_region(runtime);
+    THREAD.with(|thread| {
+        let outer = thread.team.get();
+        // SAFETY: a thread's team is alive while the thread is in it, and it is in it until the team is closed.
+        let around = unsafe { outer.as_ref() };
+        let verify = runtime == Runtime::Llvm && HAS_PLACES.load(Relaxed);
+        let level = around.map_or(0, |team| team.level + 1);
+        let mut team = Team {
+            outer,
+            outer_index: thread.index.get(),
+            level,
+            root: None,
+            part: None,
+            sizes: around.map_or([0; LEVELS_MAX], |team| team.sizes),
+            seats: None,
+            first: 0,
+            verify,
+            born: AtomicU32::new(0),
+        };
+        if is_active() {
+            plan::guarded(|| team.find_seats(around, thread, requested));
+        }
+        team
+    })
+}
+
+impl Team {
+    fn find_seats(&mut self, around: Option<&Self>, thread: &Thread, requested: u32) -> Option<()> {
+        // Threads in a team are their root's.
+        let root = match around {
+            Some(team) => team.root,
+            None => root(thread),
+        };
+        self.root = root;
+        let part = order()?.part(root?)?;
+        // A team inside one that was left alone has no master's seat to start from.
+        let first = match around {
+            Some(team) => team.seat_number(thread.index.get())?,
+            None => 0,
+        };
+        let Some(declared) = part.declared(self.level) else {
+            self.seats = around?.seats;
+            self.first = first;
+            self.part = Some(part);
+            return Some(());
+        };
+        let size = declared.max(requested);
+        *self.sizes.get_mut(self.level)? = size;
+        self.seats = Some(part.seats(self.sizes.get(..=self.level)?)?);
+        self.first = first * size as usize;
+        self.part = Some(part);
+        Some(())
+    }
+
+    /// Whether this team's level is listed.
+    fn is_listed(&self) -> bool {
+        self.seats.is_some_and(|seats| seats.sizes().len() == self.level + 1)
+    }
+
+    /// Which seat a member has; for a level that is not listed, the one that its members gather around.
+    fn seat_number(&self, index: u32) -> Option<usize> {
+        self.part?;
+        Some(if self.is_listed() { self.first + index as usize } else { self.first })
+    }
+
+    fn seat(&self, index: u32) -> Option<&'static Seat> {
+        self.seats?.seats().get(self.seat_number(index)?)
+    }
+
+    /// What mask a member has, if this library has a say in it.
+    fn place(&self, index: u32) -> Option<(Bound, &'static Seat)> {
+        let seat = self.seat(index)?;
+        Some(if self.is_listed() || index == 0 {
+            (Bound::cpu(seat.cpu), seat)
+        } else {
+            (Bound::room(seat.room()), seat)
+        })
+    }
+
+    /// The calling thread, on its way into the runtime, will create this team's other members in order.
+    pub(crate) fn will_bear(&self) {
+        // The outermost team's members come from a pool, in which some may be already.
+        if self.level > 0 && self.part.is_some() {
+            THREAD.with(|thread| {
+                thread.bearing.set(self);
+                thread.next.set(1);
+            });
+        }
+    }
+
+    /// The calling thread joins under this number.
+    pub(crate) fn join(&self, index: u32) {
+        THREAD.with(|thread| {
+            let born_here = thread.team.get().is_null() && index < self.born.load(Relaxed);
+            thread.bearing.set(null());
+            thread.team.set(self);
+            thread.index.set(index);
+            if self.part.is_some() && is_active() {
+                plan::guarded(|| self.take_place(thread, index, born_here));
+            }
+        });
+    }
+
+    fn take_place(&self, thread: &Thread, index: u32, born_here: bool) -> Option<()> {
+        let (bound, seat) = self.place(index)?;
+        if born_here && thread.bound.get() == Bound::NO {
+            thread.bound.set(bound);
+        }
+        let known = thread.bound.get() == bound;
+        if known && !self.verify && seat.seen.is_none() {
+            return Some(());
+        }
+        self.take_place_slowly(thread, index, known)
+    }
+
+    #[cold]
+    fn take_place_slowly(&self, thread: &Thread, index: u32, known: bool) -> Option<()> {
+        let (bound, seat) = self.place(index)?;
+        let mut mask = Cpus::new();
+        let wanted = wanted(seat, bound, &mut mask);
+        let mut moves = !known;
+        if known {
+            let mut now = Cpus::new();
+            moves = now.read_this_thread() && now != *wanted;
+        }
+        if moves {
+            if thread.bound.get() == Bound::NO && self.is_of_root(thread) {
+                remember_wide(thread);
+            }
+            if wanted.confine_this_thread() {
+                thread.bound.set(bound);
+            }
+        }
+        if let Some(seen) = seat.seen.as_ref().filter(|_| bound == Bound::cpu(seat.cpu)) {
+            report::note(seen, moves, moves && known);
+        }
+        Some(())
+    }
+
+    fn is_of_root(&self, thread: &Thread) -> bool {
+        self.level == 0 && thread.root.get() != 0
+    }
+
+    /// The team is over, says the thread that opened it.
+    pub(crate) fn close(&self) {
+        THREAD.with(|thread| {
+            thread.bearing.set(null());
+            thread.team.set(self.outer);
+            thread.index.set(self.outer_index);
+            if !self.outer.is_null() || thread.bound.get() == Bound::NO {
+                return;
+            }
+            let now = now();
+            let lasted = now.saturating_sub(thread.ended.replace(now));
+            if lasted > SERIES {
+                widen(thread);
+            }
+        });
+    }
+}
+
+/// The mask of a seat.
+fn wanted<'a>(seat: &'static Seat, bound: Bound, mask: &'a mut Cpus) -> &'a Cpus {
+    if bound == Bound::cpu(seat.cpu) {
+        mask.insert((seat.cpu, seat.cpu));
+        mask
+    } else {
+        seat.room()
+    }
+}
+
+/// Copies the CPUs that a thread has to be created on, when the calling thread is creating the members of a team.
+pub(crate) fn born_as(cpus: &mut Cpus) -> Option<Birth> {
+    THREAD.with(|thread| {
+        // SAFETY: set by the team itself, which lives until it is closed, and unset by then.
+        let team = unsafe { thread.bearing.get().as_ref() }?;
+        let index = thread.next.replace(thread.next.get().saturating_add(1));
+        let (bound, seat) = team.place(index)?;
+        let mut mask = Cpus::new();
+        cpus.clone_from(wanted(seat, bound, &mut mask));
+        // Before the thread is there: it asks as soon as it runs.
+        let in_order = team.born.load(Relaxed).max(1) == index;
+        if in_order {
+            team.born.store(index + 1, Relaxed);
+        }
+        Some(Birth { team: in_order.then_some(team), index })
+    })
+}
+
+/// A member about to be created.
+pub(crate) struct Birth {
+    /// The team, if all members before this one were created in their places too.
+    team: Option<*const Team>,
+    index: u32,
+}
+
+impl Birth {
+    /// It was not created in its place: it, and those after it, have to be moved.
+    pub(crate) fn failed(self) {
+        if let Some(team) = self.team {
+            // SAFETY: the team that this thread is creating members of.
+            unsafe { &*team }.born.store(self.index, Relaxed);
+        }
+    }
+}
+
+/// The calling thread joins a team that this library knows nothing of.
+pub(crate) fn join_unknown() {
+    THREAD.with(|thread| {
+        thread.team.set(null());
+        thread.index.set(0);
+    });
+}
+
+/// Whether this library has narrowed the calling thread, and has not taken it back.
+pub(crate) fn is_narrowed() -> bool {
+    THREAD.with(|thread| thread.bound.get() != Bound::NO)
+}
+
+/// Takes a root back to its own mask if it lingers in the place of its last region. Called before anything that could
+/// tell, or would inherit it.
+pub(crate) fn relax() {
+    THREAD.with(|thread| {
+        if thread.team.get().is_null() && thread.bound.get() != Bound::NO {
+            widen(thread);
+        }
+    });
+}
+
+/// Gives the calling thread a wide mask for good, though it may be inside a region. It is narrowed again when it joins
+/// the next team.
+///
+/// What is known of the thread becomes doubtful and not forgotten: after a `vfork` this runs in the child, on its
+/// parent's memory but not on its parent's mask.
+pub(crate) fn widen_until_next_team() {
+    THREAD.with(|thread| {
+        if thread.bound.get() != Bound::NO {
+            own_mask(thread, |mask| mask.confine_this_thread());
+            thread.bound.set(Bound::DOUBTFUL);
+        }
+    });
+}
+
+/// In a forked child, on its only thread: what was known is the parent's.
+pub(crate) fn forget_in_child() {
+    super::stand_down();
+    THREAD.with(|thread| {
+        if thread.bound.get() != Bound::NO {
+            widen(thread);
+        }
+        thread.bearing.set(null());
+        thread.team.set(null());
+    });
+}
+
+fn widen(thread: &Thread) {
+    if own_mask(thread, |mask| mask.confine_this_thread()) {
+        thread.bound.set(Bound::NO);
+    }
+}
+
+/// The mask of a thread outside all regions: what a root had before its first, or what the plan allows.
+fn own_mask(thread: &Thread, then: impl FnOnce(&Cpus) -> bool) -> bool {
+    // SAFETY: null, or the root's own, freed when it ends.
+    match unsafe { thread.wide.get().as_ref() } {
+        Some(wide) => then(wide),
+        None => plan::current().is_some_and(|plan| then(plan.mask())),
+    }
+}
+
+/// Notes what mask a root has before it is narrowed.
+fn remember_wide(thread: &Thread) {
+    let wide = thread.wide.get();
+    let wide = if wide.is_null() { Box::into_raw(Box::new(Cpus::new())) } else { wide };
+    // SAFETY: just made, or made here before by this thread.
+    if unsafe { &mut *wide }.read_this_thread() {
+        thread.wide.set(wide);
+    } else {
+        // SAFETY: made by a box, and nobody has it from here on.
+        drop(unsafe { Box::from_raw(wide) });
+        thread.wide.set(null_mut());
+    }
+}
+
+/// Whether a thread opened regions of its own and has the map, where only one may.
+static ALONE: AtomicBool = AtomicBool::new(false);
+
+/// Makes the calling thread a root, or says its number as one. `None` where its teams are left alone.
+fn root(thread: &Thread) -> Option<usize> {
+    static ROOTS: AtomicUsize = AtomicUsize::new(0);
+    if thread.root.get() == 0 {
+        let alone = state()?.roots == Roots::Alone;
+        if alone && ALONE.swap(true, AcqRel) {
+            report::count_left_alone();
+            return None;
+        }
+        let number = if alone { 0 } else { ROOTS.fetch_add(1, Relaxed) };
+        thread.root.set(number + 1);
+        call_at_end_of_this_thread();
+    }
+    thread.root.get().checked_sub(1)
+}
+
+/// The key of a thread-specific value, itself plus one, whose destructor runs when a root ends.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+fn call_at_end_of_this_thread() {
+    if KEY.load(Acquire) == 0 {
+        let mut key: pthread_key_t = 0;
+        // SAFETY: `key` is ours to write; the destructor lives as long as the process, the library being `nodelete`.
+        if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } != 0 {
+            return; // the root keeps the map until the process ends
+        }
+        if KEY.compare_exchange(0, key.wrapping_add(1), AcqRel, Acquire).is_err() {
+            // SAFETY: another thread was faster; nobody has seen this key.
+            unsafe { libc::pthread_key_delete(key) };
+        }
+    }
+    let key = KEY.load(Acquire).wrapping_sub(1);
+    // SAFETY: the key was made and is never deleted; the value is a number, never followed.
+    unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(1)) };
+}
+
+/// Runs when a root ends: the next thread to open a region may have the map.
+extern "C" fn ended(_: *mut c_void) {
+    THREAD.with(|thread| {
+        let wide = thread.wide.replace(null_mut());
+        if !wide.is_null() {
+            // SAFETY: made by a box on this thread, which is at its end.
+            drop(unsafe { Box::from_raw(wide) });
+        }
+        if thread.root.replace(0) != 0 && state().is_some_and(|state| state.roots == Roots::Alone) {
+            ALONE.store(false, Release);
+        }
+    });
+}
+
+/// Whether the environment told the runtime to bind threads by itself. Asked once, as the library is loaded.
+pub(super) fn note_places() {
+    let off = |value: &str| ["false", "none", "disabled"].iter().any(|word| value.eq_ignore_ascii_case(word));
+    let on = |name: &str| plan::variable(name).is_some_and(|value| !off(value.trim()));
+    let bind_is_off = plan::variable("OMP_PROC_BIND").is_some_and(|value| off(value.trim()));
+    let places = on("OMP_PLACES") || on("OMP_PROC_BIND") || on("GOMP_CPU_AFFINITY");
+    HAS_PLACES.store(on("KMP_AFFINITY") || (places && !bind_is_off), Relaxed);
+}
+
+static HAS_PLACES: AtomicBool = AtomicBool::new(false);
+
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is ours to write.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}

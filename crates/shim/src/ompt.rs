@@ -1,0 +1,173 @@
+//! LLVM's OpenMP runtime and its kin (Intel's, AMD's): a tool by the standard's own interface.
+//!
+//! The runtime looks for `ompt_start_tool` when it starts, and then tells of every team: a thread opens one
+//! (`parallel_begin`), a thread joins one (`implicit_task`), it is over (`parallel_end`). The order of events and the
+//! numbers are the standard's (OpenMP 5.0, chapter 4); the flags and event numbers used here have not changed since.
+//!
+//! - OpenMP functions may not be called from a callback, so everything that is needed travels in the words that the
+//!   runtime keeps for tools: the team in that of the region.
+//! - Members bind after the runtime has bound them, if it does; a runtime that was told places may move them again
+//!   without an event, and then every join looks.
+//! - The runtime's helper threads (`target nowait`) look like a team of eight. They are known by who opened it: the
+//!   runtime's own code, or no task at all. Leagues (`teams`) are no teams of threads here either.
+//! - One runtime has one tool. Where the user asked for another one, or another stands behind us, it is theirs.
+//! - BOLT runs OpenMP threads as user-level threads: what is bound there is another thing. It is left alone.
+
+use crate::nest::{self, Runtime, Team};
+use crate::{objects, plan, real};
+use libc::{c_char, c_int, c_uint, c_void};
+use std::ops::ControlFlow;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+/// A word that the runtime keeps for a tool.
+type Word = *mut *mut c_void;
+type Look = unsafe extern "C-unwind" fn(*const c_char) -> *mut c_void;
+
+const PARALLEL_BEGIN: c_int = 3;
+const PARALLEL_END: c_int = 4;
+const IMPLICIT_TASK: c_int = 7;
+
+const SCOPE_BEGIN: c_int = 1;
+const TASK_INITIAL: c_int = 1;
+const PARALLEL_LEAGUE: c_int = 0x4000_0000;
+
+/// The address range of the runtimes that have started us: from `START[n]` to `END[n]`.
+static START: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+static END: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+/// What a runtime wants to know of a tool (`ompt_start_tool_result_t`).
+#[repr(C)]
+pub struct Tool {
+    initialize: unsafe extern "C-unwind" fn(Look, c_int, *mut c_void) -> c_int,
+    finalize: unsafe extern "C-unwind" fn(*mut c_void),
+    data: u64,
+}
+
+/// The runtime keeps the address and may write `data`.
+struct Shared(std::cell::UnsafeCell<Tool>);
+
+// SAFETY: this library never reads or writes it after the program has started; runtimes keep what they write to their own
+// word, and none of ours means anything.
+unsafe impl Sync for Shared {}
+
+static TOOL: Shared = Shared(std::cell::UnsafeCell::new(Tool { initialize, finalize, data: 0 }));
+
+/// Called by a runtime as it starts. Null: no tool.
+///
+/// A runtime counts the CPUs of the thread it starts on. That may be inside a region of another runtime.
+pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
+    // SAFETY: the caller's own arguments.
+    if let Some(other) = unsafe { real::ompt_start_tool(version, name) } {
+        return other;
+    }
+    if !nest::is_active() || names_another_tool() || is_on_user_level_threads() {
+        return null_mut();
+    }
+    nest::widen_until_next_team();
+    TOOL.0.get()
+}
+
+/// Whether the user asked for a tool that is not this library.
+fn names_another_tool() -> bool {
+    let ours = |path: &str| path.rsplit('/').next().is_some_and(|file| file.starts_with("libtrimtab_shim"));
+    plan::variable("OMP_TOOL_LIBRARIES")
+        .is_some_and(|list| list.split(':').any(|path| !path.is_empty() && !ours(path)))
+}
+
+fn is_on_user_level_threads() -> bool {
+    objects::visit(|object| match object.defines(c"ABT_init").is_some() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    })
+    .is_some()
+}
+
+unsafe extern "C-unwind" fn initialize(look: Look, _: c_int, _: *mut c_void) -> c_int {
+    // SAFETY: the runtime's own function, with a C string.
+    let set = unsafe { look(c"ompt_set_callback".as_ptr()) };
+    if set.is_null() {
+        return 0;
+    }
+    remember_runtime(look as *const c_void as usize);
+    type Set = unsafe extern "C-unwind" fn(c_int, *const c_void) -> c_int;
+    // SAFETY: what the runtime gives under that name has that type.
+    let set = unsafe { std::mem::transmute::<*mut c_void, Set>(set) };
+    let events: [(c_int, *const c_void); 3] = [
+        (PARALLEL_BEGIN, parallel_begin as *const c_void),
+        (PARALLEL_END, parallel_end as *const c_void),
+        (IMPLICIT_TASK, implicit_task as *const c_void),
+    ];
+    for (event, callback) in events {
+        // SAFETY: each callback has the type of its event.
+        unsafe { set(event, callback) };
+    }
+    1
+}
+
+unsafe extern "C-unwind" fn finalize(_: *mut c_void) {}
+
+fn remember_runtime(address: usize) {
+    let range = objects::visit(|object| match object.holds(address) {
+        true => ControlFlow::Break(object.range()),
+        false => ControlFlow::Continue(()),
+    });
+    let Some(range) = range else { return };
+    for (start, end) in START.iter().zip(&END) {
+        if start.compare_exchange(0, range.start, AcqRel, Acquire).is_ok() {
+            return end.store(range.end, Release);
+        }
+    }
+}
+
+/// Whether a runtime's own code lies there.
+fn is_of_runtime(address: usize) -> bool {
+    START.iter().zip(&END).any(|(start, end)| (start.load(Acquire)..end.load(Acquire)).contains(&address))
+}
+
+unsafe extern "C-unwind" fn parallel_begin(
+    task: Word,
+    _frame: *const c_void,
+    region: Word,
+    requested: c_uint,
+    flags: c_int,
+    code: *const c_void,
+) {
+    if region.is_null() {
+        return;
+    }
+    let is_ours = !task.is_null() && flags & PARALLEL_LEAGUE == 0 && !is_of_runtime(code.addr());
+    let team =
+        if is_ours { Box::into_raw(Box::new(nest::open(requested, Runtime::Llvm))) } else { null_mut() };
+    // SAFETY: the word is the tool's to write.
+    unsafe { region.write(team.cast()) };
+}
+
+unsafe extern "C-unwind" fn implicit_task(
+    end: c_int,
+    region: Word,
+    _task: Word,
+    _threads: c_uint,
+    index: c_uint,
+    flags: c_int,
+) {
+    if end != SCOPE_BEGIN || flags & TASK_INITIAL != 0 {
+        return;
+    }
+    // SAFETY: null, or the word of a region that is open; in it null, or a team that lives until the region's end.
+    match unsafe { region.as_ref().and_then(|team| team.cast::<Team>().as_ref()) } {
+        Some(team) => team.join(index),
+        None if index != 0 => nest::join_unknown(),
+        None => {}
+    }
+}
+
+unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, _flags: c_int, _code: *const c_void) {
+    // SAFETY: null, or the word of the region that ends.
+    let Some(team) = (unsafe { region.as_mut() }) else { return };
+    let team: *mut Team = std::mem::replace(team, null_mut()).cast();
+    if !team.is_null() {
+        // SAFETY: made by a box when the region began; all members have been joined.
+        unsafe { Box::from_raw(team) }.close();
+    }
+}
