@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A control group, removed when dropped.
-struct Group(PathBuf);
+pub(crate) struct Group(PathBuf);
 
 impl Group {
-    fn of(cpus: &Cpus, mems: impl IntoIterator<Item = u32>) -> Option<Self> {
+    pub(crate) fn of(cpus: &Cpus, mems: impl IntoIterator<Item = u32>) -> Option<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         testbed()?;
         let root = PathBuf::from("/sys/fs/cgroup");
@@ -31,7 +31,7 @@ impl Group {
     }
 
     /// Starts the call in the group.
-    fn inside<'s>(&self, call: Call<'s>) -> Call<'s> {
+    pub(crate) fn inside<'s>(&self, call: Call<'s>) -> Call<'s> {
         let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
         call.through(["sh", "-c", &script, "sh"])
     }
@@ -48,7 +48,7 @@ fn list(numbers: &BTreeSet<u32>) -> String {
 }
 
 /// The machine, a node that is withheld, and a group without it.
-fn without_a_node() -> Option<(Shape, u32, Group)> {
+pub(crate) fn without_a_node() -> Option<(Shape, u32, Group)> {
     let shape = Shape::here()?;
     let withheld = shape.homes()[1];
     let rest = shape.cpus().difference(&shape.nodes[&withheld].cpus).copied().collect();
@@ -81,7 +81,7 @@ fn its_reason_names_the_group() {
     let line = said.lines().find(|line| line.contains("may be used"));
     let line = line.unwrap_or_else(|| panic!("{said}"));
     assert!(line.contains(&format!("/{name}")), "{said}");
-    assert!(line.contains(&format!("memory nodes {withheld}")), "{said}");
+    assert!(line.contains(&format!("leaves out memory nodes {withheld}")), "{said}");
 }
 
 #[test]
@@ -136,4 +136,20 @@ fn cores_whose_own_memory_is_withheld_still_run() {
     }
     let call = group.inside(sandbox.run(&format!("--cpus {cpu} --mem bind:{home}")));
     assert_all_on(&given!(pages::seen(call)), "bind", home);
+}
+
+#[test]
+fn a_policy_that_leaves_no_node_is_missed_aloud() {
+    let shape = given!(Shape::here());
+    let (home, away) = (shape.homes()[0], shape.homes()[1]);
+    let group = given!(Group::of(&shape.cpus(), [home]));
+    let sandbox = Sandbox::new();
+    let cpu = shape.of_node(away).pop_first().unwrap();
+    let why = "bind was asked for, but the cores chosen have no node that may be allocated from";
+    let run = |more: &str| {
+        let call = sandbox.run(&format!("--cpus {cpu} --mem bind {more}")).args(["echo", "ran"]);
+        group.inside(call).ends()
+    };
+    assert_eq!(run("").warns(&["warning", why, "the inherited policy stays"]), "ran");
+    run("--strict").fails(125, &[why, "--strict"]);
 }
