@@ -56,7 +56,7 @@ fn scattered_threads_go_to_other_nodes_first_and_then_to_other_caches() {
     let sandbox = Sandbox::new();
     let (nodes, all) = (shape.homes().len(), shape.caches.len());
     let call = sandbox.run(&format!("-c {all} -s scatter"));
-    let threads = given!(pages::threads(call, all, 1));
+    let threads = given!(pages::threads(call, all));
     let cpus: Vec<u32> = threads.iter().map(|thread| thread.cpu).collect();
     let first: Cpus = cpus[..nodes].iter().copied().collect();
     assert_eq!(shape.nodes_of(&first).len(), nodes, "{cpus:?}");

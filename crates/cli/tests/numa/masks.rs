@@ -75,7 +75,7 @@ fn scattered_threads_are_dealt_round_the_nodes() {
     let shape = given!(Shape::here());
     let sandbox = Sandbox::new();
     let count = shape.homes().len();
-    let threads = given!(pages::threads(sandbox.run("-c 2/node -s scatter"), 2 * count, 1));
+    let threads = given!(pages::threads(sandbox.run("-c 2/node -s scatter"), 2 * count));
     let nodes: Vec<u32> = bound(&threads).into_iter().map(|cpu| shape.node_of(cpu)).collect();
     for round in nodes.chunks(count) {
         assert_eq!(round.iter().copied().collect::<BTreeSet<_>>(), shape.homes().into_iter().collect());
@@ -88,7 +88,7 @@ fn balanced_neighbours_are_on_one_node() {
     let shape = given!(Shape::here());
     let sandbox = Sandbox::new();
     let count = shape.homes().len();
-    let threads = given!(pages::threads(sandbox.run("-c 2/node -s balanced"), 2 * count, 1));
+    let threads = given!(pages::threads(sandbox.run("-c 2/node -s balanced"), 2 * count));
     let nodes: Vec<u32> = bound(&threads).into_iter().map(|cpu| shape.node_of(cpu)).collect();
     for pair in nodes.chunks(2) {
         assert_eq!(pair[0], pair[1], "{nodes:?}");
@@ -101,7 +101,7 @@ fn compact_threads_fill_one_node() {
     let shape = given!(Shape::here());
     let sandbox = Sandbox::new();
     let count = shape.of_node(shape.homes()[0]).len();
-    let threads = given!(pages::threads(sandbox.run(&format!("-c {count}")), count, 1));
+    let threads = given!(pages::threads(sandbox.run(&format!("-c {count}")), count));
     let cpus: Cpus = bound(&threads).into_iter().collect();
     assert_eq!(shape.nodes_of(&cpus).len(), 1, "{threads:?}");
 }

@@ -71,7 +71,7 @@ fn every_thread_touches_memory_of_its_own_node() {
     let count = shape.homes().len();
     for policy in ["auto", "local"] {
         let call = sandbox.run(&format!("-c 2/node -s scatter --mem {policy}"));
-        for thread in given!(pages::threads(call, 2 * count, 1)) {
+        for thread in given!(pages::threads(call, 2 * count)) {
             assert_eq!(thread.nodes, BTreeSet::from([shape.node_of(thread.cpu)]), "{policy}: {thread:?}");
         }
     }

@@ -3,7 +3,7 @@
 use crate::shape::Cpus;
 use crate::util::{Call, built, c, cpus, skip};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How many pages a program touches.
 pub(crate) const PAGES: u32 = 240;
@@ -72,24 +72,30 @@ pub(crate) struct Thread {
 }
 
 /// The program of nested OpenMP teams.
-pub(crate) fn teams() -> Option<PathBuf> {
-    let program = built("gcc", "teams.c", &["-O1", "-fopenmp"]);
+pub(crate) fn teams(compiler: &str) -> Option<PathBuf> {
+    let program = built(compiler, "teams.c", &["-O1", "-fopenmp"]);
     if program.is_none() {
-        skip("no gcc with OpenMP");
+        skip(&format!("no {compiler} with OpenMP"));
     }
     program
 }
 
+/// The threads of one OpenMP team of so many.
+#[track_caller]
+pub(crate) fn threads(call: Call<'_>, count: usize) -> Option<Vec<Thread>> {
+    Some(threads_of(&teams("gcc")?, call, count, 1))
+}
+
 /// The threads of so many teams of so many, in the order of their paths.
 #[track_caller]
-pub(crate) fn threads(call: Call<'_>, outer: usize, inner: usize) -> Option<Vec<Thread>> {
-    let said = call.arg(teams()?).args([outer.to_string(), inner.to_string()]).ends().ok();
+pub(crate) fn threads_of(teams: &Path, call: Call<'_>, outer: usize, inner: usize) -> Vec<Thread> {
+    let said = call.arg(teams).args([outer.to_string(), inner.to_string()]).ends().ok();
     let mut threads: Vec<Thread> = said.lines().map(thread).collect();
     threads.sort_by_key(|thread| (thread.outer, thread.inner));
     let paths: Vec<_> = threads.iter().map(|thread| (thread.outer, thread.inner)).collect();
     let wanted: Vec<_> = (0..outer).flat_map(|at| (0..inner).map(move |below| (at, below))).collect();
     assert_eq!(paths, wanted, "{said}");
-    Some(threads)
+    threads
 }
 
 /// `thread 0.1 mask 2-3 cpu 2 pages N0=16`
@@ -111,7 +117,7 @@ fn thread(line: &str) -> Thread {
 /// Guests find the programs built: compiling is slow where the processor is emulated.
 #[test]
 fn programs_are_built_before_guests_boot() {
-    for made in [program(), teams(), c("pthreads.c")] {
+    for made in [program(), teams("gcc"), teams("clang"), c("pthreads.c")] {
         given!(made);
     }
 }
