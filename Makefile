@@ -13,6 +13,7 @@ INSTALL ?= install
 bindir     := $(DESTDIR)$(PREFIX)/bin
 libexecdir := $(DESTDIR)$(PREFIX)/libexec/trimtab
 libdir     := $(DESTDIR)$(PREFIX)/lib/trimtab
+includedir := $(DESTDIR)$(PREFIX)/include/trimtab
 mandir     := $(DESTDIR)$(PREFIX)/share/man/man1
 bashdir    := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir     := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
@@ -21,9 +22,13 @@ fishdir    := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 
 INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 \
+	$(includedir)/nesting.h $(includedir)/nesting.f90 \
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf
 
-.PHONY: build help test test-numa demo bench-launch lint install uninstall clean
+# What `trimtab bench` runs, installed if `make -C bench` has built it.
+BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver
+
+.PHONY: build help test test-numa demo bench-launch bench-nested lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -35,6 +40,7 @@ help: ## say what can be made
 
 test: ## build and run every test, after installing missing packages (root on Debian or Ubuntu) or naming them
 	scripts/packages build test
+	scripts/wheels
 	scripts/test
 
 test-numa: ## run trimtab on emulated machines with several NUMA nodes (QEMU), after installing or naming what is missing
@@ -53,6 +59,12 @@ bench-launch: ## measure what starting a program through trimtab and its peers c
 	$(CARGO) build --release --workspace
 	experiments/launch-cost/measure --trimtab $(TARGET)/release/trimtab $(if $(RECORD),--record)
 
+bench-nested: ## measure nested OpenMP teams, bound and unbound (ARGS='--quick', '--rounds 15 --json FILE --svg FILE')
+	scripts/packages build nested
+	$(CARGO) build --release --workspace
+	$(MAKE) -C bench
+	$(TARGET)/release/trimtab bench nested --programs bench/build/gcc $(ARGS)
+
 lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -66,6 +78,10 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	$(INSTALL) -D -m 755 $(BUILT)/trimtab $(bindir)/trimtab
 	$(INSTALL) -D -m 755 $(BUILT)/trimtab-discover $(libexecdir)/trimtab-discover
 	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_shim.so $(libdir)/libtrimtab_shim.so
+	@for program in $(BENCH_PROGRAMS); do if test -x bench/build/gcc/$$program; then \
+		$(INSTALL) -D -m 755 bench/build/gcc/$$program $(libexecdir)/bench/$$program; fi; done
+	$(INSTALL) -D -m 644 include/trimtab/nesting.h $(includedir)/nesting.h
+	$(INSTALL) -D -m 644 include/trimtab/nesting.f90 $(includedir)/nesting.f90
 	$(INSTALL) -d $(mandir) $(bashdir) $(zshdir) $(fishdir)
 	$(BUILT)/trimtab generate man > $(mandir)/trimtab.1
 	$(BUILT)/trimtab generate bash > $(bashdir)/trimtab
@@ -76,8 +92,8 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	@echo 'A ledger that only root can replace:  systemd-tmpfiles --create $(PREFIX)/lib/tmpfiles.d/trimtab.conf'
 
 uninstall: ## remove what `make install` installed
-	rm -f $(INSTALLED)
-	rmdir $(libexecdir) $(libdir) 2>/dev/null || true
+	rm -f $(INSTALLED) $(addprefix $(libexecdir)/bench/,$(BENCH_PROGRAMS))
+	rmdir $(libexecdir)/bench $(libexecdir) $(libdir) $(includedir) 2>/dev/null || true
 
 clean: ## remove everything that was built
 	$(CARGO) clean

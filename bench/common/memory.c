@@ -7,10 +7,12 @@
 
 #include "common/report.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 void *allocate_untouched(size_t count, size_t size)
 {
@@ -28,4 +30,31 @@ void *allocate_untouched(size_t count, size_t size)
 void release(void *array, size_t count, size_t size)
 {
     munmap(array, count * size);
+}
+
+/* What could be used without swapping: the kernel's estimate, else all memory. */
+static double available_memory(void)
+{
+    unsigned long long kibibytes = 0;
+    bool found = false;
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (file != NULL) {
+        char line[256];
+        while (!found && fgets(line, sizeof line, file) != NULL)
+            found = sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1;
+        fclose(file);
+    }
+    if (found)
+        return 1024.0 * (double)kibibytes;
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+void require_memory(double bytes)
+{
+    const double available = available_memory();
+    if (bytes > available) {
+        fprintf(stderr, "not enough memory: %.0f MiB are needed, %.0f MiB are available\n",
+                bytes / 0x1p20, available / 0x1p20);
+        exit(BENCH_EXIT_CANNOT_RUN);
+    }
 }

@@ -30,4 +30,11 @@ void *allocate_untouched(size_t count, size_t size);
 /* Gives back an array allocated with the same count and size. */
 void release(void *array, size_t count, size_t size);
 
+/*
+ * Ends the program with a message and status BENCH_EXIT_CANNOT_RUN if the
+ * machine has not that many bytes to give.  Linux maps more than there is, and
+ * kills a program that then writes to it; this asks first.
+ */
+void require_memory(double bytes);
+
 #endif

@@ -3,6 +3,8 @@
  */
 #include "common/report.h"
 
+#include "common/output.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -71,15 +73,6 @@ static void print_summary(const struct bench_report *report)
     printf(" Verification    = %24s\n", report->verified ? "SUCCESSFUL" : "UNSUCCESSFUL");
 }
 
-/* JSON has no infinities or NaN; they become null. */
-static void print_json_number(double number)
-{
-    if (isfinite(number))
-        printf("%.17g", number);
-    else
-        printf("null");
-}
-
 static void print_json(const struct bench_report *report)
 {
     char size[SIZE_TEXT_LENGTH];
@@ -108,9 +101,5 @@ int finish_report(const struct bench_report *report, bool json)
         print_verification(report);
         print_summary(report);
     }
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        perror("cannot write the report");
-        return BENCH_EXIT_CANNOT_RUN;
-    }
-    return report->verified ? BENCH_EXIT_VERIFIED : BENCH_EXIT_WRONG_RESULT;
+    return finish_output(report->verified);
 }

@@ -19,7 +19,7 @@ enum {
     BENCH_EXIT_VERIFIED = 0,
     BENCH_EXIT_WRONG_RESULT = 1, /* the computed values are not the reference values */
     BENCH_EXIT_BAD_USAGE = 2,    /* the command line was not understood */
-    BENCH_EXIT_CANNOT_RUN = 3    /* no memory, or the report could not be written */
+    BENCH_EXIT_CANNOT_RUN = 3    /* no memory or threads, or the report could not be written */
 };
 
 /* A computed value and what it should be.  Names are plain identifiers. */

@@ -5,6 +5,7 @@
 #include "common/problem_class.h"
 #include "common/random.h"
 #include "common/report.h"
+#include "common/series.h"
 #include "common/team.h"
 
 #include <math.h>
@@ -108,6 +109,17 @@ static void test_wrong_result(void)
     CHECK(finish_report(&report, true) == BENCH_EXIT_WRONG_RESULT);
 }
 
+static void test_series(void)
+{
+    const double odd[] = {3.0, -1.0, 2.0};
+    const double even[] = {4.0, 1.0, 3.0, 2.0};
+    const struct span spans[] = {{2.0, 5.0}, {1.5, 4.0}, {3.0, 4.5}};
+    CHECK(least(odd, 3) == -1.0 && most(odd, 3) == 3.0 && median(odd, 3) == 2.0);
+    CHECK(median(even, 4) == 2.5 && mean(even, 4) == 2.5 && even[0] == 4.0);
+    CHECK(median(odd, 1) == 3.0);
+    CHECK(wall_time(spans, 3) == 3.5);
+}
+
 static void test_memory(void)
 {
     const size_t count = 100000;
@@ -126,6 +138,7 @@ int main(void)
     test_classes();
     test_verification();
     test_wrong_result();
+    test_series();
     test_memory();
     CHECK(team_size() >= 1);
     return failures == 0 ? 0 : 1;

@@ -1,5 +1,9 @@
 //! What can be typed: one definition from which help, the man page, completions and the parser are made.
 
+pub mod bench;
+
+pub use bench::{BenchArgs, BenchCommand, NestedArgs};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -33,6 +37,7 @@ pub enum Command {
     Ps(PsArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
+    Bench(BenchArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),
 }

@@ -3,7 +3,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
-use trimtab_cli::commands::{check, doctor, generate, plan, ps, run, topo};
+use trimtab_cli::commands::{bench, check, doctor, generate, plan, ps, run, topo};
 use trimtab_cli::exit;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Command::Ps(args) => ps::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
+        Command::Bench(args) => bench::run(&world, &args),
         Command::Generate(args) => generate::run(&args),
     };
     match done {

@@ -37,6 +37,11 @@ impl World {
         self.raw(name)?.to_str().map(str::to_owned)
     }
 
+    /// The names of all variables that are text.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.variables.keys().filter_map(|name| name.to_str())
+    }
+
     /// A variable that the *user* set: one that an enclosing trimtab set, and nobody changed since, is not.
     pub fn of_user(&self, name: &str) -> Option<String> {
         let value = self.raw(name)?.to_string_lossy().into_owned();

@@ -27,7 +27,7 @@ fn words(value: &Value, into: &mut BTreeSet<String>) {
                 if !name.bytes().all(|byte| byte.is_ascii_digit()) {
                     into.insert(name.clone());
                 }
-                if name == "reason" || name == "verdict" || name == "state" {
+                if name == "reason" || name == "advice" || name == "verdict" || name == "state" {
                     into.extend(value.as_str().map(str::to_owned));
                 }
                 words(value, into);
@@ -38,11 +38,49 @@ fn words(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
+/// Stands for a benchmark program: `sh` tells it the shape.
+const FAKE: &str = "#!/bin/sh\nfor shape; do :; done\ns='{\"median\":1.5}'\n\
+    echo \"{\\\"kernel\\\":\\\"${0##*/}\\\",\\\"outer\\\":1,\\\"inner\\\":1,\\\"seconds\\\":$s,\\\"verified\\\":true}\"\n";
+
+#[test]
+fn every_field_of_a_measurement_is_documented() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("nested_solver");
+    std::fs::write(&program, FAKE).unwrap();
+    assert!(Command::new("chmod").arg("755").arg(&program).status().unwrap().success());
+    let output = Command::new(env!("CARGO_BIN_EXE_trimtab"))
+        .args(["bench", "nested", "--only", "solver", "--shape", "1x1", "--json", "-", "--programs"])
+        .arg(folder.path())
+        .env("TRIMTAB_LEDGER", folder.path())
+        .env("TRIMTAB_CONFIG", folder.path())
+        .output()
+        .unwrap();
+    let mut found = BTreeSet::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        // These are described where the programs are.
+        line["report"] = Value::Null;
+        // These are the user's.
+        line["environment"] = Value::Null;
+        found.insert(line["record"].as_str().unwrap().to_owned());
+        words(&line, &mut found);
+    }
+    for record in ["start", "run", "result", "end"] {
+        assert!(found.contains(record), "{record}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let described = described();
+    let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?} are not described in docs/json.md");
+}
+
+fn described() -> BTreeSet<&'static str> {
+    let text = include_str!("../../../docs/json.md");
+    text.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter))).collect()
+}
+
 #[test]
 fn every_field_that_is_printed_is_documented() {
-    let text = include_str!("../../../docs/json.md");
-    let described: BTreeSet<&str> =
-        text.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter))).collect();
+    let described = described();
     let far = "pack:2 [numa(memory=16GB tier=hbm)] numa:2(memory=64GB) l3:2 core:4 pu:2(far)";
     let commands: &[&[&str]] = &[
         &["plan", "--json", "--survey", "none"],
@@ -50,6 +88,9 @@ fn every_field_that_is_printed_is_documented() {
         &["plan", "--json", "--machine", far, "-c", "2xl3", "-s", "scatter", "--mem", "preferred:hbm"],
         &["plan", "--json", "--machine", far, "-c", "12", "-s", "stride:l3", "--or-fewer", "--smt", "all"],
         &["plan", "--json", "--machine", far, "--cpus", "0-3", "--kind", "any"],
+        &["plan", "--json", "--machine", far, "--nest", "3,scatter,9,subcompact,4"],
+        &["plan", "--json", "--machine", far, "--nest", "1,scatter,4,subscatter"],
+        &["plan", "--json", "--machine", "core:1", "--nest", "2"],
         &["topo", "--json"],
         &["topo", "--json", "--machine", far],
         &["ps", "--json"],

@@ -9,6 +9,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use std::hint::black_box;
 use std::time::Duration;
 use trimtab_core::ids::{Id, OsCpu, Pu};
+use trimtab_core::place::nesting::{Map, Nest, Tree};
 use trimtab_core::place::{Amount, Request, Shape, Strategy, Stride, Taken, plan};
 use trimtab_core::topology::{Core, Level, Machine, parse_synthetic};
 
@@ -84,12 +85,31 @@ fn planning(criterion: &mut Criterion) {
     }
 }
 
+/// One map of nested teams. Goal: 64 teams of 64 threads on 4,096 hardware threads under 20 ms.
+fn nesting(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("nested teams");
+    for (pus, outer, inner) in [(256u32, 16, 16), (1_024, 32, 32), (4_096, 64, 64)] {
+        let machine =
+            parse_synthetic(&format!("numa:8 l3:{} core:8 pu:1", pus / 64)).expect("counts above 0");
+        let tree = Tree::new(&machine, &machine.cpus()).expect("the machine has CPUs");
+        group.throughput(Throughput::Elements(u64::from(pus)));
+        for strategies in [["scatter", "subcompact"], ["scatter", "subscatter"], ["scatter", "scatter"]] {
+            let text = format!("{outer},{},{inner},{}", strategies[0], strategies[1]);
+            let nest = text.parse::<Nest>().expect("a well-formed text").resolve(&tree);
+            group.bench_function(BenchmarkId::new(strategies.join(" "), pus), |bencher| {
+                bencher.iter(|| Map::new(black_box(&tree), &nest, &nest.sizes()));
+            });
+        }
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_millis(600));
-    targets = planning
+    targets = planning, nesting
 }
 criterion_main!(benches);

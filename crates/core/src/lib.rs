@@ -12,4 +12,5 @@ pub mod handoff;
 pub mod ids;
 pub mod place;
 pub mod set;
+pub mod stats;
 pub mod topology;

@@ -4,8 +4,9 @@
 //! libgomp a function of ours that joins the team and then does what the program wanted. Fewer than twenty functions run
 //! something in a team; everything else (loops inside a region, tasks, barriers) needs nothing.
 //!
-//! Which libgomp? The one that the program's own function is linked to: the object that holds the function is looked up,
-//! then the libgomp among those it needs; several may be loaded. Runtimes of LLVM's family define these names too, and
+//! Which libgomp? The one that the loader would have chosen: the one that the program started with, and where there was
+//! none, the one that the caller is linked to: the object that holds the function is looked up, then the libgomp among
+//! those it needs; several may be loaded. Runtimes of LLVM's family define these names too, and
 //! tell a tool of everything ([`ompt`](crate::ompt)): their calls pass through.
 //!
 //! Two traps, both found by trying. `GOMP_parallel_reductions` reads the first word of what is to be handed to the
@@ -15,4 +16,4 @@
 mod calls;
 mod library;
 
-pub(crate) use library::forget;
+pub(crate) use library::{forget, note_start};

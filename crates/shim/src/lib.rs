@@ -2,17 +2,18 @@
 //!
 //! The launcher decides where threads go, puts the plan into the environment ([`trimtab_core::handoff`]), names this
 //! library in `LD_PRELOAD` and becomes the program. The library applies the plan from inside: threads are born on
-//! their slots, and questions about the number of CPUs are answered from the plan. This file is the list of what it
-//! exports; there is nothing else to see from outside.
+//! their slots, the threads of nested teams are put in their places, programs that pinned threads start have the whole
+//! mask, and questions about the number of CPUs are answered from the plan. What it exports is here, in `gomp::calls` and in
+//! `programs`; a test has the list.
 //!
 //! A guest does not hurt its host:
 //!
-//! - It discovers nothing and decides nothing. Without a plan, or with one it cannot read, every call passes through.
-//! - It never aborts and never prints, and leaves `errno` alone. After a fault of its own it stands down: everything
+//! - It discovers nothing and decides nothing but what the plan's own rules say. Without a plan, or with one it cannot read, every call passes through.
+//! - It never aborts and never prints, but for the report that a user asked for, and leaves `errno` alone. After a fault of its own it stands down: everything
 //!   passes through from then on.
 //! - What the program set itself stays: an affinity in a thread attribute, a mask a thread gave itself.
-//! - It holds no lock while it calls anybody, keeps no descriptor, starts no thread, and keeps its state in static
-//!   storage. The one allocation made on its behalf is the C library's, for the CPU set inside a thread attribute.
+//! - It holds no lock while it calls anybody, keeps no descriptor and starts no thread. Its state is in static storage;
+//!   only for nested teams does it allocate, in ordinary code of the thread that opens one.
 //!
 //! The exports are `C-unwind`: a host that cancels its threads asynchronously may unwind through them, and a plain `C`
 //! function would turn that into an abort.
@@ -211,6 +212,7 @@ static LOADED: extern "C" fn() = loaded;
 
 extern "C" fn loaded() {
     real::resolve();
+    gomp::note_start();
     if let Some(plan) = plan::current() {
         // The standard library in here is our own copy, so this silences nobody else.
         std::panic::set_hook(Box::new(|_| {}));

@@ -5,7 +5,9 @@
 //! numbers are the standard's (OpenMP 5.0, chapter 4); the flags and event numbers used here have not changed since.
 //!
 //! - OpenMP functions may not be called from a callback, so everything that is needed travels in the words that the
-//!   runtime keeps for tools: the team in that of the region.
+//!   runtime keeps for tools: the team in that of the region. Only to the members, though: libomp tells of a region's end
+//!   after it has put the team's record back into its pool, and the word there may be another region's by then. Which of
+//!   its regions ends, the thread that opened it knows itself.
 //! - Members bind after the runtime has bound them, if it does; a runtime that was told places may move them again
 //!   without an event, and then every join looks.
 //! - The runtime's helper threads (`target nowait`) look like a team of eight. They are known by who opened it: the
@@ -16,6 +18,7 @@
 use crate::nest::{self, Runtime, Team};
 use crate::{objects, plan, real};
 use libc::{c_char, c_int, c_uint, c_void};
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -125,6 +128,18 @@ fn is_of_runtime(address: usize) -> bool {
     START.iter().zip(&END).any(|(start, end)| (start.load(Acquire)..end.load(Acquire)).contains(&address))
 }
 
+/// A region of ours, from its beginning to its end.
+struct Region {
+    team: Team,
+    /// The one that its thread had opened before, and that is open still.
+    below: *mut Self,
+}
+
+thread_local! {
+    /// The last region that this thread has opened, of those that are open.
+    static OPEN: Cell<*mut Region> = const { Cell::new(null_mut()) };
+}
+
 unsafe extern "C-unwind" fn parallel_begin(
     task: Word,
     _frame: *const c_void,
@@ -137,10 +152,16 @@ unsafe extern "C-unwind" fn parallel_begin(
         return;
     }
     let is_ours = !task.is_null() && flags & PARALLEL_LEAGUE == 0 && !is_of_runtime(code.addr());
-    let team =
-        if is_ours { Box::into_raw(Box::new(nest::open(requested, Runtime::Llvm))) } else { null_mut() };
+    let opened = if is_ours {
+        let team = nest::open(requested, Runtime::Llvm);
+        let opened = Box::into_raw(Box::new(Region { team, below: OPEN.get() }));
+        OPEN.set(opened);
+        opened
+    } else {
+        null_mut()
+    };
     // SAFETY: the word is the tool's to write.
-    unsafe { region.write(team.cast()) };
+    unsafe { region.write(opened.cast()) };
 }
 
 unsafe extern "C-unwind" fn implicit_task(
@@ -154,20 +175,37 @@ unsafe extern "C-unwind" fn implicit_task(
     if end != SCOPE_BEGIN || flags & TASK_INITIAL != 0 {
         return;
     }
-    // SAFETY: null, or the word of a region that is open; in it null, or a team that lives until the region's end.
-    match unsafe { region.as_ref().and_then(|team| team.cast::<Team>().as_ref()) } {
-        Some(team) => team.join(index),
+    // SAFETY: null, or the word of a region that is open; in it null, or what lives until the region's end.
+    match unsafe { region.as_ref().and_then(|region| region.cast::<Region>().as_ref()) } {
+        Some(region) => region.team.join(index),
         None if index != 0 => nest::join_unknown(),
         None => {}
     }
 }
 
-unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, _flags: c_int, _code: *const c_void) {
-    // SAFETY: null, or the word of the region that ends.
-    let Some(team) = (unsafe { region.as_mut() }) else { return };
-    let team: *mut Team = std::mem::replace(team, null_mut()).cast();
-    if !team.is_null() {
-        // SAFETY: made by a box when the region began; all members have been joined.
-        unsafe { Box::from_raw(team) }.close();
+unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, flags: c_int, _code: *const c_void) {
+    if flags & PARALLEL_LEAGUE != 0 {
+        return;
+    }
+    // SAFETY: null, or a word; whose, is not certain (see above), so what is in it is compared and never followed.
+    let told: *mut Region = unsafe { region.as_ref() }.map_or(null_mut(), |region| region.cast());
+    // SAFETY: every region in the list was made by a box on this thread, and is freed here only.
+    let below = |region: *mut Region| unsafe { (*region).below };
+    let not_null = |region: *mut Region| (!region.is_null()).then_some(region);
+    let mut open = std::iter::successors(not_null(OPEN.get()), |&region| not_null(below(region)));
+    // Usually the last; the one that is named, should the runtime have kept the end of one inside it to itself.
+    let ends = open.find(|&region| region == told).unwrap_or(OPEN.get());
+    loop {
+        let last = OPEN.get();
+        if last.is_null() {
+            return;
+        }
+        // SAFETY: as above; all members have been joined.
+        let closed = unsafe { Box::from_raw(last) };
+        OPEN.set(closed.below);
+        closed.team.close();
+        if last == ends {
+            return;
+        }
     }
 }

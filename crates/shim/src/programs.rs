@@ -11,8 +11,18 @@ type List = *const *const c_char;
 
 /// Looks all functions up, as [`real::resolve`](crate::real::resolve) does.
 pub(crate) fn resolve() {
-    for symbol in [&EXECVE, &EXECV, &EXECVP, &EXECVPE, &FEXECVE, &POSIX_SPAWN, &POSIX_SPAWNP, &SYSTEM, &POPEN]
-    {
+    for symbol in [
+        &EXECVE,
+        &EXECV,
+        &EXECVP,
+        &EXECVPE,
+        &FEXECVE,
+        &EXECVEAT,
+        &POSIX_SPAWN,
+        &POSIX_SPAWNP,
+        &SYSTEM,
+        &POPEN,
+    ] {
         symbol.look_up();
     }
     #[cfg(target_arch = "x86_64")]
@@ -57,6 +67,9 @@ starters! {
     EXECVP = c"execvp": fn execvp(file: Text, arguments: List) -> c_int, before, or -1;
     EXECVPE = c"execvpe": fn execvpe(file: Text, arguments: List, environment: List) -> c_int, before, or -1;
     FEXECVE = c"fexecve": fn fexecve(file: c_int, arguments: List, environment: List) -> c_int, before, or -1;
+    EXECVEAT = c"execveat":
+        fn execveat(folder: c_int, path: Text, arguments: List, environment: List, flags: c_int) -> c_int,
+        before, or -1;
     POSIX_SPAWN = c"posix_spawn":
         fn posix_spawn(pid: *mut libc::pid_t, path: Text, actions: *const c_void, attributes: *const c_void, arguments: List, environment: List) -> c_int,
         around, or libc::ENOSYS;

@@ -23,7 +23,7 @@ fn exactly_the_intended_symbols_are_exported() {
         "GOMP_parallel_start GOMP_parallel_sections_start GOMP_parallel_end ompt_start_tool dlclose",
         "omp_set_nesting_info omp_set_nesting_info_ trimtab_set_nesting_info",
         // A thread's own mask, for itself and for the programs it starts.
-        "sched_getaffinity pthread_getaffinity_np execve execv execvp execvpe fexecve",
+        "sched_getaffinity pthread_getaffinity_np execve execv execvp execvpe fexecve execveat",
         "posix_spawn posix_spawnp system popen",
     ]
     .iter()

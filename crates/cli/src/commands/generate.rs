@@ -33,18 +33,33 @@ fn man(out: &mut Vec<u8>) -> std::io::Result<()> {
     page.render_name_section(out)?;
     page.render_synopsis_section(out)?;
     page.render_description_section(out)?;
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        writeln!(out, ".SH \"TRIMTAB {}\"", sub.get_name().to_uppercase())?;
-        let mut body = Vec::new();
-        let page = clap_mangen::Man::new(sub.clone());
-        page.render_synopsis_section(&mut body)?;
-        page.render_description_section(&mut body)?;
-        page.render_options_section(&mut body)?;
-        page.render_extra_section(&mut body)?;
-        // Sections of a command are subsections of the page.
-        out.extend(String::from_utf8_lossy(&body).replace(".SH ", ".SS ").into_bytes());
+    for sub in shown(&command) {
+        section("TRIMTAB", sub, out)?;
     }
     out.write_all(FILES.as_bytes())
+}
+
+fn shown(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
+}
+
+/// A command, or what stands below one that only names others.
+fn section(above: &str, command: &clap::Command, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let title = format!("{above} {}", command.get_name().to_uppercase());
+    let mut below = shown(command).peekable();
+    if below.peek().is_some() {
+        return below.try_for_each(|sub| section(&title, sub, out));
+    }
+    writeln!(out, ".SH \"{title}\"")?;
+    let mut body = Vec::new();
+    let page = clap_mangen::Man::new(command.clone());
+    page.render_synopsis_section(&mut body)?;
+    page.render_description_section(&mut body)?;
+    page.render_options_section(&mut body)?;
+    page.render_extra_section(&mut body)?;
+    // Sections of a command are subsections of the page.
+    out.extend(String::from_utf8_lossy(&body).replace(".SH ", ".SS ").into_bytes());
+    Ok(())
 }
 
 const FILES: &str = r#".SH ENVIRONMENT

@@ -1,5 +1,6 @@
 //! One file per command: options in, an exit status out.
 
+pub mod bench;
 pub mod check;
 pub mod doctor;
 pub mod generate;

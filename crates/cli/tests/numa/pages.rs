@@ -73,7 +73,7 @@ pub(crate) struct Thread {
 
 /// The program of nested OpenMP teams.
 pub(crate) fn teams(compiler: &str) -> Option<PathBuf> {
-    let program = built(compiler, "teams.c", &["-O1", "-fopenmp"]);
+    let program = built(compiler, "team_pages.c", &["-O1", "-fopenmp"]);
     if program.is_none() {
         skip(&format!("no {compiler} with OpenMP"));
     }

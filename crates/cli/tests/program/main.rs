@@ -8,6 +8,7 @@
 
 mod util;
 
+mod bench;
 mod bounds;
 mod descriptors;
 mod doctor;
@@ -18,6 +19,7 @@ mod ledger;
 mod masks;
 mod memory;
 mod nested;
+mod nests;
 mod pictures;
 mod plans;
 mod ps;

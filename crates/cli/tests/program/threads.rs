@@ -118,19 +118,15 @@ fn a_program_with_llvms_openmp_may_fork() {
     assert_eq!(line(&said, "forked-nproc"), "2", "{said}");
 }
 
-/// Known gap of the guest: `posix_spawn`, and with it `system` and `popen`, runs no fork handlers, so what an OpenMP
-/// program starts in these ways stays on the place of the thread that started it, as it does without trimtab when places
-/// are set. This test notices when that changes.
 #[test]
-fn programs_that_an_openmp_program_spawns_stay_on_its_first_place() {
+fn programs_that_an_openmp_program_spawns_have_the_whole_mask() {
     let all = BTreeSet::from(need!(two(), "two cores are needed"));
     let program = need!(built("gcc", "mixed.c", &["-O1", "-pthread", "-fopenmp"]), "no gcc with OpenMP");
     let sandbox = Sandbox::new();
-    let slots = slots(&sandbox);
-    let said = sandbox.run("-c 2").arg(&program).ends().ok();
-    assert_eq!(line(&said, "spawned"), slots[0], "{said}");
-    let said = sandbox.run("-c 2 --pin mask").arg(&program).ends().ok();
-    assert_eq!(cpus(line(&said, "spawned")), all, "{said}");
+    for pin in ["auto", "mask"] {
+        let said = sandbox.run(&format!("-c 2 --pin {pin}")).arg(&program).ends().ok();
+        assert_eq!(cpus(line(&said, "spawned")), all, "--pin {pin}: {said}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use libc::{c_int, c_void};
 use std::ffi::CStr;
 use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 /// The functions that are stood in front of, in the order of [`Library::functions`].
 pub(super) const NAMES: [&CStr; 18] = [
@@ -45,6 +45,24 @@ pub(super) struct Library {
 }
 
 static LIBRARIES: AtomicPtr<Library> = AtomicPtr::new(null_mut());
+
+/// `GOMP_parallel` of the first object that the program started with and that has it; 0 when there is none.
+static AT_START: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes what runtime the program starts with. The loader asks these objects first whatever a library opened later says it
+/// needs, and binds its other OpenMP calls to them: all of them must end in the same runtime.
+pub(crate) fn note_start() {
+    let first = objects::visit(|object| match runtime_in(object) {
+        Some(function) => ControlFlow::Break(function),
+        None => ControlFlow::Continue(()),
+    });
+    AT_START.store(first.unwrap_or(0), Relaxed);
+}
+
+/// `GOMP_parallel` of an object other than this library.
+fn runtime_in(object: &Object<'_>) -> Option<usize> {
+    object.defines(NAMES[0]).filter(|_| !object.holds(of as *const c_void as usize))
+}
 
 /// Forgets what was learned of objects that have been unloaded: another may lie there soon.
 pub(crate) fn forget() {
@@ -92,9 +110,8 @@ fn find(address: usize) -> Option<&'static Library> {
         }
         ControlFlow::Continue(())
     });
-    let own = of as *const c_void as usize;
     objects::visit(|candidate| -> ControlFlow<()> {
-        let Some(function) = candidate.defines(NAMES[0]).filter(|_| !candidate.holds(own)) else {
+        let Some(function) = runtime_in(candidate) else {
             return ControlFlow::Continue(());
         };
         first.get_or_insert(function);
@@ -113,7 +130,8 @@ fn find(address: usize) -> Option<&'static Library> {
         }
         ControlFlow::Continue(())
     });
-    let chosen = linked.or(first)?;
+    let at_start = Some(AT_START.load(Relaxed)).filter(|&function| function != 0);
+    let chosen = at_start.or(linked).or(first)?;
     objects::visit(|object| match object.holds(chosen) {
         true => ControlFlow::Break(Library::new(object, callers.clone())),
         false => ControlFlow::Continue(()),

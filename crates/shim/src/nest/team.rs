@@ -108,6 +108,8 @@ pub(crate) struct Team {
     /// innermost that is, and the seat of the thread that led here.
     seats: Option<&'static Seats>,
     first: usize,
+    /// Whether the thread that opens it has no CPU but the room around that seat, and keeps that inside.
+    floats: bool,
     /// Whether the runtime may move threads by itself.
     verify: bool,
     /// One more than the last member that was created in its place, as all before it were.
@@ -134,6 +136,7 @@ pub(crate) fn open(requested: u32, runtime: Runtime) -> Team {
             sizes: around.map_or([0; LEVELS_MAX], |team| team.sizes),
             seats: None,
             first: 0,
+            floats: false,
             verify,
             born: AtomicU32::new(0),
         };
@@ -159,8 +162,10 @@ impl Team {
             None => 0,
         };
         let Some(declared) = part.declared(self.level) else {
-            self.seats = around?.seats;
+            let around = around?;
+            self.seats = around.seats;
             self.first = first;
+            self.floats = !around.has_cpu(thread.index.get());
             self.part = Some(part);
             return Some(());
         };
@@ -177,6 +182,11 @@ impl Team {
         self.seats.is_some_and(|seats| seats.sizes().len() == self.level + 1)
     }
 
+    /// Whether a member has one CPU: a seat of its own, or that of the thread that led here, which it is itself.
+    fn has_cpu(&self, index: u32) -> bool {
+        self.is_listed() || (index == 0 && !self.floats)
+    }
+
     /// Which seat a member has; for a level that is not listed, the one that its members gather around.
     fn seat_number(&self, index: u32) -> Option<usize> {
         self.part?;
@@ -190,7 +200,7 @@ impl Team {
     /// What mask a member has, if this library has a say in it.
     fn place(&self, index: u32) -> Option<(Bound, &'static Seat)> {
         let seat = self.seat(index)?;
-        Some(if self.is_listed() || index == 0 {
+        Some(if self.has_cpu(index) {
             (Bound::cpu(seat.cpu), seat)
         } else {
             (Bound::room(seat.room()), seat)

@@ -46,23 +46,36 @@ impl Program {
 
     /// A program of `tests/c`, built with `compiler` and these flags, where an empty program can be built with them.
     pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<Self> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
+        Self::built_of(compiler, &[&format!("c/{source}")], flags)
+    }
+
+    /// A program of several files below `tests`, in an order that suits the compiler, named like the last.
+    pub(crate) fn built_of(compiler: &str, sources: &[&str], flags: &[&str]) -> Option<Self> {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+        let sources: Vec<_> = sources.iter().map(|source| tests.join(source)).collect();
+        let source = sources.last().unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(source.file_stem().unwrap());
-        let build =
-            |source: &Path| Command::new(compiler).arg("-o").arg(&path).arg(source).args(flags).output();
+        let build = |sources: &[PathBuf]| {
+            let mut command = Command::new(compiler);
+            command.current_dir(directory.path()); // where Fortran's modules go
+            command.arg("-o").arg(&path).args(sources).args(flags).output()
+        };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match build(&source) {
+        match build(&sources) {
             Err(error) => {
                 skip(&format!("{compiler}: {error}"));
                 return None;
             }
             Ok(output) if !output.status.success() => {
                 let empty = directory.path().join("empty").with_extension(source.extension().unwrap());
-                let rust = source.extension().is_some_and(|extension| extension == "rs");
-                std::fs::write(&empty, if rust { "fn main() {}" } else { "int main() { return 0; }" })
-                    .unwrap();
-                let probe = build(&empty).unwrap();
+                let program = match source.extension().unwrap().to_str() {
+                    Some("rs") => "fn main() {}",
+                    Some("f90") => "end",
+                    _ => "int main() { return 0; }",
+                };
+                std::fs::write(&empty, program).unwrap();
+                let probe = build(&[empty]).unwrap();
                 assert!(!probe.status.success(), "{}", text(&output.stderr));
                 skip(&format!("{compiler} {flags:?} does not work here: {}", text(&probe.stderr).trim()));
                 return None;
@@ -89,6 +102,7 @@ pub(crate) struct Run {
     preload: Vec<PathBuf>,
     environment: Vec<(String, String)>,
     arguments: Vec<String>,
+    nest: Option<String>,
 }
 
 /// What a run left behind.
@@ -115,7 +129,7 @@ pub(crate) fn pinned(slots: &str) -> Run {
 impl Run {
     /// A run without a plan and without the guest.
     pub(crate) fn native() -> Self {
-        Self { plan: None, preload: Vec::new(), environment: Vec::new(), arguments: Vec::new() }
+        Self { plan: None, preload: Vec::new(), environment: Vec::new(), arguments: Vec::new(), nest: None }
     }
 
     /// A run with the guest loaded, and no plan.
@@ -131,6 +145,11 @@ impl Run {
     /// With this text for a plan, CPUs in letters, `PID` for the number of the process.
     pub(crate) fn text(self, text: &str) -> Self {
         Self { plan: Some(text.to_owned()), ..self }
+    }
+
+    /// Told this of nested teams, CPUs in letters.
+    pub(crate) fn nest(self, text: &str) -> Self {
+        Self { nest: Some(text.to_owned()), ..self }
     }
 
     pub(crate) fn preload(mut self, library: &Path) -> Self {
@@ -160,12 +179,19 @@ impl Run {
         command.args(["120", "sh", "-c", LAUNCH, "sh", &format!("{a},{b}")]);
         command.arg(self.plan.as_deref().map(numbers).unwrap_or_default());
         command.args([format!("CPU_A={a}"), format!("CPU_B={b}")]);
+        command.args(self.nest.as_deref().map(|text| format!("TRIMTAB_NEST={}", numbers(text))));
         command.args(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
         let preload: Vec<_> = self.preload.iter().map(|path| path.to_str().unwrap()).collect();
         command.args((!preload.is_empty()).then(|| format!("LD_PRELOAD={}", preload.join(":"))));
         command.arg(&program.path).args(&self.arguments);
-        for name in ["TRIMTAB_PLAN", "LD_PRELOAD", "OMP_PLACES", "OMP_PROC_BIND", "OMP_NUM_THREADS"] {
-            command.env_remove(name);
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if ["TRIMTAB_", "LD_PRELOAD", "OMP_", "GOMP_", "KMP_"]
+                .iter()
+                .any(|prefix| text.starts_with(prefix))
+            {
+                command.env_remove(name);
+            }
         }
         let output = command.output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

@@ -1,22 +1,53 @@
-/* Says of every thread of nested OpenMP teams, as many and as large as the arguments say, its path, where it is bound and
-   is, and where the pages come from that it touches. */
-#include "seen.h"
-#include "pages.h"
+// Teams of two in teams of two: each thread prints its path and its mask as the kernel has it. The thread that opens
+// everything prints its own, as the C library says, before and after.
+#define _GNU_SOURCE
 #include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-int main(int argc, char **argv) {
-    int outer = argc > 1 ? atoi(argv[1]) : 2, inner = argc > 2 ? atoi(argv[2]) : 2;
-    omp_set_max_active_levels(2);
-#pragma omp parallel num_threads(outer)
-    {
-        int team = omp_get_thread_num();
-#pragma omp parallel num_threads(inner)
-        {
-            char own[8192], pages[4096];
-            const char *where = touched(16, pages);
+static void print(const char *name, const cpu_set_t *mask)
+{
+    char text[256] = "";
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, mask) && strlen(text) < 240)
+            sprintf(text + strlen(text), "%s%d", *text ? "," : "", cpu);
 #pragma omp critical
-            printf("thread %d.%d mask %s cpu %d pages%s\n", team, omp_get_thread_num(), mask(own), sched_getcpu(), where);
+    printf("%s %s\n", name, text);
+}
+
+static void mine(const char *name)
+{
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    syscall(SYS_sched_getaffinity, 0, sizeof mask, &mask);
+    print(name, &mask);
+}
+
+static void asked(const char *name)
+{
+    cpu_set_t mask;
+    sched_getaffinity(0, sizeof mask, &mask);
+    print(name, &mask);
+}
+
+int main(void)
+{
+    asked("before");
+#pragma omp parallel num_threads(2)
+    {
+        char name[16];
+        int outer = omp_get_thread_num();
+        snprintf(name, sizeof name, "%d", outer);
+        mine(name);
+#pragma omp parallel num_threads(2) private(name)
+        {
+            snprintf(name, sizeof name, "%d.%d", outer, omp_get_thread_num());
+            mine(name);
         }
     }
+    asked("after");
     return 0;
 }

@@ -20,9 +20,8 @@
 //! core `o * (C / Y) + i * (C / Y) / Z`. (With fewer teams than domains that formula spreads a team over several; here
 //! it stays with its master's memory, as in the published measurements.)
 //!
-//! [`spec`] parses, [`tree`] is the machine as this sees it (and as the guest library is told of it), [`divide`] cuts
-//! shares, [`map`] walks the levels, [`narrow`] says what cores that takes,
-//! [`advice`] warns, [`draw`] and [`listing`] show.
+//! `spec` parses, `tree` is the machine as this sees it (and as the guest library is told of it), `divide` cuts shares,
+//! `map` walks the levels, `narrow` says what cores that takes, `advice` warns, `draw` and `listing` show.
 
 mod advice;
 mod divide;

@@ -13,7 +13,7 @@ use crate::topology::Machine;
 /// The request for exactly the cores that `nest` uses, if the request leaves open how many; else the request itself.
 ///
 /// # Errors
-/// As [`plan`]'s.
+/// As those of [`plan()`](crate::place::plan()).
 pub fn narrow(
     machine: &Machine,
     request: &Request,

@@ -1,0 +1,125 @@
+//! Options of `trimtab bench`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Measure what placement does to benchmark programs on this machine.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub what: BenchCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    Nested(NestedArgs),
+}
+
+/// Nested OpenMP teams, bound and unbound: bandwidth, synchronisation, a solver.
+///
+/// Runs three programs in which Y threads each open a team of Z: plain, and under `trimtab run --nest
+/// Y,scatter,Z,subscatter` (subcompact for the synchronisation). Both take turns, round by round, so that what else happens
+/// on the machine strikes both. Each round gives one sample; the table shows medians with 95 % bootstrap intervals beside
+/// the numbers that were published for three machines, and says "no difference" where the interval of the gain holds 1.
+/// Takes minutes; use a machine that is otherwise idle.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct NestedArgs {
+    /// How often each program is run each way; fewer than 5 give no intervals.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Small problems: seconds instead of minutes, for a first look.
+    #[arg(long)]
+    pub quick: bool,
+    /// Y outer threads, each with a team of Z; can be repeated. Without it: the published shapes that fit the allowed
+    /// cores, and one that fills them.
+    #[arg(long = "shape", value_name = "YxZ")]
+    pub shapes: Vec<Shape>,
+    /// Only this program; can be repeated.
+    #[arg(long = "only", value_name = "PROGRAM")]
+    pub only: Vec<NestedProgram>,
+    /// Who writes to the arrays of stream and solver first: every team, or its master alone.
+    #[arg(long, value_name = "WHO", default_value = "team")]
+    pub init: Init,
+    /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc.
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+    /// Seed of the bootstrap.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write all samples and results to FILE as JSON lines, each as soon as it is known (schema in docs/json.md);
+    /// - for standard output, instead of the tables.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a bar chart to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "Examples:\n  trimtab bench nested --quick                      a first look\n  \
+    trimtab bench nested --rounds 15 --json n.jsonl --svg n.svg   a measurement to keep\n  \
+    trimtab bench nested --only stream --shape 8x4    one program in one shape\n  \
+    trimtab bench nested --init master                data near each team's master\n\n\
+    The programs are built by: make -C bench\n\
+    Ctrl-C ends it early: what was measured until then is shown and written.";
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum NestedProgram {
+    Stream,
+    Syncbench,
+    Solver,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Init {
+    Team,
+    Master,
+}
+
+/// Y outer threads, each with a team of Z.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Shape {
+    pub outer: u32,
+    pub inner: u32,
+}
+
+impl Shape {
+    /// All threads together.
+    pub fn threads(self) -> u64 {
+        u64::from(self.outer) * u64::from(self.inner)
+    }
+}
+
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}x{}", self.outer, self.inner)
+    }
+}
+
+impl std::str::FromStr for Shape {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |digits: &str| {
+            let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+            digits.parse().ok().filter(|&number: &u32| plain && number > 0)
+        };
+        let parts = text.split_once('x').and_then(|(outer, inner)| Some((number(outer)?, number(inner)?)));
+        let (outer, inner) = parts
+            .ok_or_else(|| format!("\"{text}\" is no shape such as 4x2: 4 threads, each with a team of 2"))?;
+        Ok(Self { outer, inner })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_two_numbers() {
+        assert_eq!("13x4".parse(), Ok(Shape { outer: 13, inner: 4 }));
+        for bad in ["", "4", "x", "4x", "x4", "0x1", "1x0", "+1x2", "-1x2", "1x2x3", "4294967296x1", " 1x1"] {
+            assert!(bad.parse::<Shape>().is_err(), "{bad:?}");
+        }
+    }
+}

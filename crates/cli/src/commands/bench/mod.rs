@@ -1,0 +1,28 @@
+//! `trimtab bench`: programs measured with and without placement.
+//!
+//! `nested` is the order of events; `cases` says what is run, `programs` finds and runs it, `interrupt` hears Ctrl-C,
+//! `record` writes samples as they come, `published` holds what others measured, `tables` and `chart` show it all.
+//! Medians, intervals and verdicts are `trimtab_core::stats`'.
+
+mod cases;
+mod chart;
+mod interrupt;
+mod nested;
+mod programs;
+mod published;
+mod record;
+mod tables;
+
+use crate::args::{BenchArgs, BenchCommand};
+use crate::exit::Exit;
+use crate::world::World;
+
+/// Measures.
+///
+/// # Errors
+/// [`crate::exit::FAILED`] when the programs are not there, one of them failed, or a file cannot be written.
+pub fn run(world: &World, args: &BenchArgs) -> Result<u8, Exit> {
+    match &args.what {
+        BenchCommand::Nested(args) => nested::run(world, args),
+    }
+}

@@ -1,0 +1,157 @@
+//! Nested OpenMP teams from the command line.
+
+use crate::util::{Outcome, Sandbox, built, cpus, need, two};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// A program of teams of two in teams of two that prints each thread's path and mask.
+fn teams(compiler: &str, more: &[&str]) -> Option<PathBuf> {
+    built(compiler, "teams.c", &[&["-O1", "-fopenmp"], more].concat())
+}
+
+/// The mask printed after a path.
+fn on(said: &str, path: &str) -> BTreeSet<u32> {
+    let line = said.lines().find_map(|line| line.strip_prefix(&format!("{path} ")));
+    cpus(line.unwrap_or_else(|| panic!("{path}: {said}")))
+}
+
+fn one(cpu: u32) -> BTreeSet<u32> {
+    BTreeSet::from([cpu])
+}
+
+#[test]
+fn every_thread_of_every_team_is_in_its_place() {
+    let all = need!(two(), "two cores are needed");
+    for compiler in ["gcc", "clang"] {
+        let program = need!(teams(compiler, &[]), "no {compiler} with OpenMP");
+        let said = Sandbox::new().run("-q -c 2 --nest 2,scatter,2,scatter").arg(&program).ends().ok();
+        assert_eq!(["0", "1"].map(|path| on(&said, path)), all.map(one), "{said}");
+        assert_eq!(["0.0", "0.1"].map(|path| on(&said, path)), all.map(one), "{said}");
+        assert_eq!(["1.1", "1.0"].map(|path| on(&said, path)), all.map(one), "{said}");
+        assert_eq!(on(&said, "before"), BTreeSet::from(all), "{said}");
+        assert_eq!(on(&said, "after"), BTreeSet::from(all), "{said}");
+    }
+}
+
+#[test]
+fn the_environment_asks_too_and_the_option_wins() {
+    let [first, _] = need!(two(), "two cores are needed");
+    let program = need!(teams("gcc", &[]), "no gcc with OpenMP");
+    for (variable, options, teams) in [
+        ("TRIMTAB_NESTING", "-v -c 2", "2,compact,2,subcompact"),
+        ("OMP_NESTING_TEAM_SIZE", "-v -c 2", "2,compact,2,subcompact"),
+        ("OMP_NESTING_TEAM_SIZE", "-v -c 2 --nest 2,scatter,2", "2,scatter,2,subcompact"),
+    ] {
+        let sandbox = Sandbox::new();
+        let run = sandbox.run(options).env(variable, "2, Compact, 2").arg(&program).ends();
+        assert!(run.stderr.contains(&format!("placed as {teams},")), "{run}");
+        assert_eq!(on(&run.out(), "0.1"), one(first), "{run}");
+    }
+}
+
+#[test]
+fn a_text_that_is_not_understood_is_said_and_the_program_runs() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.run("--nest 2,scater").arg("true").ends();
+    run.warns(&[
+        "--nest: \"scater\" is no strategy at position 3 of \"2,scater\"",
+        "expected compact, scatter, subcompact or subscatter, or the next team size",
+        "the program runs without nested placement",
+    ]);
+    let run = sandbox.run("--strict").env("OMP_NESTING_TEAM_SIZE", "0").arg("true").ends();
+    run.fails(125, &["OMP_NESTING_TEAM_SIZE: a team of 0 threads at position 1", "--strict"]);
+}
+
+#[test]
+fn what_cannot_be_reached_is_said() {
+    let sandbox = Sandbox::new();
+    let program = need!(teams("gcc", &["-static"]), "no static OpenMP");
+    let words = ["nested teams cannot be placed", "it is statically linked"];
+    sandbox.run("--nest 2,scatter").arg(&program).ends().warns(&words);
+    sandbox.run("--strict --nest 2,scatter").arg(&program).ends().fails(125, &words);
+    sandbox
+        .run("--nest 2,scatter")
+        .sh("true")
+        .ends()
+        .warns(&["nested teams cannot be placed", "it is a shell"]);
+    let both = sandbox.run("--pin mask --nest 2,scatter").arg("true").ends();
+    both.fails(125, &["--pin mask leaves threads free", "drop one of the two"]);
+}
+
+#[test]
+fn levels_that_the_runtime_may_not_open_are_said() {
+    let program = need!(teams("gcc", &[]), "no gcc with OpenMP");
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let run =
+        sandbox.run("-c 2 --nest 1,scatter,2,scatter").env("OMP_MAX_ACTIVE_LEVELS", "1").arg(&program).ends();
+    run.warns(&["OMP_MAX_ACTIVE_LEVELS=1", "2 levels"]);
+}
+
+#[test]
+fn the_runtimes_own_binding_is_taken_away_and_that_is_said() {
+    let all = need!(two(), "two cores are needed");
+    let program = need!(teams("clang", &[]), "no clang with OpenMP");
+    let sandbox = Sandbox::new();
+    let run = sandbox.run("-c 2 --nest 2,scatter,2,scatter").env("OMP_PLACES", "threads");
+    let run = run.env("KMP_AFFINITY", "compact").env("OMP_PROC_BIND", "close").arg(&program).ends();
+    for name in ["OMP_PLACES=threads", "KMP_AFFINITY=compact"] {
+        assert!(
+            run.stderr.contains(&format!("{name} is taken away: the nested teams you asked for")),
+            "{run}"
+        );
+    }
+    assert_eq!(on(&run.out(), "1.0"), one(all[1]), "{run}");
+}
+
+#[test]
+fn a_report_says_where_each_thread_was() {
+    let all = need!(two(), "two cores are needed");
+    let program = need!(teams("gcc", &[]), "no gcc with OpenMP");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("report.txt");
+    let option = format!("--report={}", file.display());
+    let run = |option: &str| -> Outcome {
+        let options = format!("-q -c 2 --nest 2,scatter,2,scatter {option}");
+        sandbox.run(&options).arg(&program).ends()
+    };
+    run(&option).ok();
+    let text = std::fs::read_to_string(&file).unwrap();
+    for (path, cpu) in [("0", 0), ("1", 1), ("0.0", 0), ("0.1", 1), ("1.0", 1), ("1.1", 0)] {
+        let row: Vec<&str> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .find(|row| row.first() == Some(&path))
+            .unwrap_or_else(|| panic!("{path} in {text}"));
+        let cpu = all[cpu].to_string();
+        assert_eq!(row[1..4], [&cpu, &cpu, &cpu], "{text}");
+        assert_eq!(row[6], "0", "{text}");
+    }
+    assert!(text.contains("3 regions of GNU's runtime, 0 of LLVM's or Intel's"), "{text}");
+    assert!(run("--report").stderr.contains("3 regions of GNU's runtime"));
+    let none = sandbox.run("-c 2 --nest 2,scatter --report").arg("true").ends();
+    none.warns(&["no parallel region was seen"]);
+}
+
+#[test]
+fn a_plan_draws_teams_and_is_checked() {
+    let sandbox = Sandbox::new();
+    let plan =
+        |options: &str| sandbox.trimtab(&format!("plan {options} --machine")).arg("pack:4 core:4").ends();
+    let drawn = plan("--nest 4,scatter,4,scatter").ok();
+    assert!(drawn.contains("level 2: 4 teams of 4, scatter\npackage 0  0.0 1.1 2.1 3.1\n"), "{drawn}");
+    let document = plan("--nest 4,scatter,4,scatter --json").ok();
+    let file = sandbox.write("plan.json", &document);
+    assert_eq!(sandbox.trimtab("check").arg(&file).ends().ok(), "");
+    let place = |cpu: u32| format!("\"path\": \"2.0\",\n            \"cpu\": {cpu}");
+    let moved = document.replacen(&place(8), &place(9), 1);
+    assert_ne!(moved, document);
+    let file = sandbox.write("plan.json", moved);
+    let run = sandbox.trimtab("check").arg(&file).ends();
+    assert_eq!(run.code, Some(1), "{run}");
+    assert!(
+        run.out().contains("nested thread 2.0 is on CPU 9, and the thread that opens its team on CPU 8"),
+        "{run}"
+    );
+    plan("--nest 4,x").fails(2, &["--nest: \"x\" is no strategy at position 3"]);
+}
