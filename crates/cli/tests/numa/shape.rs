@@ -117,7 +117,7 @@ impl Shape {
 pub(crate) fn testbed() -> Option<String> {
     let topology = std::env::var("TRIMTAB_TESTBED").ok();
     if topology.is_none() {
-        skip("would change the settings of this machine: make test-numa does it in a guest");
+        skip("is for guests, whose settings may be changed: make test-numa");
     }
     topology
 }
