@@ -5,7 +5,7 @@
 //! was pinned here, or was the initial thread with the mask of slot 0, which is where an OpenMP runtime puts it. A
 //! thread whose mask is anything else was placed by the program, and so is its child.
 //!
-//! Programs started in other ways are seen to in [`wide`](crate::wide).
+//! Programs started in other ways are seen to in `wide`.
 
 use crate::plan::{self, Plan};
 use crate::{nest, slots, wide};

@@ -128,9 +128,10 @@ fn is_of_runtime(address: usize) -> bool {
     START.iter().zip(&END).any(|(start, end)| (start.load(Acquire)..end.load(Acquire)).contains(&address))
 }
 
-/// A region of ours, from its beginning to its end.
+/// A region from its beginning to its end.
 struct Region {
-    team: Team,
+    /// `None` for one that is the runtime's own business.
+    team: Option<Team>,
     /// The one that its thread had opened before, and that is open still.
     below: *mut Self,
 }
@@ -151,17 +152,17 @@ unsafe extern "C-unwind" fn parallel_begin(
     if region.is_null() {
         return;
     }
-    let is_ours = !task.is_null() && flags & PARALLEL_LEAGUE == 0 && !is_of_runtime(code.addr());
-    let opened = if is_ours {
-        let team = nest::open(requested, Runtime::Llvm);
-        let opened = Box::into_raw(Box::new(Region { team, below: OPEN.get() }));
-        OPEN.set(opened);
-        opened
-    } else {
-        null_mut()
-    };
+    if flags & PARALLEL_LEAGUE != 0 {
+        // Its end is told with the same flag, and ignored as well. What is in the word may be an earlier region's.
+        // SAFETY: the word is the tool's to write.
+        return unsafe { region.write(null_mut()) };
+    }
+    let is_ours = !task.is_null() && !is_of_runtime(code.addr());
+    let team = is_ours.then(|| nest::open(requested, Runtime::Llvm));
+    let opened = Box::into_raw(Box::new(Region { team, below: OPEN.get() }));
+    OPEN.set(opened);
     // SAFETY: the word is the tool's to write.
-    unsafe { region.write(opened.cast()) };
+    unsafe { region.write(if is_ours { opened.cast() } else { null_mut() }) };
 }
 
 unsafe extern "C-unwind" fn implicit_task(
@@ -177,9 +178,9 @@ unsafe extern "C-unwind" fn implicit_task(
     }
     // SAFETY: null, or the word of a region that is open; in it null, or what lives until the region's end.
     match unsafe { region.as_ref().and_then(|region| region.cast::<Region>().as_ref()) } {
-        Some(region) => region.team.join(index),
-        None if index != 0 => nest::join_unknown(),
-        None => {}
+        Some(Region { team: Some(team), .. }) => team.join(index),
+        _ if index != 0 => nest::join_unknown(),
+        _ => {}
     }
 }
 
@@ -203,7 +204,9 @@ unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, flags: c_int
         // SAFETY: as above; all members have been joined.
         let closed = unsafe { Box::from_raw(last) };
         OPEN.set(closed.below);
-        closed.team.close();
+        if let Some(team) = &closed.team {
+            team.close();
+        }
         if last == ends {
             return;
         }

@@ -1,4 +1,4 @@
-//! The functions that start programs, with a mask that the program may inherit: see [`wide`](crate::wide).
+//! The functions that start programs, with a mask that the program may inherit: see `wide`.
 
 use crate::real::Symbol;
 use crate::wide;

@@ -1,7 +1,7 @@
 //! Programs started from a bound thread: they get the mask of the whole run, not the one CPU of that thread.
 //!
 //! A new program inherits the mask of the thread that starts it, and would live on one CPU for ever. `fork` is seen by its
-//! handlers ([`fork`](crate::fork)); an exec, `posix_spawn`, `system` and `popen` are stood in front of here. So is a
+//! handlers ([`fork`]); an exec, `posix_spawn`, `system` and `popen` are stood in front of here. So is a
 //! thread's question for its own mask, which a root that lingers in the place of its last region must answer with its own
 //! mask. What the program bound by itself is its business, and is handed on.
 //!
