@@ -114,7 +114,7 @@ fn teams_lie_where_their_strategy_says_on_every_machine() {
                 assert!(spans.iter().all(|&span| span == 1), "{}: {strategy} {spans:?}", case.name);
             }
             // Inner teams over everything, without meeting: the checker counts threads on each CPU.
-            let inner = (plan.slots.len() / count).min(16).max(1);
+            let inner = (plan.slots.len() / count).clamp(1, 16);
             let spans = case.spans(&format!("{count},scatter,{inner},scatter"), 1);
             if least == most {
                 // The last teams take what cells are left, which on a full machine may be a domain short.
