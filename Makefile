@@ -28,7 +28,7 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
 BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver
 
-.PHONY: build help test demo bench-launch bench-nested lint install uninstall clean
+.PHONY: build help test test-numa demo bench-launch bench-nested lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -42,6 +42,10 @@ test: ## build and run every test, after installing missing packages (root on De
 	scripts/packages build test
 	scripts/wheels
 	scripts/test
+
+test-numa: ## run trimtab on emulated machines with several NUMA nodes (QEMU), after installing or naming what is missing
+	scripts/packages build numa
+	scripts/test-numa
 
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab
 	scripts/packages build demo

@@ -13,17 +13,18 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use trimtab_core::place::Plan;
+use trimtab_core::place::{MemoryPolicy, Plan, Reason};
 use trimtab_linux::memory;
 use trimtab_linux::program::{Kind, Program};
 use trimtab_linux::sys::affinity;
 use trimtab_linux::sys::exec::execve;
 
-/// Sets affinity, memory policy and huge pages, each read back. What cannot be had is said, or with `strict` an error.
+/// Sets affinity, memory policy and huge pages, each read back. What cannot be had is said, or with `strict` an error;
+/// so is a memory policy that was `asked` for and that the plan is without.
 ///
 /// # Errors
 /// The mask cannot be set; with `strict` also a memory policy or huge-page mode that was refused.
-pub fn apply(plan: &Plan, strict: bool, volume: Volume) -> Result<(), Exit> {
+pub fn apply(plan: &Plan, asked: Option<MemoryPolicy>, strict: bool, volume: Volume) -> Result<(), Exit> {
     let failed = |cause: anyhow::Error| Exit::new(exit::RUN_FAILED, cause);
     affinity::set(None, &plan.mask)
         .with_context(|| format!("cannot bind to CPUs {}", plan.mask))
@@ -34,6 +35,17 @@ pub fn apply(plan: &Plan, strict: bool, volume: Volume) -> Result<(), Exit> {
             "asked for CPUs {}, got {now}: the cpuset changed meanwhile; try again",
             plan.mask
         )));
+    }
+    if asked.is_some_and(MemoryPolicy::takes_nodes) && plan.memory.policy == MemoryPolicy::None {
+        let why = plan.reasons.iter().find_map(|reason| match reason {
+            Reason::Memory { why, .. } => Some(why.as_str()),
+            _ => None,
+        });
+        let text = why.unwrap_or("the memory policy asked for cannot be had");
+        if strict {
+            return Err(failed(anyhow!("{text} (--strict)")));
+        }
+        say::warning(volume, &format!("{text}; the inherited policy stays"));
     }
     let outcome = memory::apply(&plan.memory);
     if !outcome.is_as_asked() {

@@ -85,9 +85,11 @@ impl fmt::Display for Limiter {
             Self::Isolated { cpus } => write!(f, "isolated at boot: CPUs {cpus}"),
             Self::Mask { cpus } => write!(f, "the inherited CPU mask leaves out CPUs {cpus}"),
             Self::CpusetMems { group: Some(group), nodes } => {
-                write!(f, "cpuset of group {group}: memory nodes {nodes}")
+                write!(f, "the cpuset of group {group} leaves out memory nodes {nodes}")
             }
-            Self::CpusetMems { group: None, nodes } => write!(f, "cpuset: memory nodes {nodes}"),
+            Self::CpusetMems { group: None, nodes } => {
+                write!(f, "a cpuset leaves out memory nodes {nodes}")
+            }
         }
     }
 }

@@ -111,7 +111,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         return Ok(exit::DONE);
     }
     tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), volume);
-    apply(&plan, args.place.strict, volume)?;
+    apply(&plan, request.memory.policy, args.place.strict, volume)?;
 
     let mut variables = Variables::new();
     if args.run.env == EnvMode::Set {

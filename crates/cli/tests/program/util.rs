@@ -608,7 +608,9 @@ pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<Path
     let name = format!("{}-{compiler}{}", source.file_stem().unwrap().to_string_lossy(), flags.concat());
     let built = folder.join(name);
     let age = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    if age(&built) > age(&source) {
+    // Of all sources, since some include others.
+    let sources = fs::read_dir(source.parent().unwrap()).unwrap();
+    if age(&built) > sources.map(|entry| age(&entry.unwrap().path())).max().flatten() {
         return Some(built);
     }
     let draft = folder.join(format!("draft-{}", std::process::id()));

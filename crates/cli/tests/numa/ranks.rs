@@ -1,0 +1,67 @@
+//! Ranks of an MPI job on a machine of several nodes: a node each, where there are as many, and its memory with it.
+
+use crate::pages;
+use crate::shape::{Cpus, Shape};
+use crate::util::{Sandbox, installed, need};
+use std::collections::BTreeSet;
+
+/// That the ranks got a node each, and memory of their own.
+#[track_caller]
+fn assert_a_node_each(shape: &Shape, said: &str, saids: usize) {
+    let ranks: Vec<_> =
+        said.split("mask ").skip(1).map(|rank| pages::parse(&format!("mask {rank}"))).collect();
+    assert_eq!(ranks.len(), saids, "{said}");
+    let masks: BTreeSet<Cpus> = ranks.iter().map(|rank| rank.mask.clone()).collect();
+    let nodes: BTreeSet<Cpus> = shape.homes().into_iter().map(|node| shape.of_node(node)).collect();
+    assert_eq!(masks, nodes, "{said}");
+    for rank in ranks {
+        let own = shape.nodes_of(&rank.mask);
+        assert_eq!((&rank.policy.1, &rank.nodes()), (&own, &own), "{rank:?}");
+    }
+}
+
+#[test]
+fn ranks_get_a_node_each() {
+    let shape = given!(Shape::here());
+    let program = given!(pages::program());
+    let sandbox = Sandbox::new();
+    let count = shape.homes().len();
+    // As Hydra tells them; all live at once, as ranks do.
+    let runs: Vec<_> = (0..count)
+        .map(|rank| {
+            let call = sandbox.run(&format!("-c {}", shape.cores.len()));
+            let call = call.env("MPI_LOCALRANKID", rank.to_string());
+            let call = call.env("MPI_LOCALNRANKS", count.to_string());
+            let script = "\"$1\" 64; exec cat";
+            call.args(["sh", "-c", script, "sh"]).arg(&program).begins()
+        })
+        .collect();
+    let said: Vec<String> = runs
+        .into_iter()
+        .map(|mut run| {
+            run.lines(3);
+            run
+        })
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|run| run.ends().ok())
+        .collect();
+    assert_a_node_each(&shape, &said.join("\n"), count);
+    sandbox.until_free();
+}
+
+#[test]
+fn ranks_of_mpich_get_a_node_each() {
+    let shape = given!(Shape::here());
+    let program = given!(pages::program());
+    let mpiexec =
+        need!(installed("mpiexec.mpich").or_else(|| installed("mpiexec.hydra")), "MPICH is not installed");
+    let sandbox = Sandbox::new();
+    let count = shape.homes().len().to_string();
+    // What a rank says arrives in one piece.
+    let script = r#"said=$("$1" 64); echo "$said""#;
+    let call = sandbox.run("-c 100%").args(["sh", "-c", script, "sh"]).arg(&program);
+    let said = call.through([mpiexec.to_str().unwrap(), "-n", &count]).ends().ok();
+    assert_a_node_each(&shape, &said, shape.homes().len());
+    sandbox.until_free();
+}
