@@ -52,10 +52,10 @@ pub struct Nesting {
 }
 
 impl Nesting {
-    /// The teams in the plan's cores, out of those allowed; `None` for a plan without CPUs.
-    pub fn new(machine: &Machine, allowed: &CpuSet, plan: &Plan, nest: &Nest) -> Option<Self> {
+    /// The teams in the plan's cores, out of those it could have had; `None` for a plan without CPUs.
+    pub fn new(machine: &Machine, free: &CpuSet, plan: &Plan, nest: &Nest) -> Option<Self> {
         let tree = Tree::new(machine, &plan.mask)?;
-        let wide = Tree::new(machine, allowed);
+        let wide = Tree::new(machine, free);
         Some(Self { nest: nest.clone(), resolved: nest.resolve(&tree), tree, wide })
     }
 

@@ -38,6 +38,8 @@ pub struct Reserved {
     pub plan: Plan,
     /// The hold; `None` when the ledger cannot be used.
     pub held: Option<Held>,
+    /// What was allowed and not held by others when the plan was made.
+    pub free: CpuSet,
 }
 
 /// What is asked for, by whom.
@@ -222,7 +224,8 @@ fn attempt(
         None => whole,
     };
     explain(situation, order, &mut plan);
-    Ok(Attempt::Done(Box::new(Reserved { plan, held })))
+    let free = taken.allowed.difference(&taken.held);
+    Ok(Attempt::Done(Box::new(Reserved { plan, held, free })))
 }
 
 /// Joins the allotment that another rank of the job took first.
@@ -243,7 +246,7 @@ fn join(
     };
     let mut plan = ranked(situation, order, allotment, rank);
     explain(situation, order, &mut plan);
-    Ok(Attempt::Done(Box::new(Reserved { plan, held: Some(held) })))
+    Ok(Attempt::Done(Box::new(Reserved { plan, held: Some(held), free: allotment.clone() })))
 }
 
 /// A rank's part of an allotment. Every rank comes to it from the allotment alone, so that all agree, whatever each saw
@@ -321,5 +324,5 @@ fn without_ledger(situation: &Situation, order: &Order<'_>, error: &LedgerError)
         None => whole,
     };
     explain(situation, order, &mut plan);
-    Ok(Reserved { plan, held: None })
+    Ok(Reserved { plan, held: None, free: taken.allowed })
 }

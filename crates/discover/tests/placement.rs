@@ -14,8 +14,7 @@ use trimtab_core::check::check;
 use trimtab_core::ids::{Id, OsCpu};
 use trimtab_core::place::{Amount, KindChoice, Plan, Request, Shape, Smt, Strategy, Stride, Taken, plan};
 use trimtab_core::set::CpuSet;
-use trimtab_core::topology::{Level, Machine, Marks, draw, parse_synthetic};
-use trimtab_discover::from_xml;
+use trimtab_core::topology::{Level, Machine, Marks, draw};
 
 fn strategies() -> Vec<Strategy> {
     let mut strategies = vec![Strategy::Compact, Strategy::Scatter, Strategy::Balanced];

@@ -62,7 +62,8 @@ pub fn run(world: &World, args: &PlanArgs) -> Result<u8, Exit> {
     let mut plan = plan(&situation.machine, &request, &taken).map_err(none)?;
     let looked = program.as_deref().and_then(|path| Program::look(path, world.raw("PATH")).ok());
     let openmp = looked.as_ref().and_then(run::openmp);
-    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &taken.allowed, &plan, &nest));
+    let free = taken.allowed.difference(&taken.held);
+    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, &nest));
     let notes = notes.into_iter().map(|text| Reason::Note { text });
     plan.reasons.splice(0..0, situation.limited.iter().cloned().chain(notes).collect::<Vec<_>>());
     let text = match (args.json, args.format) {

@@ -73,10 +73,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         strict: args.place.strict,
         volume,
     };
-    let Reserved { plan, held } = reserve(world, &situation, &order)?;
+    let Reserved { plan, held, free } = reserve(world, &situation, &order)?;
 
-    let nesting =
-        nest.and_then(|nest| Nesting::new(&situation.machine, &situation.taken.allowed, &plan, &nest));
+    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, &nest));
     let user = |name: &str| world.of_user(name);
     let binds = args.run.pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
     let openmp = openmp(&program);

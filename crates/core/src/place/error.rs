@@ -53,6 +53,16 @@ pub enum PlaceError {
         /// The unit.
         level: Level,
     },
+    /// More units asked for than have CPUs this process may use.
+    #[error("{} asked for, but the CPUs allowed here lie in {allowed}", plural(*asked as usize, level.word()))]
+    UnitsNotAllowed {
+        /// Units asked for.
+        asked: u32,
+        /// Units with an allowed CPU.
+        allowed: usize,
+        /// The unit.
+        level: Level,
+    },
     /// Not enough free units now.
     #[error("{}", units_not_free(*asked, *free, *level, *per))]
     UnitsNotFree {

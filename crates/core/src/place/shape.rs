@@ -49,6 +49,10 @@ pub(super) fn choose(
     if wanted > all.len() && !or_fewer {
         return Err(PlaceError::MoreUnitsThanExist { asked, exist: all.len(), level });
     }
+    // Waiting for others to end does not help: no unit that is theirs is counted out here.
+    if wanted > possible.len() && !or_fewer {
+        return Err(PlaceError::UnitsNotAllowed { asked, allowed: possible.len(), level });
+    }
     let gather =
         if matches!(request.strategy, Strategy::Stride(_)) { Strategy::Compact } else { request.strategy };
     let chosen = (take > 0).then(|| weighed(pool, gather, &whole, take)).flatten();

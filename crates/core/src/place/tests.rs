@@ -398,3 +398,17 @@ proptest! {
         let _ = (text.parse::<Strategy>(), text.parse::<Smt>(), text.parse::<MemoryRequest>(), parse_synthetic(&text));
     }
 }
+
+#[test]
+fn units_out_of_bounds_are_not_waited_for() {
+    let machine = parse_synthetic("pack:2 core:4").unwrap();
+    let one = Taken::nothing("0-3".parse().unwrap());
+    let two = Request { amount: "2xpackage".parse().unwrap(), ..Request::default() };
+    let error = plan(&machine, &two, &one).unwrap_err();
+    assert_eq!(error, PlaceError::UnitsNotAllowed { asked: 2, allowed: 1, level: Level::Package });
+    assert!(!error.passes());
+    // Held by others, it may come free.
+    let held = Taken { held: "4-7".parse().unwrap(), ..Taken::nothing(machine.cpus()) };
+    assert!(plan(&machine, &two, &held).unwrap_err().passes());
+    assert!(plan(&machine, &Request { or_fewer: true, ..two }, &one).is_ok());
+}

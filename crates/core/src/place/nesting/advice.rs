@@ -91,7 +91,7 @@ impl fmt::Display for Advice {
 /// What there is to know about `nest` on `tree`.
 pub fn advise(tree: &Tree, nest: &Resolved) -> Vec<Advice> {
     if tree.mask().len() == 1 {
-        return vec![Advice::OneCpu];
+        return if nest.threads() > 1 { vec![Advice::OneCpu] } else { Vec::new() };
     }
     let Some(map) = Map::new(tree, nest, &nest.sizes()) else {
         return vec![Advice::TooMany { threads: nest.threads() }];
