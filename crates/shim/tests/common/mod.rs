@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -199,11 +200,11 @@ impl Run {
         }
         let output = command.output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        Some(Outcome {
-            code: output.status.code(),
-            stdout: text(&output.stdout),
-            stderr: text(&output.stderr),
-        })
+        let mut stderr = text(&output.stderr);
+        if let Some(signal) = output.status.signal() {
+            stderr += &format!("[ended by signal {signal}]");
+        }
+        Some(Outcome { code: output.status.code(), stdout: text(&output.stdout), stderr })
     }
 }
 
