@@ -139,6 +139,29 @@ struct Region {
 thread_local! {
     /// The last region that this thread has opened, of those that are open.
     static OPEN: Cell<*mut Region> = const { Cell::new(null_mut()) };
+    /// Room for one, kept from the last that ended: regions of one thread follow each other. Lost when the thread ends.
+    static ROOM: Cell<*mut Region> = const { Cell::new(null_mut()) };
+}
+
+/// Puts a region where it stays until [`give_up`].
+fn keep(region: Region) -> *mut Region {
+    let room = ROOM.replace(null_mut());
+    if room.is_null() {
+        return Box::into_raw(Box::new(region));
+    }
+    // SAFETY: made by a box, and not in use since it was put aside; regions hold nothing that would have to be dropped.
+    unsafe { room.write(region) };
+    room
+}
+
+/// # Safety
+/// The region was made by [`keep`] on this thread, and nobody follows its address any more.
+unsafe fn give_up(region: *mut Region) {
+    let spare = ROOM.replace(region);
+    if !spare.is_null() {
+        // SAFETY: made by a box, and not in use.
+        drop(unsafe { Box::from_raw(spare) });
+    }
 }
 
 unsafe extern "C-unwind" fn parallel_begin(
@@ -159,7 +182,7 @@ unsafe extern "C-unwind" fn parallel_begin(
     }
     let is_ours = !task.is_null() && !is_of_runtime(code.addr());
     let team = is_ours.then(|| nest::open(requested, Runtime::Llvm));
-    let opened = Box::into_raw(Box::new(Region { team, below: OPEN.get() }));
+    let opened = keep(Region { team, below: OPEN.get() });
     OPEN.set(opened);
     // SAFETY: the word is the tool's to write.
     unsafe { region.write(if is_ours { opened.cast() } else { null_mut() }) };
@@ -201,12 +224,14 @@ unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, flags: c_int
         if last.is_null() {
             return;
         }
-        // SAFETY: as above; all members have been joined.
-        let closed = unsafe { Box::from_raw(last) };
+        // SAFETY: as above.
+        let closed = unsafe { &*last };
         OPEN.set(closed.below);
         if let Some(team) = &closed.team {
             team.close();
         }
+        // SAFETY: all members have been joined.
+        unsafe { give_up(last) };
         if last == ends {
             return;
         }

@@ -97,7 +97,7 @@ pub fn advise(tree: &Tree, nest: &Resolved) -> Vec<Advice> {
         return vec![Advice::TooMany { threads: nest.threads() }];
     };
     let mut all = Vec::new();
-    let domains = tree.domains();
+    let domains: Vec<_> = tree.domains().collect();
     let domain_of = |core: u32| domains.iter().position(|(cores, _)| cores.contains(&core));
     let largest = domains.iter().map(|(cores, _)| cores.len()).max().unwrap_or(0);
     if let Some(&(outer, strategy)) = nest.levels().first() {

@@ -28,9 +28,27 @@ pub(super) fn divide(tree: &Tree, cores: &[u32], cut: Cut) -> Vec<Vec<u32>> {
     let Some(all) = tree.groups().first().filter(|_| cores.len() >= cut.threads) else {
         return divide_run(cores, cut);
     };
+    let cut = cut.narrowed(cores.len());
     let mut shares = Vec::with_capacity(cut.threads);
-    hand_down(tree, all, cores, cut.narrowed(cores.len()), &mut shares);
+    let (group, cores) =
+        if cut.apart { (all, cores) } else { smallest(tree, cores, cut).unwrap_or((all, cores)) };
+    hand_down(tree, group, cores, cut, &mut shares);
     shares
+}
+
+/// The group that holds enough of `cores` and fewest beyond, and what it holds; the innermost, then the first among
+/// equals. With an anchor, of the groups around it.
+fn smallest<'a, 'b>(tree: &'a Tree, cores: &'b [u32], cut: Cut) -> Option<(&'a Group, &'b [u32])> {
+    let anchor = cores.first().filter(|_| cut.anchored);
+    let fits = tree.groups().iter().rev().filter_map(|group| {
+        let from = cores.partition_point(|&core| core < group.cores.start);
+        let to = cores.partition_point(|&core| core < group.cores.end);
+        let inside = &cores[from..to];
+        let around = anchor.is_none_or(|anchor| group.cores.contains(anchor));
+        (around && inside.len() >= cut.threads * cut.width).then_some((group, inside))
+    });
+    // Groups are in tree order: from behind, the last of equals is the first, and its parents come after it.
+    fits.min_by_key(|(group, inside)| (inside.len(), group.cores.len(), group.cores.start))
 }
 
 /// Divides cores, in any order, as if they had no groups.
@@ -61,18 +79,6 @@ fn hand_down(tree: &Tree, group: &Group, cores: &[u32], cut: Cut, shares: &mut V
     let parts = parts(tree, group, cores);
     if let [(Some(only), inside)] = parts.as_slice() {
         return hand_down(tree, only, inside, cut, shares);
-    }
-    // Close together: in the smallest part that has room for all.
-    if !apart {
-        let room = |(_, inside): &&(Option<&Group>, &[u32])| inside.len() >= threads * width;
-        let fit = if anchored {
-            parts.first().filter(room)
-        } else {
-            parts.iter().filter(room).min_by_key(|(_, inside)| inside.len())
-        };
-        if let Some(&(Some(inner), inside)) = fit {
-            return hand_down(tree, inner, inside, cut, shares);
-        }
     }
     // Far apart, and a part or more for each: neighbouring parts together.
     if apart && threads <= parts.len() {

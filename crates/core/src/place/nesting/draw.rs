@@ -24,7 +24,7 @@ pub fn draw(tree: &Tree, nest: &Resolved, map: &Map, width: usize) -> String {
         }
         let fields: Vec<String> = on.iter().map(|threads| field(threads)).collect();
         let wide = fields.iter().map(|field| field.chars().count()).max().unwrap_or(1);
-        let domains = tree.domains();
+        let domains: Vec<_> = tree.domains().collect();
         let label = domains.iter().map(|(_, name)| name.len()).max().unwrap_or(0);
         for (cores, name) in domains {
             let room = width.saturating_sub(label + 2).max(wide + 1);

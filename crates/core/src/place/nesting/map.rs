@@ -167,13 +167,15 @@ fn nearest(tree: &Tree, master: &Place) -> Vec<u32> {
 
 /// Shares for all teams of a level that scatters over everything.
 fn together(tree: &Tree, masters: &[Place], threads: usize, width: usize) -> Vec<Vec<Vec<u32>>> {
-    let mut cells = Cells::new(tree, masters, width);
+    // Room for all threads of this level comes before room for the teams they open.
+    let each = tree.cores() / masters.len().saturating_mul(threads).max(1);
+    let mut cells = Cells::new(tree, masters, width.min(each).max(1));
     let mut seats: Vec<Vec<usize>> = masters.iter().map(|master| vec![cells.of(master.core)]).collect();
     for team in &seats {
         cells.sit(team[0]);
     }
-    for team in &mut seats {
-        cells.begin_team(team[0]);
+    for (team, master) in seats.iter_mut().zip(masters) {
+        cells.begin_team(team[0], master.core);
         while team.len() < threads {
             team.push(cells.next());
         }
@@ -190,6 +192,8 @@ struct Cells<'a> {
     /// Threads of the team being placed on each cell, with the team's number: others' counts are stale.
     mates: Vec<(u32, u32)>,
     team: u32,
+    /// The core of that team's master.
+    master: u32,
     /// The cell that holds each core.
     of: Vec<usize>,
     /// For each group of the tree its cells, as far as they are in no group inside it.
@@ -250,7 +254,7 @@ impl<'a> Cells<'a> {
             }
         }
         let (load, mates) = (vec![0; cells.len()], vec![(0, 0); cells.len()]);
-        Self { tree, cells, load, mates, team: 0, of, own, groups, round: 1, sitting: 0 }
+        Self { tree, cells, load, mates, team: 0, master: 0, of, own, groups, round: 1, sitting: 0 }
     }
 
     fn of(&self, core: u32) -> usize {
@@ -270,7 +274,8 @@ impl<'a> Cells<'a> {
     }
 
     /// Forgets the last team and begins one whose master sits in `cell`.
-    fn begin_team(&mut self, cell: usize) {
+    fn begin_team(&mut self, cell: usize, master: u32) {
+        self.master = master;
         for count in &mut self.groups {
             count.team = 0;
         }
@@ -300,12 +305,19 @@ impl<'a> Cells<'a> {
                 let Count { cells, all, .. } = self.groups[*at];
                 cells * u64::from(self.round) > all
             };
-            // Fewest of this team for its cells, then fewest of all: compared as fractions, in thousandths.
-            let crowd = |at: usize| {
-                let Count { cells, all, team } = self.groups[at];
-                (team * 1_000_000 / cells, all * 1_000_000 / cells, at)
-            };
-            let best = children.filter(free).min_by_key(|&at| crowd(at));
+            // Fewest of this team for its cells, then fewest of all; among equals the next one round from the master, so
+            // that teams do not all begin with the same.
+            let count = children.len().max(1);
+            let from = children.clone().position(|at| self.tree.groups()[at].cores.contains(&self.master));
+            let from = from.unwrap_or(self.team as usize % count);
+            let round = |place: usize| if place < from { place + count } else { place };
+            let best = children.enumerate().filter(|(_, at)| free(at)).min_by(|&(one, a), &(other, b)| {
+                let (a, b) = (&self.groups[a], &self.groups[b]);
+                let fuller = |a_sits: u64, b_sits: u64| (a_sits * b.cells).cmp(&(b_sits * a.cells));
+                let order = fuller(a.team, b.team).then_with(|| fuller(a.all, b.all));
+                order.then_with(|| round(one).cmp(&round(other)))
+            });
+            let best = best.map(|(_, at)| at);
             let own = self.own[group].iter().copied().filter(|&cell| self.load[cell] < self.round);
             // A cell of its own stands beside the groups as one of size 1.
             let own = own.min_by_key(|&cell| (self.mates_in(cell), self.load[cell], cell));

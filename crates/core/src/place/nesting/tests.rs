@@ -187,7 +187,7 @@ fn judge(tree: &Tree, nest: &Resolved, map: &Map) -> Result<(), TestCaseError> {
         for place in places {
             uses[place.core as usize] += 1;
         }
-        let wanted: u64 = map.sizes().iter().map(|&size| u64::from(size)).product();
+        let wanted: u64 = map.sizes()[..=at].iter().map(|&size| u64::from(size)).product();
         let declared = nest.sizes() == map.sizes();
         if declared && wanted <= tree.cores() as u64 {
             prop_assert!(uses.iter().all(|&uses| uses <= 1), "level {}: {:?}", at + 1, uses);

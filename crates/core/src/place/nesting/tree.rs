@@ -28,6 +28,8 @@ pub struct Tree {
     groups: Vec<Group>,
     /// The innermost group of each core.
     home: Vec<u32>,
+    /// The memory domains, and the runs of cores between them that are in none, which count as one each.
+    domains: Vec<(Range<u32>, String)>,
 }
 
 /// Cores that share something.
@@ -96,16 +98,15 @@ impl Tree {
         self.cores.iter().flatten().copied().collect()
     }
 
-    /// The memory domain of a core, as a run of cores; everything for a core outside all domains.
+    /// The memory domain of a core, as a run of cores.
     pub fn domain(&self, core: u32) -> Range<u32> {
-        let domain = self.around(core).find(|group| group.memory);
-        domain.or(self.groups.first()).map_or(0..0, |group| group.cores.clone())
+        let at = self.domains.partition_point(|(cores, _)| cores.end <= core);
+        self.domains.get(at).map_or(0..0, |(cores, _)| cores.clone())
     }
 
-    /// The memory domains with their names, as runs of cores. At least one.
-    pub fn domains(&self) -> Vec<(Range<u32>, &str)> {
-        let memory = self.groups.iter().filter(|group| group.memory);
-        memory.map(|group| (group.cores.clone(), group.name.as_str())).collect()
+    /// The memory domains with their names, as runs of cores; together they are all cores.
+    pub fn domains(&self) -> impl ExactSizeIterator<Item = (Range<u32>, &str)> + Clone {
+        self.domains.iter().map(|(cores, name)| (cores.clone(), name.as_str()))
     }
 
     /// The tree in `count` parts, far apart, for as many programs in one; more than cores make parts that overlap.
@@ -282,8 +283,30 @@ impl Builder {
             home[group.cores.start as usize..group.cores.end as usize]
                 .fill(u32::try_from(at).unwrap_or(u32::MAX));
         }
-        Some(Tree { cores: self.cores, groups: kept, home })
+        let domains = domains(&kept);
+        Some(Tree { cores: self.cores, groups: kept, home, domains })
     }
+}
+
+fn domains(groups: &[Group]) -> Vec<(Range<u32>, String)> {
+    let mut domains: Vec<(Range<u32>, String)> = Vec::new();
+    let all = groups.first().map_or(0..0, |group| group.cores.clone());
+    let end = |domains: &[(Range<u32>, String)]| domains.last().map_or(0, |(cores, _)| cores.end);
+    for group in groups.iter().filter(|group| group.memory) {
+        let covered = end(&domains);
+        if group.cores.start > covered {
+            domains.push((covered..group.cores.start, String::new()));
+        }
+        // A domain inside another is part of it.
+        if group.cores.start >= covered {
+            domains.push((group.cores.clone(), group.name.clone()));
+        }
+    }
+    let covered = end(&domains);
+    if all.end > covered {
+        domains.push((covered..all.end, String::new()));
+    }
+    domains
 }
 
 impl fmt::Display for Tree {
@@ -401,6 +424,14 @@ mod tests {
     }
 
     #[test]
+    fn cores_outside_all_domains_are_one() {
+        let tree: Tree = "0,[1,2],3,(4,5),[6]".parse().unwrap();
+        let domains: Vec<_> = tree.domains().map(|(cores, _)| cores).collect();
+        assert_eq!(domains, [0..1, 1..3, 3..6, 6..7]);
+        assert_eq!([0, 2, 4, 6].map(|core| tree.domain(core)), [0..1, 1..3, 3..6, 6..7]);
+    }
+
+    #[test]
     fn parts_keep_their_groups() {
         let tree: Tree = "[(0,1),(2,3)],[(4,5),(6,7)]".parse().unwrap();
         let parts = |count| tree.parts(count).iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -415,7 +446,7 @@ mod tests {
     fn domains_have_names() {
         let machine = parse_synthetic("pack:2 numa:2 core:2").unwrap();
         let tree = Tree::new(&machine, &machine.cpus()).unwrap();
-        let names: Vec<_> = tree.domains().into_iter().map(|(_, name)| name.to_owned()).collect();
+        let names: Vec<_> = tree.domains().map(|(_, name)| name.to_owned()).collect();
         assert_eq!(names, ["node 0", "node 1", "node 2", "node 3"]);
         assert_eq!(tree.domain(5), 4..6);
     }
@@ -456,6 +487,9 @@ mod tests {
             let mut tree = Tree::new(&machine, &machine.cpus()).unwrap();
             for group in &mut tree.groups {
                 group.name.clear();
+            }
+            for (_, name) in &mut tree.domains {
+                name.clear();
             }
             prop_assert_eq!(tree.to_string().parse::<Tree>(), Ok(tree));
         }
