@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -147,7 +148,7 @@ impl Run {
         Self { plan: Some(text.to_owned()), ..self }
     }
 
-    /// Told this of nested teams, CPUs in letters.
+    /// Told this of nested teams, the tree's CPUs in letters.
     pub(crate) fn nest(self, text: &str) -> Self {
         Self { nest: Some(text.to_owned()), ..self }
     }
@@ -179,7 +180,11 @@ impl Run {
         command.args(["120", "sh", "-c", LAUNCH, "sh", &format!("{a},{b}")]);
         command.arg(self.plan.as_deref().map(numbers).unwrap_or_default());
         command.args([format!("CPU_A={a}"), format!("CPU_B={b}")]);
-        command.args(self.nest.as_deref().map(|text| format!("TRIMTAB_NEST={}", numbers(text))));
+        let nest = self.nest.as_deref().map(|text| match text.split_once(" roots=") {
+            Some((tree, rest)) => format!("TRIMTAB_NEST={} roots={rest}", numbers(tree)),
+            None => format!("TRIMTAB_NEST={}", numbers(text)),
+        });
+        command.args(nest);
         command.args(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
         let preload: Vec<_> = self.preload.iter().map(|path| path.to_str().unwrap()).collect();
         command.args((!preload.is_empty()).then(|| format!("LD_PRELOAD={}", preload.join(":"))));
@@ -195,11 +200,11 @@ impl Run {
         }
         let output = command.output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        Some(Outcome {
-            code: output.status.code(),
-            stdout: text(&output.stdout),
-            stderr: text(&output.stderr),
-        })
+        let mut stderr = text(&output.stderr);
+        if let Some(signal) = output.status.signal() {
+            stderr += &format!("[ended by signal {signal}]");
+        }
+        Some(Outcome { code: output.status.code(), stdout: text(&output.stdout), stderr })
     }
 }
 

@@ -84,15 +84,18 @@ int main(int count, char **words) {
   omp_set_max_active_levels(3);
   if (count == 4) {
     const char *when = words[3];
-    int turn = strcmp(when, "worker") == 0;
 #pragma omp parallel num_threads(2)
     {
       check("before an exec");
-      if (strcmp(when, "inner") == 0) {
+      /* One inner team only: the system refuses a process new threads while one of it becomes another program. */
+      if (strcmp(when, "inner") == 0 && omp_get_thread_num() == 0) {
 #pragma omp parallel num_threads(2)
-        if (omp_get_ancestor_thread_num(1) == 0 && omp_get_thread_num() == 1) become(words[2]);
+        if (omp_get_thread_num() == 1) become(words[2]);
+        else
+          for (;;) sleep(1);
       }
-      if (strcmp(when, "after") != 0 && omp_get_thread_num() == turn) become(words[2]);
+      if (strcmp(when, "outer") == 0 && omp_get_thread_num() == 0) become(words[2]);
+      if (strcmp(when, "worker") == 0 && omp_get_thread_num() == 1) become(words[2]);
       while (strcmp(when, "after") != 0) sleep(1);
     }
     become(words[2]);

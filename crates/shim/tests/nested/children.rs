@@ -4,12 +4,12 @@ use crate::runtimes::{CROSSED, Runtime, checks, on_all};
 
 #[test]
 fn children_start_where_the_program_did() {
-    on_all(&["children.c"], 60, || CROSSED.run());
+    on_all(&["children.c"], 60, || [CROSSED.run()]);
 }
 
 #[test]
 fn a_child_may_open_regions() {
-    on_all(&["fork_first.c"], 100, || CROSSED.run());
+    on_all(&["fork_first.c"], 100, || [CROSSED.run()]);
 }
 
 #[test]

@@ -156,14 +156,17 @@ pub(crate) fn checks(what: &str, run: Run, program: &Program) -> Option<u64> {
     checks
 }
 
-/// Runs one program on every runtime; `run` makes the run. At least so many things must have been looked at.
+/// Runs one program on every runtime; `runs` makes the runs. At least so many things must be looked at in each.
 #[track_caller]
-pub(crate) fn on_all(sources: &[&str], least: u64, run: impl Fn() -> Run) {
-    on(&Runtime::all(), sources, least, run);
+pub(crate) fn on_all<R: IntoIterator<Item = Run>>(sources: &[&str], least: u64, runs: impl Fn() -> R) {
+    on(&Runtime::all(), sources, least, runs);
 }
 
 #[track_caller]
-pub(crate) fn on(runtimes: &[Runtime], sources: &[&str], least: u64, run: impl Fn() -> Run) {
+pub(crate) fn on<R>(runtimes: &[Runtime], sources: &[&str], least: u64, runs: impl Fn() -> R)
+where
+    R: IntoIterator<Item = Run>,
+{
     let mut built: Vec<([&str; 3], Option<Program>)> = Vec::new();
     for runtime in runtimes {
         if built.iter().all(|(language, _)| *language != runtime.language) {
@@ -171,8 +174,11 @@ pub(crate) fn on(runtimes: &[Runtime], sources: &[&str], least: u64, run: impl F
         }
         let program = built.iter().find(|(language, _)| *language == runtime.language);
         let Some((_, Some(program))) = program else { continue };
-        if let Some(count) = checks(runtime.name, runtime.provide(run()), program) {
-            assert!(count >= least, "{}: only {count} checks", runtime.name);
+        for (number, run) in runs().into_iter().enumerate() {
+            let what = format!("{}, run {number}", runtime.name);
+            if let Some(count) = checks(&what, runtime.provide(run), program) {
+                assert!(count >= least, "{what}: only {count} checks");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ static void leaf(void) {
 }
 
 int main(int count, char **words) {
-  int rounds = count > 1 ? atoi(words[1]) : 300;
+  int rounds = count > 1 ? atoi(words[1]) : 180;
   omp_set_max_active_levels(3);
   for (int round = 0; round < rounds; round++) {
     for (int i = 0; i < 10; i++) leaf();
