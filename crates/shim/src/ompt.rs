@@ -196,8 +196,12 @@ unsafe extern "C-unwind" fn implicit_task(
     index: c_uint,
     flags: c_int,
 ) {
-    if end != SCOPE_BEGIN || flags & TASK_INITIAL != 0 {
+    if end != SCOPE_BEGIN {
         return;
+    }
+    if flags & TASK_INITIAL != 0 {
+        // Of a league perhaps, on a thread that still remembers the team it was in before, which is gone.
+        return nest::join_unknown();
     }
     // SAFETY: null, or the word of a region that is open; in it null, or what lives until the region's end.
     match unsafe { region.as_ref().and_then(|region| region.cast::<Region>().as_ref()) } {
