@@ -14,7 +14,7 @@
 //!
 //! A member's record of its team is left as it is when the region ends: tasks still run in the runtime's closing barrier.
 
-use super::order::{Part, Seat, Seats};
+use super::order::{Seat, Seats};
 use super::report;
 use super::state::{is_active, order, state};
 use crate::cpus::Cpus;
@@ -92,8 +92,20 @@ thread_local! {
     };
 }
 
-/// A team from the moment it is opened.
+/// A team from the moment it is opened. What members read as they join comes first, in one cache line that one thread
+/// writes and the others fetch.
+#[repr(C, align(64))]
 pub(crate) struct Team {
+    /// The seats of this team's members, in order. For a level that is not listed, the one that they gather around.
+    own: &'static [Seat],
+    /// Whether this team's level is listed.
+    is_listed: bool,
+    /// Whether the thread that opens it has no CPU but the room around that seat, and keeps that inside.
+    floats: bool,
+    /// Whether the runtime may move threads by itself.
+    verify: bool,
+    /// One more than the last member that was created in its place, as all before it were.
+    born: AtomicU32,
     /// The team of the thread that opens it, and that thread's number there.
     outer: *const Team,
     outer_index: u32,
@@ -101,20 +113,12 @@ pub(crate) struct Team {
     level: usize,
     /// The root that all this began with; `None`: the team is left alone.
     root: Option<usize>,
-    /// The part of the machine that the root has; `None`: the team is left alone.
-    part: Option<&'static Part>,
     /// The sizes of the teams around it and its own, as far as levels are listed.
     sizes: [u32; LEVELS_MAX],
-    /// The seats of all teams of this level, and where this team's begin. For a level that is not listed: those of the
-    /// innermost that is, and the seat of the thread that led here.
+    /// The seats of all teams of the innermost listed level around it, and where this team's begin; `None`: the team is
+    /// left alone.
     seats: Option<&'static Seats>,
     first: usize,
-    /// Whether the thread that opens it has no CPU but the room around that seat, and keeps that inside.
-    floats: bool,
-    /// Whether the runtime may move threads by itself.
-    verify: bool,
-    /// One more than the last member that was created in its place, as all before it were.
-    born: AtomicU32,
 }
 
 /// Opens a team on the calling thread. `requested` is the most threads it can have.
@@ -129,17 +133,18 @@ pub(crate) fn open(requested: u32, runtime: Runtime) -> Team {
         let verify = runtime == Runtime::Llvm && HAS_PLACES.load(Relaxed);
         let level = around.map_or(0, |team| team.level + 1);
         let mut team = Team {
+            own: &[],
+            is_listed: false,
+            floats: false,
+            verify,
+            born: AtomicU32::new(0),
             outer,
             outer_index: thread.index.get(),
             level,
             root: None,
-            part: None,
             sizes: around.map_or([0; LEVELS_MAX], |team| team.sizes),
             seats: None,
             first: 0,
-            floats: false,
-            verify,
-            born: AtomicU32::new(0),
         };
         if is_active() {
             plan::guarded(|| team.find_seats(around, thread, requested));
@@ -164,43 +169,35 @@ impl Team {
         };
         let Some(declared) = part.declared(self.level) else {
             let around = around?;
-            self.seats = around.seats;
-            self.first = first;
             self.floats = !around.has_cpu(thread.index.get());
-            self.part = Some(part);
+            self.own = around.seats?.seats().get(first..=first)?;
+            (self.seats, self.first) = (around.seats, first);
             return Some(());
         };
-        let size = declared.max(requested);
-        *self.sizes.get_mut(self.level)? = size;
-        self.seats = Some(part.seats(self.sizes.get(..=self.level)?)?);
-        self.first = first * size as usize;
-        self.part = Some(part);
+        let size = declared.max(requested) as usize;
+        *self.sizes.get_mut(self.level)? = declared.max(requested);
+        let seats = part.seats(self.sizes.get(..=self.level)?)?;
+        self.first = first * size;
+        self.own = seats.seats().get(self.first..self.first + size)?;
+        self.is_listed = true;
+        self.seats = Some(seats);
         Some(())
-    }
-
-    /// Whether this team's level is listed.
-    fn is_listed(&self) -> bool {
-        self.seats.is_some_and(|seats| seats.sizes().len() == self.level + 1)
     }
 
     /// Whether a member has one CPU: a seat of its own, or that of the thread that led here, which it is itself.
     fn has_cpu(&self, index: u32) -> bool {
-        self.is_listed() || (index == 0 && !self.floats)
+        self.is_listed || (index == 0 && !self.floats)
     }
 
-    /// Which seat a member has; for a level that is not listed, the one that its members gather around.
+    /// The number of a member's seat among those of its level.
     fn seat_number(&self, index: u32) -> Option<usize> {
-        self.part?;
-        Some(if self.is_listed() { self.first + index as usize } else { self.first })
-    }
-
-    fn seat(&self, index: u32) -> Option<&'static Seat> {
-        self.seats?.seats().get(self.seat_number(index)?)
+        self.seats?;
+        Some(if self.is_listed { self.first + index as usize } else { self.first })
     }
 
     /// What mask a member has, if this library has a say in it.
     fn place(&self, index: u32) -> Option<(Bound, &'static Seat)> {
-        let seat = self.seat(index)?;
+        let seat = self.own.get(if self.is_listed { index as usize } else { 0 })?;
         Some(if self.has_cpu(index) {
             (Bound::cpu(seat.cpu), seat)
         } else {
@@ -211,7 +208,7 @@ impl Team {
     /// The calling thread, on its way into the runtime, will create this team's other members in order.
     pub(crate) fn will_bear(&self) {
         // The outermost team's members come from a pool, in which some may be already.
-        if self.level > 0 && self.part.is_some() {
+        if self.level > 0 && self.seats.is_some() {
             THREAD.with(|thread| {
                 thread.bearing.set(self);
                 thread.next.set(1);
