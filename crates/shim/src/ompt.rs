@@ -128,7 +128,8 @@ fn is_of_runtime(address: usize) -> bool {
     START.iter().zip(&END).any(|(start, end)| (start.load(Acquire)..end.load(Acquire)).contains(&address))
 }
 
-/// A region from its beginning to its end.
+/// A region from its beginning to its end. One cache line holds what members read.
+#[repr(C, align(64))]
 struct Region {
     /// `None` for one that is the runtime's own business.
     team: Option<Team>,
@@ -136,31 +137,42 @@ struct Region {
     below: *mut Self,
 }
 
-thread_local! {
-    /// The last region that this thread has opened, of those that are open.
-    static OPEN: Cell<*mut Region> = const { Cell::new(null_mut()) };
+/// The regions of a thread.
+struct Regions {
+    /// The last that it has opened, of those that are open.
+    open: Cell<*mut Region>,
     /// Room for one, kept from the last that ended: regions of one thread follow each other. Lost when the thread ends.
-    static ROOM: Cell<*mut Region> = const { Cell::new(null_mut()) };
+    room: Cell<*mut Region>,
 }
 
-/// Puts a region where it stays until [`give_up`].
-fn keep(region: Region) -> *mut Region {
-    let room = ROOM.replace(null_mut());
-    if room.is_null() {
-        return Box::into_raw(Box::new(region));
+thread_local! {
+    static REGIONS: Regions = const { Regions { open: Cell::new(null_mut()), room: Cell::new(null_mut()) } };
+}
+
+impl Regions {
+    /// Puts a region where it stays until [`give_up`](Self::give_up), on top of those that are open.
+    fn push(&self, team: Option<Team>) -> *mut Region {
+        let region = Region { team, below: self.open.get() };
+        let room = self.room.replace(null_mut());
+        let place = if room.is_null() {
+            Box::into_raw(Box::new(region))
+        } else {
+            // SAFETY: made by a box, and not in use since it was put aside; regions hold nothing that has to be dropped.
+            unsafe { room.write(region) };
+            room
+        };
+        self.open.set(place);
+        place
     }
-    // SAFETY: made by a box, and not in use since it was put aside; regions hold nothing that would have to be dropped.
-    unsafe { room.write(region) };
-    room
-}
 
-/// # Safety
-/// The region was made by [`keep`] on this thread, and nobody follows its address any more.
-unsafe fn give_up(region: *mut Region) {
-    let spare = ROOM.replace(region);
-    if !spare.is_null() {
-        // SAFETY: made by a box, and not in use.
-        drop(unsafe { Box::from_raw(spare) });
+    /// # Safety
+    /// The region was made by [`push`](Self::push) on this thread, and nobody follows its address any more.
+    unsafe fn give_up(&self, region: *mut Region) {
+        let spare = self.room.replace(region);
+        if !spare.is_null() {
+            // SAFETY: made by a box, and not in use.
+            drop(unsafe { Box::from_raw(spare) });
+        }
     }
 }
 
@@ -182,8 +194,7 @@ unsafe extern "C-unwind" fn parallel_begin(
     }
     let is_ours = !task.is_null() && !is_of_runtime(code.addr());
     let team = is_ours.then(|| nest::open(requested, Runtime::Llvm));
-    let opened = keep(Region { team, below: OPEN.get() });
-    OPEN.set(opened);
+    let opened = REGIONS.with(|regions| regions.push(team));
     // SAFETY: the word is the tool's to write.
     unsafe { region.write(if is_ours { opened.cast() } else { null_mut() }) };
 }
@@ -217,27 +228,29 @@ unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, flags: c_int
     }
     // SAFETY: null, or a word; whose, is not certain (see above), so what is in it is compared and never followed.
     let told: *mut Region = unsafe { region.as_ref() }.map_or(null_mut(), |region| region.cast());
-    // SAFETY: every region in the list was made by a box on this thread, and is freed here only.
-    let below = |region: *mut Region| unsafe { (*region).below };
-    let not_null = |region: *mut Region| (!region.is_null()).then_some(region);
-    let mut open = std::iter::successors(not_null(OPEN.get()), |&region| not_null(below(region)));
-    // Usually the last; the one that is named, should the runtime have kept the end of one inside it to itself.
-    let ends = open.find(|&region| region == told).unwrap_or(OPEN.get());
-    loop {
-        let last = OPEN.get();
-        if last.is_null() {
-            return;
+    REGIONS.with(|regions| {
+        // SAFETY: every region in the list was made on this thread, and is given up here only.
+        let below = |region: *mut Region| unsafe { (*region).below };
+        let not_null = |region: *mut Region| (!region.is_null()).then_some(region);
+        let mut open = std::iter::successors(not_null(regions.open.get()), |&region| not_null(below(region)));
+        // Usually the last; the one that is named, should the runtime have kept the end of one inside it to itself.
+        let ends = open.find(|&region| region == told).unwrap_or(regions.open.get());
+        loop {
+            let last = regions.open.get();
+            if last.is_null() {
+                return;
+            }
+            // SAFETY: as above.
+            let closed = unsafe { &*last };
+            regions.open.set(closed.below);
+            if let Some(team) = &closed.team {
+                team.close();
+            }
+            // SAFETY: all members have been joined.
+            unsafe { regions.give_up(last) };
+            if last == ends {
+                return;
+            }
         }
-        // SAFETY: as above.
-        let closed = unsafe { &*last };
-        OPEN.set(closed.below);
-        if let Some(team) = &closed.team {
-            team.close();
-        }
-        // SAFETY: all members have been joined.
-        unsafe { give_up(last) };
-        if last == ends {
-            return;
-        }
-    }
+    });
 }

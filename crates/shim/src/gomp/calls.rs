@@ -9,8 +9,8 @@ use std::ptr::null_mut;
 /// What a program runs in a team. May unwind: a cancelled thread does.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void);
 
-/// What libgomp is handed instead of the program's data.
-#[repr(C)]
+/// What libgomp is handed instead of the program's data. One cache line holds what members read.
+#[repr(C, align(64))]
 struct Call {
     /// The first word of the program's data, where `GOMP_parallel_reductions` looks for its own.
     first: *mut c_void,

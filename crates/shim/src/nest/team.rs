@@ -92,9 +92,9 @@ thread_local! {
     };
 }
 
-/// A team from the moment it is opened. What members read as they join comes first, in one cache line that one thread
-/// writes and the others fetch.
-#[repr(C, align(64))]
+/// A team from the moment it is opened. What members read as they join comes first: it lies in one cache line with what
+/// else they read, which one thread writes and the others fetch.
+#[repr(C)]
 pub(crate) struct Team {
     /// The seats of this team's members, in order. For a level that is not listed, the one that they gather around.
     own: &'static [Seat],
