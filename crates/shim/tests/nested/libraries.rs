@@ -104,3 +104,26 @@ fn a_wheel_brings_its_runtime() {
         "{outcome:?}"
     );
 }
+
+/// BOLT's OpenMP threads are no threads of the system: whoever binds them binds something else.
+#[test]
+fn a_runtime_on_user_level_threads_is_left_alone() {
+    let runtime = Runtime::llvm();
+    let argobots = Program::built_of("cc", &["nested/user_level.c"], &["-shared", "-fPIC"]);
+    let (Some(program), Some(argobots)) = (runtime.program(&["deep.c"]), argobots) else { return };
+    let run = Map { masks: "all", ..CROSSED }.run().preload(&argobots.path);
+    checks(runtime.name, run.arg("20"), &program);
+    checks(runtime.name, CROSSED.run().arg("20"), &program);
+}
+
+/// A runtime has one tool, and the user chose another.
+#[test]
+fn another_tool_of_the_users_keeps_its_place() {
+    let runtime = Runtime::llvm();
+    let Some(program) = runtime.program(&["deep.c"]) else { return };
+    let run = Map { masks: "all", ..CROSSED }.run().env("OMP_TOOL_LIBRARIES", "/opt/tools/libprofiler.so");
+    checks(runtime.name, run.arg("20"), &program);
+    // The launcher names the guest itself there.
+    let own = format!(":{}", crate::common::library().display());
+    checks(runtime.name, CROSSED.run().env("OMP_TOOL_LIBRARIES", &own).arg("20"), &program);
+}

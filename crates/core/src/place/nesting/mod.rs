@@ -21,9 +21,10 @@
 //! it stays with its master's memory, as in the published measurements.)
 //!
 //! `spec` parses, `tree` is the machine as this sees it (and as the guest library is told of it), `divide` cuts shares,
-//! `map` walks the levels, `narrow` says what cores that takes, `advice` warns, `draw` and `listing` show.
+//! `map` walks the levels (`cells` where all teams meet), `narrow` says what cores that takes, `advice` warns, `draw` and `listing` show.
 
 mod advice;
+mod cells;
 mod divide;
 mod draw;
 mod listing;

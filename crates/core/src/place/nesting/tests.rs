@@ -145,6 +145,19 @@ fn sizes_other_than_declared() {
 }
 
 #[test]
+fn scattered_teams_meet_their_own_last() {
+    let tree: Tree = "[1,0]".parse().unwrap();
+    let nest = resolved(&tree, "2,scatter,2,subscatter,2,scatter");
+    let map = Map::new(&tree, &nest, &nest.sizes()).unwrap();
+    assert_eq!(cpus(&map)[2], [1, 0, 1, 0, 0, 1, 0, 1]);
+    let nest = resolved(&tree, "2,scatter,2,scatter");
+    let map = Map::new(&tree, &nest, &[4, 4]).unwrap();
+    for team in cpus(&map)[1].chunks(4) {
+        assert_eq!(team.iter().filter(|&&cpu| cpu == 0).count(), 2, "{team:?}");
+    }
+}
+
+#[test]
 fn paths_lead_to_places() {
     let map = map(TIGERTON, "4,scatter,4,subscatter");
     assert_eq!(map.place(&[2]).unwrap().cpu.0, 8);
@@ -191,6 +204,9 @@ fn judge(tree: &Tree, nest: &Resolved, map: &Map) -> Result<(), TestCaseError> {
         let declared = nest.sizes() == map.sizes();
         if declared && wanted <= tree.cores() as u64 {
             prop_assert!(uses.iter().all(|&uses| uses <= 1), "level {}: {:?}", at + 1, uses);
+        }
+        if at == 0 && !strategy.is_sub() && wanted >= tree.cores() as u64 {
+            prop_assert!(uses.iter().all(|&uses| uses >= 1), "level {}: {:?}", at + 1, uses);
         }
         // One thread for each hardware thread before any has two.
         let mut on = std::collections::BTreeMap::new();
