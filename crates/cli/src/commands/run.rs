@@ -104,6 +104,12 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         Some(nesting) => Some(nesting.handoff(args.run.nest_roots, report)),
         None => nest::for_calls(&situation.machine, &plan, &program, report),
     };
+    if args.run.report.is_some() && nesting.is_none() {
+        let asked_for_none = "no nested teams were asked for, and the program does not set any itself";
+        if let Some(why) = guest.stays_out().or(teams.is_none().then_some(asked_for_none)) {
+            say::warning(volume, &format!("there will be no report: {why}"));
+        }
+    }
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
     if args.run.env == EnvMode::Print {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;

@@ -131,6 +131,8 @@ fn a_report_says_where_each_thread_was() {
     assert!(run("--report").stderr.contains("3 regions of GNU's runtime"));
     let none = sandbox.run("-c 2 --nest 2,scatter --report").arg("true").ends();
     none.warns(&["no parallel region was seen"]);
+    let nothing = sandbox.run("-c 2 --report").arg("true").ends();
+    nothing.warns(&["there will be no report", "no nested teams were asked for"]);
 }
 
 #[test]
