@@ -180,12 +180,28 @@ fn text(out: &mut String, style: &str, x: f64, y: f64, words: &str) {
     let _ = writeln!(out, "<text class=\"{style}\" x=\"{x:.1}\" y=\"{y:.1}\">{plain}</text>");
 }
 
+/// The largest power of ten up to a number; 1 for one that has none. By hand, since a logarithm is the only thing that this
+/// program would load the mathematical library for, at every start.
+fn power_of_ten(number: f64) -> f64 {
+    if !(number.is_finite() && number > 0.0) {
+        return 1.0;
+    }
+    let mut power = 1.0;
+    while power * 10.0 <= number {
+        power *= 10.0;
+    }
+    while power > number {
+        power /= 10.0;
+    }
+    power
+}
+
 /// The next of 1, 2, 4, 5, 10 times a power of ten, so that quarters of it read well.
 fn nice(reach: f64) -> f64 {
     if reach <= 0.0 || !reach.is_finite() {
         return 1.0;
     }
-    let power = 10.0_f64.powf(reach.log10().floor());
+    let power = power_of_ten(reach);
     let steps = [1.0, 2.0, 4.0, 5.0, 10.0];
     let step = steps.into_iter().find(|step| step * power >= reach).unwrap_or(10.0);
     step * power
