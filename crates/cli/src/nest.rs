@@ -89,7 +89,8 @@ impl Nesting {
     }
 }
 
-/// What the guest is told for a program for which nobody asked for teams, but which may do so itself.
+/// What the guest is told for a program for which nobody asked for teams, but which may do so itself. Not for one whose
+/// threads are to be left free.
 pub fn for_calls(machine: &Machine, plan: &Plan, program: &Program, report: Report) -> Option<NestHandoff> {
     program.binary.as_ref()?.openmp?;
     if program.mentions(CALL, SEARCHED) == Some(false) {

@@ -52,7 +52,7 @@ unsafe fn create_member(
     argument: *mut c_void,
 ) -> Option<c_int> {
     let mut cpus = Cpus::new();
-    let birth = plan::guarded(|| nest::born_as(&mut cpus))?;
+    let birth = plan::guarded(|| nest::born_as(routine, &mut cpus))?;
     // SAFETY: the attribute is null or initialised, by the caller's contract.
     let placed =
         unsafe { Attr::whatever_cpus(attr) }.and_then(|mut attr| attr.set_cpus(&cpus).map(|()| attr));

@@ -35,7 +35,7 @@ extern "C" fn forked() {
     // SAFETY: the location is valid in the calling thread.
     let errno = unsafe { *libc::__errno_location() };
     nest::forget_in_child();
-    if let Some(plan) = plan::current().filter(|plan| wide::is_on_its_slot(plan)) {
+    if let Some(plan) = plan::to_undo().filter(|plan| wide::is_on_its_slot(plan)) {
         plan.mask().confine_this_thread();
     }
     PLANNED.store(false, Relaxed);

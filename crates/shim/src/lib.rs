@@ -216,12 +216,12 @@ extern "C" fn loaded() {
     if let Some(plan) = plan::current() {
         // The standard library in here is our own copy, so this silences nobody else.
         std::panic::set_hook(Box::new(|_| {}));
-        fork::watch(plan);
         if plan.is_of_this_process() {
             plan::guarded(|| {
                 nest::begin();
                 Some(())
             });
         }
+        fork::watch(plan);
     }
 }

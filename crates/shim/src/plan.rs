@@ -24,6 +24,8 @@ const UNREAD: u8 = 0;
 const READING: u8 = 1;
 const APPLIES: u8 = 2;
 const ABSENT: u8 = 3;
+/// There was one, and then a fault of ours: nothing more is done, but what was done is undone.
+const FAULTY: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(UNREAD);
 static ROOM: Room = Room(UnsafeCell::new(Plan::new()));
@@ -45,10 +47,22 @@ pub(crate) fn current() -> Option<&'static Plan> {
     }
 }
 
+/// The plan, also after a fault: for taking back what was done by it.
+pub(crate) fn to_undo() -> Option<&'static Plan> {
+    match STATE.load(Acquire) {
+        // SAFETY: as in `current`; a fault comes after the plan was read.
+        FAULTY => Some(unsafe { &*ROOM.0.get() }),
+        _ => current(),
+    }
+}
+
 /// Does `work` for the host. A fault in it is ours, not the host's: from then on everything passes through.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|fault| {
-        STATE.store(ABSENT, Release);
+        if STATE.compare_exchange(APPLIES, FAULTY, AcqRel, Acquire).is_err() {
+            let _ = STATE.compare_exchange(READING, ABSENT, AcqRel, Acquire);
+        }
+        crate::nest::stand_down();
         std::mem::forget(fault); // its destructor may be as broken
         None
     })
@@ -132,7 +146,7 @@ impl Plan {
     /// Whether the plan says where threads of the calling process are born: it names one process, and its children inherit the
     /// text. Asked each time, since a fork or a `vfork` changes the answer and costs far more than the question.
     pub(crate) fn governs_this_process(&self) -> bool {
-        self.pin != Pin::Mask && self.is_of_this_process()
+        (self.pin != Pin::Mask || crate::nest::is_active()) && self.is_of_this_process()
     }
 
     /// Whether the plan names the calling process.

@@ -18,7 +18,7 @@ use crate::{cpus::Cpus, fork, nest, slots};
 /// parent.
 pub(crate) fn before_exec() {
     nest::widen_until_next_team();
-    if let Some(plan) = plan::current().filter(|plan| is_on_its_slot(plan)) {
+    if let Some(plan) = plan::to_undo().filter(|plan| is_on_its_slot(plan)) {
         plan.mask().confine_this_thread();
     }
 }
@@ -28,7 +28,7 @@ pub(crate) fn around<T>(work: impl FnOnce() -> T) -> T {
     nest::relax();
     let mut before = Cpus::new();
     let ours = |plan: &&Plan| nest::is_narrowed() || is_on_its_slot(plan);
-    let Some(plan) = plan::current().filter(ours).filter(|_| before.read_this_thread()) else {
+    let Some(plan) = plan::to_undo().filter(ours).filter(|_| before.read_this_thread()) else {
         return work();
     };
     plan.mask().confine_this_thread();

@@ -45,12 +45,21 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
             "--pin mask leaves threads free, and nested teams place them: drop one of the two"
         )));
     }
+    if let Some(path) = &args.run.report {
+        check_report(path).map_err(failed)?;
+    }
     let program = find(world, args)?;
     let situation = Situation::live(world, !args.place.no_rules).map_err(failed)?;
     for warning in &situation.warnings {
         say::note(volume, warning);
     }
     let (mut request, rule) = situation.request(&args.place, Some(&program.path)).map_err(failed)?;
+    if let Some(rule) = rule.as_ref().filter(|rule| nest.is_some() && rule.mask_only) {
+        let name = &rule.program;
+        return Err(failed(anyhow!(
+            "the rule for \"{name}\" leaves threads free (pin = \"mask\"), and nested teams place them: --no-rules ignores it"
+        )));
+    }
     let rank = rank(world, &situation, volume);
     if let Rank::Bound(_) = rank {
         // The launcher gave this rank its CPUs; whatever was asked for is a count for the whole machine.
@@ -102,7 +111,8 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let report = report(args.run.report.as_deref());
     let teams = match &nesting {
         Some(nesting) => Some(nesting.handoff(args.run.nest_roots, report)),
-        None => nest::for_calls(&situation.machine, &plan, &program, report),
+        None if binds => nest::for_calls(&situation.machine, &plan, &program, report),
+        None => None,
     };
     if args.run.report.is_some() && nesting.is_none() {
         let asked_for_none = "no nested teams were asked for, and the program does not set any itself";
@@ -162,6 +172,23 @@ fn unreached(program: &Program) -> Option<&'static str> {
         Some(Family::Make) => Some("it starts other programs: put trimtab run before them"),
         _ => None,
     }
+}
+
+/// A report that could not be written would be missed at the end of a long run.
+fn check_report(path: &Path) -> Result<(), anyhow::Error> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.to_str().is_none() {
+        return Err(anyhow!("--report={}: the name must be text in UTF-8", path.display()));
+    }
+    if path.is_dir() || !folder.is_dir() {
+        let why = if path.is_dir() {
+            "it is a folder".to_owned()
+        } else {
+            format!("there is no folder {}", folder.display())
+        };
+        return Err(anyhow!("--report={}: {why}", path.display()));
+    }
+    Ok(())
 }
 
 /// Where the guest reports.

@@ -25,21 +25,22 @@ impl Call {
     /// sees this runtime's teams.
     ///
     /// # Safety
-    /// `data` is what the program hands over with `routine`, null or with a first word.
+    /// With `mirrors`, `data` is null or begins with a word.
     unsafe fn open(
         library: &'static Library,
         routine: Routine,
         data: *mut c_void,
         threads: c_uint,
+        mirrors: bool,
     ) -> Option<Self> {
         if !nest::is_active() || !library.is_gnu {
             return None;
         }
         let threads = if threads == 0 { library.threads_most() } else { threads };
-        let first = match data.is_null() {
-            true => null_mut(),
-            // SAFETY: compilers hand over a record that is a word long or longer.
-            false => unsafe { data.cast::<*mut c_void>().read_unaligned() },
+        let first = match mirrors && !data.is_null() {
+            // SAFETY: what is handed over begins with the word that libgomp itself would read.
+            true => unsafe { data.cast::<*mut c_void>().read_unaligned() },
+            false => null_mut(),
         };
         Some(Self { first, routine, data, library, team: nest::open(threads, Runtime::Gnu) })
     }
@@ -75,6 +76,11 @@ const fn position(name: &str) -> usize {
     panic!("not among the names")
 }
 
+/// Whether this is the function that reads the first word of what it hands on.
+const fn is_reductions(name: &str) -> bool {
+    position(name) == position("GOMP_parallel_reductions")
+}
+
 /// Entry points of GCC 4.9 and later: the call returns when the team is over.
 macro_rules! calls {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
@@ -104,11 +110,11 @@ macro_rules! calls {
                 return $(<$result>::from(1u8))?;
             };
             // SAFETY: the caller's contract.
-            match unsafe { Call::open(library, routine, data, threads) } {
+            match unsafe { Call::open(library, routine, data, threads, const { is_reductions(stringify!($name)) }) } {
                 // SAFETY: the caller's contract.
                 None => unsafe { real(routine, data, threads, $($argument),*) },
                 Some(mut call) => {
-                    call.team.will_bear();
+                    call.team.will_bear(&library.own);
                     // SAFETY: the caller's contract; the call outlives its team, which is joined before this returns.
                     let result = unsafe { real(member, (&raw mut call).cast(), threads, $($argument),*) };
                     call.team.close();
@@ -166,7 +172,7 @@ macro_rules! starts {
             // SAFETY: the address of the function of that name and type, or 0, which is none.
             let Some(real) = (unsafe { std::mem::transmute::<usize, Option<Function>>(function) }) else { return };
             // SAFETY: the caller's contract.
-            let call = unsafe { Call::open(library, routine, data, threads) };
+            let call = unsafe { Call::open(library, routine, data, threads, false) };
             let started = Box::into_raw(Box::new(Started { call, library, outer: STARTED.get() }));
             STARTED.set(started);
             // SAFETY: just made; freed by `GOMP_parallel_end` on this thread, after the team has been joined.
@@ -174,7 +180,7 @@ macro_rules! starts {
                 // SAFETY: the caller's contract.
                 None => unsafe { real(routine, data, threads, $($argument),*) },
                 Some(call) => {
-                    call.team.will_bear();
+                    call.team.will_bear(&library.own);
                     // SAFETY: the caller's contract; the call outlives its team.
                     unsafe { real(member, std::ptr::from_mut(call).cast(), threads, $($argument),*) };
                     call.team.join(0);

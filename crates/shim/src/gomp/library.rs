@@ -37,6 +37,8 @@ pub(super) struct Library {
     functions: [usize; NAMES.len()],
     thread_number: usize,
     threads_most: usize,
+    /// The object of the runtime itself.
+    pub(super) own: Range<usize>,
     /// Whether its teams are ours to place: LLVM's family tells the tool instead.
     pub(super) is_gnu: bool,
     /// Whether it or its callers have been unloaded.
@@ -52,21 +54,33 @@ static AT_START: AtomicUsize = AtomicUsize::new(0);
 /// Notes what runtime the program starts with. The loader asks these objects first whatever a library opened later says it
 /// needs, and binds its other OpenMP calls to them: all of them must end in the same runtime.
 pub(crate) fn note_start() {
-    let first = objects::visit(|object| match runtime_in(object) {
+    let mut behind = Behind::default();
+    let first = objects::visit(|object| match behind.runtime_in(object) {
         Some(function) => ControlFlow::Break(function),
         None => ControlFlow::Continue(()),
     });
     AT_START.store(first.unwrap_or(0), Relaxed);
 }
 
-/// `GOMP_parallel` of an object other than this library.
-fn runtime_in(object: &Object<'_>) -> Option<usize> {
-    object.defines(NAMES[0]).filter(|_| !object.holds(of as *const c_void as usize))
+/// Which of the objects, as they are visited, lie behind this library: those that `RTLD_NEXT` would ask. One before it may
+/// stand in front of these functions too, and count on us to go on behind.
+#[derive(Default)]
+struct Behind(bool);
+
+impl Behind {
+    /// `GOMP_parallel` of an object behind this library.
+    fn runtime_in(&mut self, object: &Object<'_>) -> Option<usize> {
+        if object.holds(of as *const c_void as usize) {
+            self.0 = true;
+            return None;
+        }
+        object.defines(NAMES[0]).filter(|_| self.0)
+    }
 }
 
 /// Forgets what was learned of objects that have been unloaded: another may lie there soon.
 pub(crate) fn forget() {
-    for library in known() {
+    for library in known().filter(|library| !library.gone.load(Relaxed)) {
         let is_there = |address: usize, range: Option<&Range<usize>>| {
             objects::visit(|object| {
                 match object.holds(address) && range.is_none_or(|range| object.range() == *range) {
@@ -110,8 +124,9 @@ fn find(address: usize) -> Option<&'static Library> {
         }
         ControlFlow::Continue(())
     });
+    let mut behind = Behind::default();
     objects::visit(|candidate| -> ControlFlow<()> {
-        let Some(function) = runtime_in(candidate) else {
+        let Some(function) = behind.runtime_in(candidate) else {
             return ControlFlow::Continue(());
         };
         first.get_or_insert(function);
@@ -132,11 +147,7 @@ fn find(address: usize) -> Option<&'static Library> {
     });
     let at_start = Some(AT_START.load(Relaxed)).filter(|&function| function != 0);
     let chosen = at_start.or(linked).or(first)?;
-    objects::visit(|object| match object.holds(chosen) {
-        true => ControlFlow::Break(Library::new(object, callers.clone())),
-        false => ControlFlow::Continue(()),
-    })
-    .map(publish)
+    Some(publish(Library::gather(chosen, callers)))
 }
 
 fn publish(library: Library) -> &'static Library {
@@ -152,23 +163,48 @@ fn publish(library: Library) -> &'static Library {
 }
 
 impl Library {
-    fn new(object: &Object<'_>, callers: Range<usize>) -> Self {
-        let address = |name: &CStr| object.defines(name).unwrap_or(0);
-        let mut functions = [0; NAMES.len()];
-        for (function, name) in functions.iter_mut().zip(NAMES) {
-            *function = address(name);
-        }
-        let (thread_number, threads_most) = (address(c"omp_get_thread_num"), address(c"omp_get_max_threads"));
-        let is_llvm = object.defines(c"__kmpc_fork_call").is_some();
-        Self {
+    /// Every function as it is found from the object with this one on: one that only stands in front of some leaves the
+    /// others to who is behind it.
+    fn gather(chosen: usize, callers: Range<usize>) -> Self {
+        let mut library = Self {
             callers,
-            functions,
-            thread_number,
-            threads_most,
-            is_gnu: !is_llvm && thread_number != 0 && threads_most != 0,
+            functions: [0; NAMES.len()],
+            thread_number: 0,
+            threads_most: 0,
+            own: 0..0,
+            is_gnu: false,
             gone: AtomicBool::new(false),
             next: null_mut(),
-        }
+        };
+        let mut reached = false;
+        objects::visit(|object| -> ControlFlow<()> {
+            reached |= object.holds(chosen);
+            if !reached {
+                return ControlFlow::Continue(());
+            }
+            let fill = |function: &mut usize, name: &CStr| {
+                if *function == 0 {
+                    *function = object.defines(name).unwrap_or(0);
+                }
+            };
+            for (function, name) in library.functions.iter_mut().zip(NAMES) {
+                fill(function, name);
+            }
+            if library.thread_number == 0 {
+                fill(&mut library.thread_number, c"omp_get_thread_num");
+                fill(&mut library.threads_most, c"omp_get_max_threads");
+                // Who numbers the threads is the runtime itself.
+                library.own = object.range();
+                library.is_gnu = library.thread_number != 0
+                    && library.threads_most != 0
+                    && object.defines(c"__kmpc_fork_call").is_none();
+            }
+            match library.thread_number != 0 && library.functions.iter().all(|&function| function != 0) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        library
     }
 
     /// The address of the function `NAMES[at]`, 0 where this libgomp has none.

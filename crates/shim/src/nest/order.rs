@@ -13,9 +13,9 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::place::nesting::{Map, Nest, Resolved, Tree};
 use trimtab_core::set::CpuSet;
 
-/// The most maps kept for one text. A program whose teams have more combinations of sizes than this has the further ones
-/// unplaced.
-const MAPS_MAX: usize = 256;
+/// The most seats kept for one text, about 100 bytes each. A program whose teams have so many combinations of sizes has the
+/// further ones left alone.
+const SEATS_MAX: usize = 1 << 18;
 
 /// Teams to be placed, and the maps made for them so far.
 pub(super) struct Order {
@@ -31,7 +31,7 @@ pub(super) struct Part {
     resolved: Resolved,
     reports: bool,
     maps: AtomicPtr<Seats>,
-    /// How many there are. Held while one is made, so that teams opened at once share it.
+    /// How many seats there are. Held while a map is made, so that teams opened at once share it.
     making: Mutex<usize>,
 }
 
@@ -122,7 +122,8 @@ impl Part {
         if let Some(found) = find() {
             return Some(found);
         }
-        if *count == MAPS_MAX {
+        let wanted = sizes.iter().fold(1usize, |all, &size| all.saturating_mul(size as usize));
+        if count.saturating_add(wanted) > SEATS_MAX {
             return None;
         }
         let map = Map::new(&self.tree, &self.resolved, sizes)?;
@@ -135,7 +136,7 @@ impl Part {
         let next = self.maps.load(Acquire);
         let made = Box::leak(Box::new(Seats { sizes: sizes.to_vec(), seats: seats.collect(), next }));
         self.maps.store(made, Release);
-        *count += 1;
+        *count += wanted;
         Some(made)
     }
 

@@ -21,6 +21,7 @@ use crate::cpus::Cpus;
 use crate::plan;
 use libc::{c_void, pthread_key_t};
 use std::cell::Cell;
+use std::ops::Range;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use trimtab_core::handoff::Roots;
@@ -56,6 +57,10 @@ impl Bound {
         Self(cpu.index() * 2 + 3)
     }
 
+    fn as_cpu(self) -> Option<OsCpu> {
+        (self.0 % 2 == 1 && self != Self::DOUBTFUL).then(|| OsCpu::from_index((self.0 - 3) / 2))
+    }
+
     fn room(mask: &'static Cpus) -> Self {
         Self(std::ptr::from_ref(mask).addr())
     }
@@ -64,12 +69,14 @@ impl Bound {
 /// What this library knows of a thread.
 struct Thread {
     bound: Cell<Bound>,
-    /// The team it is in, and its number there; null outside all teams.
-    team: Cell<*const Team>,
+    /// The team it is in, and its number there; `None` outside all teams.
+    around: Cell<Option<Around>>,
     index: Cell<u32>,
     /// While the thread is about to create the members of a team: that team, and who comes next.
     bearing: Cell<*const Team>,
     next: Cell<u32>,
+    /// Where the start routines of members lie: the runtime's own code, from and to.
+    members: Cell<(usize, usize)>,
     /// Its number among the roots, plus one.
     root: Cell<usize>,
     /// Of a root: its mask outside all regions, and when its last region ended.
@@ -81,10 +88,11 @@ thread_local! {
     static THREAD: Thread = const {
         Thread {
             bound: Cell::new(Bound::NO),
-            team: Cell::new(null()),
+            around: Cell::new(None),
             index: Cell::new(0),
             bearing: Cell::new(null()),
             next: Cell::new(0),
+            members: Cell::new((0, 0)),
             root: Cell::new(0),
             wide: Cell::new(null_mut()),
             ended: Cell::new(0),
@@ -92,33 +100,55 @@ thread_local! {
     };
 }
 
+/// What a thread keeps of the team it is in. A copy, since the team's record goes with the region, and its threads may
+/// live on: in the runtime's pool, and in what they do at their end.
+#[derive(Clone, Copy)]
+struct Around {
+    /// The seats of all teams of the innermost listed level, and where this team's begin; `None`: left alone.
+    seats: Option<&'static Seats>,
+    first: usize,
+    /// Counted from 0.
+    level: usize,
+    /// The root that all this began with.
+    root: Option<usize>,
+    is_listed: bool,
+    floats: bool,
+}
+
+impl Around {
+    /// Whether a member has one CPU: a seat of its own, or that of the thread that led here, which it is itself.
+    fn has_cpu(&self, index: u32) -> bool {
+        self.is_listed || (index == 0 && !self.floats)
+    }
+
+    /// The number of a member's seat among those of its level.
+    fn seat_number(&self, index: u32) -> usize {
+        if self.is_listed { self.first.saturating_add(index as usize) } else { self.first }
+    }
+
+    /// What mask a member has, if this library has a say in it.
+    fn place(&self, index: u32) -> Option<(Bound, &'static Seat)> {
+        let seat = self.seats?.seats().get(self.seat_number(index))?;
+        Some(if self.has_cpu(index) {
+            (Bound::cpu(seat.cpu), seat)
+        } else {
+            (Bound::room(seat.room()), seat)
+        })
+    }
+}
+
 /// A team from the moment it is opened. What members read as they join comes first: it lies in one cache line with what
 /// else they read, which one thread writes and the others fetch.
 #[repr(C)]
 pub(crate) struct Team {
-    /// The seats of this team's members, in order. For a level that is not listed, the one that they gather around.
-    own: &'static [Seat],
-    /// Whether this team's level is listed.
-    is_listed: bool,
-    /// Whether the thread that opens it has no CPU but the room around that seat, and keeps that inside.
-    floats: bool,
+    here: Around,
     /// Whether the runtime may move threads by itself.
     verify: bool,
     /// One more than the last member that was created in its place, as all before it were.
     born: AtomicU32,
     /// The team of the thread that opens it, and that thread's number there.
-    outer: *const Team,
+    outer: Option<Around>,
     outer_index: u32,
-    /// Counted from 0.
-    level: usize,
-    /// The root that all this began with; `None`: the team is left alone.
-    root: Option<usize>,
-    /// The sizes of the teams around it and its own, as far as levels are listed.
-    sizes: [u32; LEVELS_MAX],
-    /// The seats of all teams of the innermost listed level around it, and where this team's begin; `None`: the team is
-    /// left alone.
-    seats: Option<&'static Seats>,
-    first: usize,
 }
 
 /// Opens a team on the calling thread. `requested` is the most threads it can have.
@@ -127,89 +157,62 @@ pub(crate) struct Team {
 pub(crate) fn open(requested: u32, runtime: Runtime) -> Team {
     report::count_region(runtime);
     THREAD.with(|thread| {
-        let outer = thread.team.get();
-        // SAFETY: a thread's team is alive while the thread is in it, and it is in it until the team is closed.
-        let around = unsafe { outer.as_ref() };
-        let verify = runtime == Runtime::Llvm && HAS_PLACES.load(Relaxed);
-        let level = around.map_or(0, |team| team.level + 1);
-        let mut team = Team {
-            own: &[],
-            is_listed: false,
-            floats: false,
-            verify,
+        let outer = thread.around.get();
+        let level = outer.map_or(0, |around| around.level + 1);
+        let alone = Around { seats: None, first: 0, level, root: None, is_listed: false, floats: false };
+        let here = plan::guarded(|| find_seats(outer, thread, level, requested).filter(|_| is_active()));
+        Team {
+            here: here.unwrap_or(Around { root: outer.and_then(|around| around.root), ..alone }),
+            verify: runtime == Runtime::Llvm && HAS_PLACES.load(Relaxed),
             born: AtomicU32::new(0),
             outer,
             outer_index: thread.index.get(),
-            level,
-            root: None,
-            sizes: around.map_or([0; LEVELS_MAX], |team| team.sizes),
-            seats: None,
-            first: 0,
-        };
-        if is_active() {
-            plan::guarded(|| team.find_seats(around, thread, requested));
         }
-        team
     })
 }
 
+/// Where the threads of a team go that the calling thread opens at this level.
+fn find_seats(outer: Option<Around>, thread: &Thread, level: usize, requested: u32) -> Option<Around> {
+    // Threads in a team are their root's.
+    let root = match outer {
+        Some(around) => around.root,
+        None => root(thread),
+    };
+    let part = order()?.part(root?)?;
+    let here = Around { seats: None, first: 0, level, root, is_listed: false, floats: false };
+    // A team inside one that was left alone has no master's seat to start from.
+    let first = match &outer {
+        Some(around) => around.seats.map(|_| around.seat_number(thread.index.get()))?,
+        None => 0,
+    };
+    let Some(declared) = part.declared(level) else {
+        let around = outer?;
+        return Some(Around {
+            seats: around.seats,
+            first,
+            floats: !around.has_cpu(thread.index.get()),
+            ..here
+        });
+    };
+    // Sizes around it, as far as levels are listed, and its own.
+    let mut sizes = [0; LEVELS_MAX];
+    let around = outer.and_then(|around| around.seats).map_or(&[][..], Seats::sizes);
+    sizes.get_mut(..around.len())?.copy_from_slice(around);
+    let size = declared.max(requested);
+    *sizes.get_mut(level)? = size;
+    let seats = part.seats(sizes.get(..=level)?)?;
+    Some(Around { seats: Some(seats), first: first.checked_mul(size as usize)?, is_listed: true, ..here })
+}
+
 impl Team {
-    fn find_seats(&mut self, around: Option<&Self>, thread: &Thread, requested: u32) -> Option<()> {
-        // Threads in a team are their root's.
-        let root = match around {
-            Some(team) => team.root,
-            None => root(thread),
-        };
-        self.root = root;
-        let part = order()?.part(root?)?;
-        // A team inside one that was left alone has no master's seat to start from.
-        let first = match around {
-            Some(team) => team.seat_number(thread.index.get())?,
-            None => 0,
-        };
-        let Some(declared) = part.declared(self.level) else {
-            let around = around?;
-            self.floats = !around.has_cpu(thread.index.get());
-            self.own = around.seats?.seats().get(first..=first)?;
-            (self.seats, self.first) = (around.seats, first);
-            return Some(());
-        };
-        let size = declared.max(requested) as usize;
-        *self.sizes.get_mut(self.level)? = declared.max(requested);
-        let seats = part.seats(self.sizes.get(..=self.level)?)?;
-        self.first = first * size;
-        self.own = seats.seats().get(self.first..self.first + size)?;
-        self.is_listed = true;
-        self.seats = Some(seats);
-        Some(())
-    }
-
-    /// Whether a member has one CPU: a seat of its own, or that of the thread that led here, which it is itself.
-    fn has_cpu(&self, index: u32) -> bool {
-        self.is_listed || (index == 0 && !self.floats)
-    }
-
-    /// The number of a member's seat among those of its level.
-    fn seat_number(&self, index: u32) -> Option<usize> {
-        self.seats?;
-        Some(if self.is_listed { self.first + index as usize } else { self.first })
-    }
-
-    /// What mask a member has, if this library has a say in it.
-    fn place(&self, index: u32) -> Option<(Bound, &'static Seat)> {
-        let seat = self.own.get(if self.is_listed { index as usize } else { 0 })?;
-        Some(if self.has_cpu(index) {
-            (Bound::cpu(seat.cpu), seat)
-        } else {
-            (Bound::room(seat.room()), seat)
-        })
-    }
-
     /// The calling thread, on its way into the runtime, will create this team's other members in order.
-    pub(crate) fn will_bear(&self) {
+    ///
+    /// Their start routines lie in `members`: whoever else is created meanwhile, as an allocator may its helpers, is none.
+    pub(crate) fn will_bear(&self, members: &Range<usize>) {
         // The outermost team's members come from a pool, in which some may be already.
-        if self.level > 0 && self.seats.is_some() {
+        if self.here.level > 0 && self.here.seats.is_some() {
             THREAD.with(|thread| {
+                thread.members.set((members.start, members.end));
                 thread.bearing.set(self);
                 thread.next.set(1);
             });
@@ -219,66 +222,40 @@ impl Team {
     /// The calling thread joins under this number.
     pub(crate) fn join(&self, index: u32) {
         THREAD.with(|thread| {
-            let born_here = thread.team.get().is_null() && index < self.born.load(Relaxed);
+            let born_here = thread.around.get().is_none() && index < self.born.load(Relaxed);
             thread.bearing.set(null());
-            thread.team.set(self);
+            thread.around.set(Some(self.here));
             thread.index.set(index);
-            let Some((bound, seat)) = self.place(index) else { return };
+            let Some((bound, seat)) = self.here.place(index) else {
+                // Left alone, and not where an earlier team was. An inner team's master keeps its place.
+                if (index != 0 || self.here.level == 0) && thread.bound.get() != Bound::NO {
+                    widen(thread);
+                }
+                return;
+            };
             if born_here && thread.bound.get() == Bound::NO {
                 thread.bound.set(bound);
             }
             let known = thread.bound.get() == bound;
             if (!known || self.verify || seat.seen.is_some()) && is_active() {
-                plan::guarded(|| self.take_place(thread, bound, seat, known));
+                plan::guarded(|| take_place(thread, bound, seat, known));
             }
         });
-    }
-
-    /// A member is back from a team that it had opened.
-    fn resume(&self, thread: &Thread) {
-        let place = self.place(thread.index.get()).filter(|(bound, _)| *bound != thread.bound.get());
-        if let Some((bound, seat)) = place.filter(|_| is_active()) {
-            plan::guarded(|| self.take_place(thread, bound, seat, false));
-        }
-    }
-
-    #[cold]
-    fn take_place(&self, thread: &Thread, bound: Bound, seat: &'static Seat, known: bool) -> Option<()> {
-        let mut mask = Cpus::new();
-        let wanted = wanted(seat, bound, &mut mask);
-        let mut moves = !known;
-        if known {
-            let mut now = Cpus::new();
-            moves = now.read_this_thread() && now != *wanted;
-        }
-        if moves {
-            if thread.bound.get() == Bound::NO && self.is_of_root(thread) {
-                remember_wide(thread);
-            }
-            if wanted.confine_this_thread() {
-                thread.bound.set(bound);
-            }
-        }
-        if let Some(seen) = seat.seen.as_ref().filter(|_| bound == Bound::cpu(seat.cpu)) {
-            report::note(seen, moves, moves && known);
-        }
-        Some(())
-    }
-
-    fn is_of_root(&self, thread: &Thread) -> bool {
-        self.level == 0 && thread.root.get() != 0
     }
 
     /// The team is over, says the thread that opened it.
     pub(crate) fn close(&self) {
         THREAD.with(|thread| {
             thread.bearing.set(null());
-            thread.team.set(self.outer);
+            thread.around.set(self.outer);
             thread.index.set(self.outer_index);
-            // SAFETY: the team that the calling thread is in again.
-            if let Some(outer) = unsafe { self.outer.as_ref() } {
+            if let Some(outer) = self.outer {
                 // It kept its place, unless other teams were set while it was away.
-                return outer.resume(thread);
+                let place = outer.place(self.outer_index).filter(|(bound, _)| *bound != thread.bound.get());
+                if let Some((bound, seat)) = place.filter(|_| is_active()) {
+                    plan::guarded(|| take_place(thread, bound, seat, false));
+                }
+                return;
             }
             if thread.bound.get() == Bound::NO {
                 return;
@@ -292,6 +269,33 @@ impl Team {
     }
 }
 
+/// Puts a thread where it belongs, unless it is there.
+#[cold]
+fn take_place(thread: &Thread, bound: Bound, seat: &'static Seat, known: bool) -> Option<()> {
+    let mut mask = Cpus::new();
+    let wanted = wanted(seat, bound, &mut mask);
+    let mut moves = !known;
+    if known {
+        let mut now = Cpus::new();
+        moves = now.read_this_thread() && now != *wanted;
+    }
+    if moves {
+        if thread.bound.get() == Bound::NO
+            && thread.root.get() != 0
+            && thread.around.get().is_some_and(|around| around.level == 0)
+        {
+            remember_wide(thread);
+        }
+        if wanted.confine_this_thread() {
+            thread.bound.set(bound);
+        }
+    }
+    if let Some(seen) = seat.seen.as_ref().filter(|_| bound == Bound::cpu(seat.cpu)) {
+        report::note(seen, moves, moves && known);
+    }
+    Some(())
+}
+
 /// The mask of a seat.
 fn wanted<'a>(seat: &'static Seat, bound: Bound, mask: &'a mut Cpus) -> &'a Cpus {
     if bound == Bound::cpu(seat.cpu) {
@@ -303,12 +307,16 @@ fn wanted<'a>(seat: &'static Seat, bound: Bound, mask: &'a mut Cpus) -> &'a Cpus
 }
 
 /// Copies the CPUs that a thread has to be created on, when the calling thread is creating the members of a team.
-pub(crate) fn born_as(cpus: &mut Cpus) -> Option<Birth> {
+pub(crate) fn born_as(routine: *const c_void, cpus: &mut Cpus) -> Option<Birth> {
     THREAD.with(|thread| {
+        let (from, to) = thread.members.get();
+        if !(from..to).contains(&routine.addr()) {
+            return None;
+        }
         // SAFETY: set by the team itself, which lives until it is closed, and unset by then.
         let team = unsafe { thread.bearing.get().as_ref() }?;
         let index = thread.next.replace(thread.next.get().saturating_add(1));
-        let (bound, seat) = team.place(index)?;
+        let (bound, seat) = team.here.place(index)?;
         let mut mask = Cpus::new();
         cpus.clone_from(wanted(seat, bound, &mut mask));
         // Before the thread is there: it asks as soon as it runs.
@@ -340,8 +348,11 @@ impl Birth {
 /// The calling thread joins a team that this library knows nothing of.
 pub(crate) fn join_unknown() {
     THREAD.with(|thread| {
-        thread.team.set(null());
+        thread.around.set(None);
         thread.index.set(0);
+        if thread.bound.get() != Bound::NO {
+            widen(thread);
+        }
     });
 }
 
@@ -354,7 +365,7 @@ pub(crate) fn is_narrowed() -> bool {
 /// tell, or would inherit it.
 pub(crate) fn relax() {
     THREAD.with(|thread| {
-        if thread.team.get().is_null() && thread.bound.get() != Bound::NO {
+        if thread.around.get().is_none() && thread.bound.get() != Bound::NO {
             widen(thread);
         }
     });
@@ -382,11 +393,19 @@ pub(crate) fn forget_in_child() {
             widen(thread);
         }
         thread.bearing.set(null());
-        thread.team.set(null());
+        thread.around.set(None);
     });
 }
 
 fn widen(thread: &Thread) {
+    // What the program itself has given the thread meanwhile stays.
+    let mut now = Cpus::new();
+    if let Some(cpu) = thread.bound.get().as_cpu()
+        && now.read_this_thread()
+        && !(now.len() == 1 && now.contains(cpu))
+    {
+        return thread.bound.set(Bound::NO);
+    }
     if own_mask(thread, |mask| mask.confine_this_thread()) {
         thread.bound.set(Bound::NO);
     }
@@ -397,7 +416,7 @@ fn own_mask(thread: &Thread, then: impl FnOnce(&Cpus) -> bool) -> bool {
     // SAFETY: null, or the root's own, freed when it ends.
     match unsafe { thread.wide.get().as_ref() } {
         Some(wide) => then(wide),
-        None => plan::current().is_some_and(|plan| then(plan.mask())),
+        None => plan::to_undo().is_some_and(|plan| then(plan.mask())),
     }
 }
 
