@@ -157,3 +157,46 @@ fn a_plan_draws_teams_and_is_checked() {
     );
     plan("--nest 4,x").fails(2, &["--nest: \"x\" is no strategy at position 3"]);
 }
+
+/// A profiler that the user preloads comes first, and hands on to the guest, which must go on behind it and not back.
+#[test]
+fn other_wrappers_of_the_runtime_are_asked_too() {
+    let all = need!(two(), "two cores are needed");
+    let wrapper = need!(built("gcc", "wrapper.c", &["-O1", "-shared", "-fPIC"]), "no gcc");
+    let program = need!(teams("gcc", &[]), "no gcc with OpenMP");
+    let sandbox = Sandbox::new();
+    for options in ["-q -c 2", "-q -c 2 --nest 2,scatter,2,scatter"] {
+        let run = sandbox.run(options).env("LD_PRELOAD", &wrapper).arg(&program).ends();
+        assert_eq!(run.code, Some(0), "{run}");
+        if options.contains("--nest") {
+            assert_eq!(on(&run.out(), "1.0"), one(all[1]), "{run}");
+        }
+    }
+}
+
+#[test]
+fn threads_may_open_regions_at_their_very_end() {
+    need!(two(), "two cores are needed");
+    let program = need!(built("g++", "late.cpp", &["-O1", "-fopenmp", "-pthread"]), "no g++ with OpenMP");
+    let sandbox = Sandbox::new();
+    for options in ["--nest 3,scatter", "--nest 3,scatter,2,scatter --nest-roots share"] {
+        assert_eq!(sandbox.run(&format!("-q -c 2 {options}")).arg(&program).ends().ok(), "done");
+    }
+}
+
+#[test]
+fn a_mask_that_the_program_sets_itself_stays() {
+    let [_, second] = need!(two(), "two cores are needed");
+    for compiler in ["gcc", "clang"] {
+        let program = need!(built(compiler, "own_mask.c", &["-O1", "-fopenmp"]), "no {compiler} with OpenMP");
+        let run = Sandbox::new().run("-q -c 2 --nest 2,scatter").arg(&program).arg(second.to_string()).ends();
+        assert_eq!(run.ok(), format!("set {second}\nasked {second}\nlater {second}"), "{compiler}");
+    }
+}
+
+#[test]
+fn a_report_that_could_not_be_written_is_refused() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.run("--nest 2 --report=/nowhere/at/all.txt").arg("true").ends();
+    run.fails(125, &["--report=/nowhere/at/all.txt", "there is no folder /nowhere/at"]);
+}
