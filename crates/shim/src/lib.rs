@@ -8,10 +8,11 @@
 //!
 //! A guest does not hurt its host:
 //!
-//! - It discovers nothing and decides nothing but what the plan's own rules say. Without a plan, or with one it cannot read, every call passes through.
-//! - It never aborts and never prints, but for the report that a user asked for, and leaves `errno` alone. After a fault of its own it stands down: everything
-//!   passes through from then on.
-//! - What the program set itself stays: an affinity in a thread attribute, a mask a thread gave itself.
+//! - It discovers nothing and decides nothing but what the plan's own rules say. Without a plan, or with one it cannot
+//!   read, every call passes through.
+//! - It never aborts and never prints, but for the report that a user asked for, and leaves `errno` alone. After a fault
+//!   of its own it stands down: everything passes through from then on.
+//! - What the program set itself stays: an affinity in a thread attribute, a mask a thread gave itself outside of regions.
 //! - It holds no lock while it calls anybody, keeps no descriptor and starts no thread. Its state is in static storage;
 //!   only for nested teams does it allocate, in ordinary code of the thread that opens one.
 //!

@@ -128,7 +128,7 @@ fn is_of_runtime(address: usize) -> bool {
     START.iter().zip(&END).any(|(start, end)| (start.load(Acquire)..end.load(Acquire)).contains(&address))
 }
 
-/// A region from its beginning to its end. One cache line holds what members read.
+/// A region from its beginning to its end. Aligned, so that members fetch no cache line more than they must.
 #[repr(C, align(64))]
 struct Region {
     /// `None` for one that is the runtime's own business.

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 /// What a program runs in a team. May unwind: a cancelled thread does.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void);
 
-/// What libgomp is handed instead of the program's data. One cache line holds what members read.
+/// What libgomp is handed instead of the program's data. Aligned, so that members fetch no cache line more than they must.
 #[repr(C, align(64))]
 struct Call {
     /// The first word of the program's data, where `GOMP_parallel_reductions` looks for its own.

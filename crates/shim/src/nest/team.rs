@@ -137,8 +137,8 @@ impl Around {
     }
 }
 
-/// A team from the moment it is opened. What members read as they join comes first: it lies in one cache line with what
-/// else they read, which one thread writes and the others fetch.
+/// A team from the moment it is opened. What members read as they join comes first, next to what else they read: few cache
+/// lines that one thread writes and the others fetch.
 #[repr(C)]
 pub(crate) struct Team {
     here: Around,
