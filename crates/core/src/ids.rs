@@ -54,4 +54,8 @@ ids! {
     NodeId;
     /// Any object of the machine tree by its place in the model.
     ObjectId;
+    /// A thread that is watched, by the number its host gave it: dense, never used again.
+    ThreadId;
+    /// A program that is watched: one run, or one tree of processes that was attached to.
+    ProgramId;
 }

@@ -7,10 +7,15 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod balance;
 pub mod check;
+pub mod drive;
 pub mod handoff;
 pub mod ids;
+pub mod observe;
 pub mod place;
 pub mod set;
 pub mod stats;
+pub mod time;
 pub mod topology;
+pub mod trace;

@@ -8,6 +8,7 @@
 
 pub mod ledger;
 pub mod limits;
+pub mod live;
 pub mod machine;
 pub mod memory;
 pub mod process;

@@ -1,0 +1,165 @@
+//! A decision is a value: which thread, what to do with it, why, and what that should bring.
+
+use crate::ids::{OsCpu, ThreadId};
+use crate::set::CpuSet;
+use crate::time::Span;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What to do with a thread.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Act {
+    /// Move it to these CPUs and keep it there until decided otherwise.
+    Confine(CpuSet),
+    /// Move it to these CPUs, then let it run again wherever it might before: the kernel may still pull it into an idle core.
+    Nudge(CpuSet),
+    /// Give it its own mask back.
+    Release,
+}
+
+impl Act {
+    /// Where it is moved to, if it is moved.
+    pub fn to(&self) -> Option<&CpuSet> {
+        match self {
+            Self::Confine(to) | Self::Nudge(to) => Some(to),
+            Self::Release => None,
+        }
+    }
+}
+
+/// Why a thread is moved. Speeds are in [0, 1].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Every thread is given a core of its own to begin with, round robin.
+    Start,
+    /// Its core is slower than the mean of all, and ours is faster.
+    Slow {
+        /// The speed of the core it leaves.
+        speed: f64,
+        /// The mean speed over all cores.
+        mean: f64,
+    },
+    /// It is behind, and changes places with one that is ahead.
+    Behind {
+        /// By how much CPU time, weighted by core speed, it is behind its partner.
+        by: Span,
+        /// The partner.
+        partner: ThreadId,
+    },
+    /// It is ahead, and changes places with one that is behind.
+    Ahead {
+        /// By how much.
+        by: Span,
+        /// The partner.
+        partner: ThreadId,
+    },
+    /// A core has room: it moves there alone.
+    Room {
+        /// The speed it has.
+        speed: f64,
+        /// The speed it should have there.
+        expected: f64,
+    },
+    /// Each thread has a core of its own, so that the kernel moves the others' work about and not ours.
+    Fence {
+        /// What others take of the core, as a share.
+        foreign: f64,
+    },
+    /// It was bound where others wait, and is let loose so that the kernel can spread the threads.
+    Free {
+        /// How many threads shared its CPUs.
+        threads: u32,
+        /// How many CPUs that were.
+        cpus: u32,
+    },
+    /// It began to sleep in barriers, and the kernel must be able to pull it to a core that falls idle.
+    Sleeps,
+    /// Its core may not be used any more.
+    Gone(OsCpu),
+    /// Moving it did not help.
+    Undo,
+    /// Nothing is to be gained any more.
+    Done,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        match self {
+            Self::Start => f.write_str("a core to begin with"),
+            Self::Slow { speed, mean } => {
+                write!(f, "its core runs at {}, the mean is {}", percent(*speed), percent(*mean))
+            }
+            Self::Behind { by, partner } => write!(f, "{by} behind thread {partner}, places exchanged"),
+            Self::Ahead { by, partner } => write!(f, "{by} ahead of thread {partner}, places exchanged"),
+            Self::Room { speed, expected } => {
+                write!(f, "runs at {}, {} expected there", percent(*speed), percent(*expected))
+            }
+            Self::Fence { foreign } => {
+                write!(f, "a core of its own, of which others take {}", percent(*foreign))
+            }
+            Self::Free { threads, cpus } => {
+                write!(f, "{threads} threads were bound to {cpus} CPUs; the kernel may spread them now")
+            }
+            Self::Sleeps => f.write_str("it sleeps in barriers, so the kernel must be free to move it"),
+            Self::Gone(cpu) => write!(f, "CPU {cpu} may not be used any more"),
+            Self::Undo => f.write_str("the move before did not help"),
+            Self::Done => f.write_str("nothing more to gain"),
+        }
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Decision {
+    /// With which thread.
+    pub thread: ThreadId,
+    /// What.
+    pub act: Act,
+    /// Why.
+    pub reason: Reason,
+    /// By what part the slowest thread should progress faster for it; `None` where that was not predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gain: Option<f64>,
+}
+
+/// Why the kernel or the host did not do it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// Not permitted: another user's thread, a thread of the kernel.
+    Permission,
+    /// None of the CPUs may be used.
+    Cpus,
+    /// The program or somebody else bound the thread meanwhile, and that is respected.
+    MovedMeanwhile,
+    /// A replayed or scripted host does not move threads.
+    Replayed,
+    /// Anything else the kernel answered.
+    Other,
+}
+
+/// What became of a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Settled {
+    /// Done.
+    Applied,
+    /// Not done.
+    Refused(Refusal),
+    /// The thread had ended.
+    Vanished,
+    /// Not done yet; the end of it comes with a later sample.
+    Pending,
+}
+
+/// What became of the decision about a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The thread.
+    pub thread: ThreadId,
+    /// What became of it.
+    pub end: Settled,
+}
