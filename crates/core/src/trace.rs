@@ -179,3 +179,6 @@ fn header(line: &str) -> Result<Header, TraceError> {
         _ => Err(TraceError::Foreign("another kind of line".to_owned())),
     }
 }
+
+#[cfg(test)]
+mod tests;
