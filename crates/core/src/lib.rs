@@ -14,6 +14,7 @@ pub mod handoff;
 pub mod ids;
 pub mod observe;
 pub mod place;
+pub mod replay;
 pub mod set;
 pub mod stats;
 pub mod time;
