@@ -9,3 +9,4 @@ pub mod lock;
 pub mod mempolicy;
 pub mod prctl;
 pub mod signals;
+pub mod usage;
