@@ -33,3 +33,4 @@ mod transparent;
 mod users;
 mod waiting;
 mod words;
+mod wrapper;

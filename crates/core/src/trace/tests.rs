@@ -1,7 +1,7 @@
 use super::*;
 use crate::balance::{Act, Decision, Finding, Reason, Settled, Wanted};
 use crate::ids::{OsCpu, ProgramId, ThreadId};
-use crate::observe::{CpuSample, Left, Notice, ProgramInfo, ThreadInfo, ThreadSample};
+use crate::observe::{CpuSample, Left, Notice, Observer, ProgramInfo, ThreadInfo, ThreadSample};
 use crate::time::{Moment, Span};
 use crate::topology::parse_synthetic;
 
@@ -135,4 +135,17 @@ fn damage_in_the_middle_is_an_error_with_its_line() {
 fn what_is_unknown_is_ignored() {
     let later = text(1, true).replacen("{\"sample\":{", "{\"later\":1,\"sample\":{\"more\":[2],", 1);
     assert_eq!(Trace::parse(&later).unwrap().steps, [step(0)]);
+}
+
+#[test]
+fn a_step_is_written_alike_with_and_without_a_copy() {
+    let outcomes = [Outcome { thread: ThreadId(3), end: Settled::Pending }];
+    for outcomes in [&outcomes[..], &[]] {
+        let (sample, turn) = (Sample::default(), Turn::default());
+        let observer = Observer::new(CpuSet::new());
+        let seen = observer.observation();
+        let text = Line::encode_step(&Step { sample: &sample, seen: &seen, turn: &turn, outcomes });
+        let record = StepRecord { sample: sample.clone(), turn: turn.clone(), outcomes: outcomes.to_vec() };
+        assert_eq!(text, Line::Step(Box::new(record)).encode());
+    }
 }
