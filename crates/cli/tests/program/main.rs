@@ -32,4 +32,5 @@ mod threads;
 mod transparent;
 mod users;
 mod waiting;
+mod waits;
 mod words;
