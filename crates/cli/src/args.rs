@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use trimtab_core::handoff::Roots;
+use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Format, HugePages, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 
@@ -139,6 +140,13 @@ pub struct RunOnly {
     pub pin: PinMode,
     #[command(flatten)]
     pub watch: BalanceArgs,
+    /// How threads wait for each other, as far as their runtimes can be told: auto (a moment of spinning and then sleep where
+    /// CPUs are short, else as the runtimes do), spin, yield, sleep, or keep (nothing is set).
+    ///
+    /// CPUs are short where more threads than CPUs will run, where others use the same CPUs, and under a quota below the
+    /// CPUs. What you set yourself (OMP_WAIT_POLICY, GOMP_SPINCOUNT, KMP_BLOCKTIME, ...) always stays.
+    #[arg(long, value_name = "HOW", default_value_t, help_heading = "Otherwise")]
+    pub wait_policy: WaitPolicy,
     /// Report at the end what became of the threads: where they ran and moved, what they waited for, what others took of their
     /// CPUs; with nested teams also where each of their threads was. As text or json on stderr, or in FILE or FILE.json.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "stderr",

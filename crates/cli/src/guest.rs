@@ -86,7 +86,8 @@ pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, openmp: boo
 /// What the launcher hands to the guest.
 pub fn handoff(plan: &Plan, pin: Pin) -> Handoff {
     let slots = plan.slots.iter().map(|slot| [slot.cpu].into_iter().collect::<CpuSet>()).collect();
-    Handoff { pid: std::process::id(), mask: plan.mask.clone(), slots, pin }
+    let threads = ((plan.threads as usize) < plan.mask.len()).then_some(plan.threads);
+    Handoff { pid: std::process::id(), mask: plan.mask.clone(), slots, pin, threads }
 }
 
 /// The library, next to this program or where `make install` puts it; the error lists the places looked at.

@@ -17,6 +17,7 @@
 //!   a plan in which threads float.
 //! - `pin` is `born` (each thread on its slot from its birth), `float` (each in the mask from its birth, whatever its
 //!   creator was narrowed to: for programs whose slots an OpenMP runtime's own places cover) or `mask` (hands off).
+//! - `threads` follows only under a CPU quota below the mask: how many threads are worth starting.
 //!
 //! Fields stand in this order, one space between them. CPU numbers are below [`CPUS_MAX`].
 //!
@@ -82,6 +83,8 @@ pub struct Handoff {
     pub slots: Vec<CpuSet>,
     /// What to do with new threads.
     pub pin: Pin,
+    /// How many threads are worth starting, where a quota makes that fewer than the mask has CPUs; never 0.
+    pub threads: Option<u32>,
 }
 
 impl fmt::Display for Handoff {
@@ -92,7 +95,8 @@ impl fmt::Display for Handoff {
         for (at, slot) in self.slots.iter().enumerate() {
             write!(f, "{}{slot}", if at == 0 { "" } else { "/" })?;
         }
-        write!(f, " pin={}", self.pin)
+        write!(f, " pin={}", self.pin)?;
+        self.threads.map_or(Ok(()), |threads| write!(f, " threads={threads}"))
     }
 }
 
@@ -107,6 +111,7 @@ impl FromStr for Handoff {
             mask: set(text.mask()),
             slots: text.slots().map(set).collect(),
             pin: text.pin,
+            threads: text.threads,
         })
     }
 }
@@ -152,6 +157,9 @@ pub enum Problem {
     /// A slot names a CPU that the mask does not.
     #[error("CPU {0} of a slot is not in the mask")]
     Outside(OsCpu),
+    /// A count that has to be at least 1.
+    #[error("the number must not be 0")]
+    Zero,
     /// Neither of the words that `pin` knows.
     #[error("\"pin\" is born, float or mask")]
     Pin,
@@ -164,6 +172,8 @@ pub struct Text<'a> {
     pub pid: u32,
     /// What to do with new threads.
     pub pin: Pin,
+    /// How many threads are worth starting, where that is fewer than the mask has CPUs.
+    pub threads: Option<u32>,
     mask: Field<'a>,
     slots: Field<'a>,
 }
@@ -180,6 +190,10 @@ impl<'a> Text<'a> {
         let mask = fields.next("mask=")?;
         let slots = fields.next("slots=")?;
         let pin = fields.next("pin=")?;
+        let threads = match fields.next("threads=") {
+            Err(HandoffError { problem: Problem::Missing(_), .. }) => None,
+            threads => Some(threads?),
+        };
         if fields.at <= text.len() {
             return Err(HandoffError { at: fields.at, problem: Problem::Trailing });
         }
@@ -198,7 +212,14 @@ impl<'a> Text<'a> {
         }
         let word = Pin::ALL.into_iter().find(|word| word.word() == pin.text);
         let pin = word.ok_or(HandoffError { at: pin.at, problem: Problem::Pin })?;
-        Ok(Self { pid, pin, mask, slots })
+        let threads = match threads {
+            None => None,
+            Some(field) => match field.number()? {
+                0 => return Err(HandoffError { at: field.at, problem: Problem::Zero }),
+                threads => Some(threads),
+            },
+        };
+        Ok(Self { pid, pin, threads, mask, slots })
     }
 
     /// The mask as runs of CPUs, first and last, ascending.
@@ -363,15 +384,20 @@ mod tests {
             mask: set("0-3,8"),
             slots: ["0", "2", "1", "3,8"].map(set).to_vec(),
             pin: Pin::Born,
+            threads: None,
         };
         assert_eq!(plan.to_string(), "1 pid=123 mask=0-3,8 slots=0/2/1/3,8 pin=born");
-        assert_eq!(plan.to_string().parse(), Ok(plan));
+        let limited = Handoff { threads: Some(2), ..plan.clone() };
+        assert_eq!(limited.to_string(), format!("{plan} threads=2"));
+        for plan in [plan, limited] {
+            assert_eq!(plan.to_string().parse(), Ok(plan));
+        }
     }
 
     #[test]
     fn a_plan_may_have_no_slots() {
         let plan: Handoff = "1 pid=7 mask=5 slots= pin=mask".parse().unwrap();
-        assert_eq!(plan, Handoff { pid: 7, mask: set("5"), slots: vec![], pin: Pin::Mask });
+        assert_eq!(plan, Handoff { pid: 7, mask: set("5"), slots: vec![], pin: Pin::Mask, threads: None });
         assert_eq!(plan.to_string(), "1 pid=7 mask=5 slots= pin=mask");
     }
 
@@ -413,6 +439,10 @@ mod tests {
             ("1 pid=1 mask=0-3 slots=0", 24, Missing("pin=")),
             ("1 pid=1 mask=0-3 slots=0 pin=born ", 34, Trailing),
             ("1 pid=1 mask=0-3 slots=0 pin=born x", 34, Trailing),
+            ("1 pid=1 mask=0-3 slots=0 pin=born threads=", 42, Number),
+            ("1 pid=1 mask=0-3 slots=0 pin=born threads=0", 42, Zero),
+            ("1 pid=1 mask=0-3 slots=0 pin=born threads=2 x", 44, Trailing),
+            ("1 pid=1 mask=0-3 slots=0 threads=2 pin=born", 25, Missing("pin=")),
         ] {
             assert_eq!(text.parse::<Handoff>(), Err(HandoffError { at, problem }), "{text:?}");
         }
@@ -436,15 +466,16 @@ mod tests {
             spare in slot(),
             slots in prop::collection::vec(slot(), 0..20),
             pin in proptest::sample::select(Pin::ALL.to_vec()),
+            threads in proptest::option::of(1u32..),
         ) {
             let mask = slots.iter().fold(spare, |mask, slot| mask.union(slot));
-            let plan = Handoff { pid, mask, slots, pin };
+            let plan = Handoff { pid, mask, slots, pin, threads };
             prop_assert_eq!(plan.to_string().parse(), Ok(plan));
         }
 
         #[test]
         fn any_text_is_read_or_refused_without_harm(
-            text in "1 pid=[0-9]{0,3} mask=[-0-9,]{0,9} slots=[-0-9,/]{0,12} pin=(born|mask|x)| ?[1-9a-z=]{0,6}|.{0,40}",
+            text in "1 pid=[0-9]{0,3} mask=[-0-9,]{0,9} slots=[-0-9,/]{0,12} pin=(born|mask|x)( threads=[0-9]{0,2})?| ?[1-9a-z=]{0,6}|.{0,40}",
         ) {
             match text.parse::<Handoff>() {
                 Ok(plan) => prop_assert_eq!(plan.to_string().parse(), Ok(plan)),

@@ -21,3 +21,4 @@ pub mod stats;
 pub mod time;
 pub mod topology;
 pub mod trace;
+pub mod yardstick;

@@ -126,6 +126,17 @@ pub fn compare(baseline: &[f64], candidate: &[f64], better: Better, seed: u64) -
     Comparison { baseline: estimate(baseline, seed), candidate: estimate(candidate, seed), gain, verdict }
 }
 
+/// The numbers below `count` in an order that looks random: the same for the same seed.
+pub fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+    let mut random = Random(seed);
+    let mut order: Vec<usize> = (0..count).collect();
+    // Fisher and Yates.
+    for last in (1..count).rev() {
+        order.swap(last, random.below(last + 1));
+    }
+    order
+}
+
 /// The samples in order; `None` when there is none or one is no number.
 fn sorted(samples: &[f64]) -> Option<Vec<f64>> {
     if samples.is_empty() || samples.iter().any(|sample| !sample.is_finite()) {
@@ -206,6 +217,18 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
         assert_eq!(median(&[7.0]), Some(7.0));
         assert_eq!(median(&[f64::MAX, f64::MAX]), Some(f64::MAX));
+    }
+
+    #[test]
+    fn every_order_is_a_permutation_and_each_comes_as_often() {
+        let mut seen = std::collections::BTreeMap::new();
+        for seed in 0..6_000 {
+            *seen.entry(shuffled(3, seed)).or_insert(0) += 1;
+        }
+        assert_eq!(seen.len(), 6, "all permutations of three");
+        assert!(seen.values().all(|&times| (850..1150).contains(&times)), "{seen:?}");
+        assert_eq!(shuffled(40, 7), shuffled(40, 7));
+        assert_eq!((shuffled(0, 1), shuffled(1, 1)), (vec![], vec![0]));
     }
 
     #[test]

@@ -106,6 +106,7 @@ pub(crate) fn variable(name: &str) -> Option<&'static str> {
 pub(crate) struct Plan {
     pid: u32,
     pin: Pin,
+    threads: Option<u32>,
     mask: Cpus,
     slots: usize,
     /// The CPUs of all slots as runs, slot after slot: first and last CPU.
@@ -119,6 +120,7 @@ impl Plan {
         Self {
             pid: 0,
             pin: Pin::Born,
+            threads: None,
             mask: Cpus::new(),
             slots: 0,
             runs: [(0, 0); RUNS_MAX],
@@ -127,7 +129,7 @@ impl Plan {
     }
 
     fn fill(&mut self, text: &Text<'_>) -> Option<()> {
-        (self.pid, self.pin) = (text.pid, text.pin);
+        (self.pid, self.pin, self.threads) = (text.pid, text.pin, text.threads);
         self.mask.become_runs(text.mask());
         let mut end = 0;
         for (kept, slot) in self.ends.iter_mut().zip(text.slots()) {
@@ -163,6 +165,14 @@ impl Plan {
     /// Every CPU the program may use.
     pub(crate) fn mask(&self) -> &Cpus {
         &self.mask
+    }
+
+    /// How many threads are worth starting: one for each CPU, or fewer under a quota.
+    pub(crate) fn threads(&self) -> usize {
+        let cpus = self.mask.len();
+        self.threads
+            .and_then(|threads| usize::try_from(threads).ok())
+            .map_or(cpus, |threads| threads.min(cpus))
     }
 
     /// How many slots there are.
@@ -232,6 +242,13 @@ mod tests {
         }
         plan.read_slot(4, &mut read);
         assert!(read == Cpus::new());
+    }
+
+    #[test]
+    fn threads_are_those_of_the_mask_or_of_the_quota() {
+        for (end, threads) in [("", 4), (" threads=2", 2), (" threads=9", 4)] {
+            assert_eq!(plan(&format!("1 pid=1 mask=0-3 slots=0/1 pin=born{end}")).threads(), threads);
+        }
     }
 
     #[test]

@@ -58,6 +58,8 @@ fn the_count_is_the_plans_in_every_process_and_thread() {
         ("pid=PID mask=A slots=A pin=born", 1, a + 1),
         ("pid=PID mask=B slots=B pin=mask", 1, b + 1),
         ("pid=1 mask=A slots=A pin=born", 1, a + 1),
+        ("pid=PID mask=A,B slots=B/A pin=born threads=1", 1, b + 1), // a quota that pays for one
+        ("pid=PID mask=A slots=A pin=born threads=9", 1, a + 1),
         ("pid=1 mask=A,B,8000 slots= pin=mask", 3, 8001),
         ("pid=PID mask=8000-8003 slots=8000 pin=born", 4, 8004),
     ] {

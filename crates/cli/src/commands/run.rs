@@ -17,6 +17,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{self, NestHandoff, Report};
+use trimtab_core::place::waiting::{Occupancy, Waiting, Yield, decide};
 use trimtab_core::place::{
     Action, Amount, Binder, LocalRank, OpenMp, Plan, Variable, environment, local_rank,
 };
@@ -148,12 +149,17 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         None if binds => nest::for_calls(&situation.machine, &plan, &program, report),
         None => None,
     };
+    let nested = nesting.as_ref().map(|nesting| nesting.resolved.threads());
+    let quota = situation.taken.quota;
+    let occupancy = Occupancy::of(&plan, user("OMP_NUM_THREADS").as_deref(), nested, quota);
+    let waiting = decide(args.run.wait_policy, &occupancy);
+    environment.extend(waiting.variables(Yield::Unknown, &user));
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
     if args.run.env == EnvMode::Print {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
         return Ok(exit::DONE);
     }
-    tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), volume);
+    tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), &waiting, volume);
     apply(&plan, request.memory.policy, args.place.strict, volume)?;
 
     let mut variables = Variables::new();
@@ -412,7 +418,14 @@ fn environment_table(environment: &[Variable]) -> String {
 }
 
 /// Says what the run got, and with `--verbose` why.
-fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str>, volume: Volume) {
+fn tell(
+    plan: &Plan,
+    guest: &Guest,
+    nesting: Option<&Nesting>,
+    rule: Option<&str>,
+    waiting: &Waiting,
+    volume: Volume,
+) {
     say::headline(volume, &headline(plan));
     for reason in &plan.reasons {
         say::note(volume, &format!("  {reason}"));
@@ -433,6 +446,7 @@ fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str
         Guest::Goes(handoff::Pin::Mask) => "threads float inside the mask".to_owned(),
     };
     say::note(volume, &format!("  {threads}"));
+    say::note(volume, &format!("  {waiting}"));
 }
 
 /// One line: how much, where.

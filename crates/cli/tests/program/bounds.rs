@@ -74,6 +74,17 @@ fn a_quota_bounds_the_thread_counts_and_not_the_cores() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(crate::util::cpus(lines[0]).len(), 2, "{said}");
     assert_eq!(lines[1], "1", "a quota of one CPU: {said}");
+    // Libraries that size themselves by the C library's count, and runtimes that count the mask and spin.
+    if let Some(program) = crate::util::c("seen.c") {
+        let said = sandbox.run("-c 2").arg(&program).through(group.join()).ends().ok();
+        assert!(said.contains("online 1\nnprocs 1\n"), "{said}");
+    }
+    let said = sandbox.run("-c 2 -v").sh("echo $GOMP_SPINCOUNT").through(group.join()).ends();
+    assert_eq!(said.out(), "100", "{said}");
+    assert!(
+        said.stderr.contains("spin for a moment and then sleep: a quota of 1.00 CPUs on 2 CPUs"),
+        "{said}"
+    );
     let doctor = sandbox.trimtab("doctor").through(group.join()).ends();
     assert!(doctor.code == Some(1) && doctor.out().contains("FAULT quota"), "{doctor}");
     let why = sandbox.trimtab("plan --survey none -c 2 --explain").through(group.join()).ends().ok();

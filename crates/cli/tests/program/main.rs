@@ -32,5 +32,6 @@ mod threads;
 mod transparent;
 mod users;
 mod waiting;
+mod waits;
 mod words;
 mod wrapper;

@@ -1,7 +1,8 @@
 //! Placement: request + machine + what is taken -> plan with reasons.
 //!
 //! [`plan()`] is the one entry. One file per strategy (`compact`, `spread`, `stride`); `pool` gathers the candidates and
-//! their costs, `make` joins the steps, `reasons` explains the result. Nothing here reads or changes the machine.
+//! their costs, `make` joins the steps, `reasons` explains the result; `environment` and `waiting` say what the program's
+//! runtimes are told. Nothing here reads or changes the machine.
 
 mod compact;
 mod environment;
@@ -19,6 +20,7 @@ mod shape;
 mod spread;
 mod stride;
 mod taken;
+pub mod waiting;
 
 pub use environment::{Action, Binder, OpenMp, Variable, environment};
 pub use error::PlaceError;

@@ -1,0 +1,24 @@
+/*
+ * What else the machine did meanwhile: the CPU time of everybody, of this
+ * process, of the hogs it was told of, and what a hypervisor took.
+ */
+#ifndef BENCH_BALANCE_METER_H
+#define BENCH_BALANCE_METER_H
+
+#include "balance/options.h"
+
+struct meter {
+    double busy;  /* of all CPUs of the machine, in clock ticks of 10 ms */
+    double steal; /* the same, of what was taken from them */
+    double own;   /* of this process */
+    double hogs;  /* of those processes */
+    long cpus;    /* online */
+};
+
+/* Reads all of it; what cannot be read stays negative. */
+struct meter read_meter(const struct counts *hogs);
+
+/* Prints the difference as members of a JSON object; null for what could not be read. */
+void print_meters(const struct meter *before, const struct meter *after);
+
+#endif
