@@ -274,7 +274,8 @@ pub(super) fn diagnose(
         let finding = Finding::Hog { cpus: waiting(sight, seating), share: waited };
         return (vec![finding], Treatment::Turns { fence: true, freed: Vec::new() });
     }
-    let limit = period.seconds().max(LAG_SHARE_MIN * sight.work);
+    // Half a period is about what turns would leave.
+    let limit = (period.seconds() / 2.0).max(LAG_SHARE_MIN * sight.work);
     if sight.lag <= limit {
         return still(Finding::KernelRotates {
             spread: if sight.work > 0.0 { sight.lag / sight.work } else { 0.0 },

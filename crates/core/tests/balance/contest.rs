@@ -49,6 +49,10 @@ fn scenarios() -> Vec<(String, Fluid)> {
 #[test]
 fn auto_is_never_much_worse_than_the_best() {
     for (name, fluid) in scenarios() {
+        if !name.contains(&std::env::var("ONLY").unwrap_or_default()) {
+            continue;
+        }
+        eprintln!("{name}");
         let ratio = |kind| run(fluid.clone(), kind, &settings(100, 1)).ratio;
         let others = [Kind::Float, Kind::Pinned, Kind::Speed, Kind::Exchange, Kind::Nudge].map(ratio);
         let auto = run(fluid.clone(), Kind::Auto, &settings(100, 1));
@@ -62,4 +66,27 @@ fn auto_is_never_much_worse_than_the_best() {
             auto.findings
         );
     }
+}
+
+#[test]
+fn probe() {
+    let fluid = Fluid::new(2, 2, Wait::Spin, Kernel::Rotates).long(2.0).hog(0, false);
+    let machine = crate::run::machine(&fluid);
+    crate::run::run_with(fluid, &machine, Kind::Auto, &settings(100, 1), &mut |step| {
+        println!(
+            "{:.3} {:?} {:?}",
+            step.seen.at.0 as f64 / 1e9,
+            step.seen
+                .threads
+                .iter()
+                .map(|t| (t.cpu.map(|c| c.0), t.rates.map(|r| (r.run * 100.0) as i32)))
+                .collect::<Vec<_>>(),
+            step.turn
+                .decisions
+                .iter()
+                .map(|d| format!("{} {:?} {}", d.thread, d.act.to(), d.reason))
+                .collect::<Vec<_>>()
+        );
+        trimtab_core::drive::Go::On
+    });
 }
