@@ -491,8 +491,15 @@ impl Policy for Auto {
     }
 }
 
-/// Whether findings differ in kind, or by much: numbers that drift are no news.
+/// Whether findings differ in kind: numbers that drift are no news, but a spread that grew or shrank is.
 fn news(said: &[Finding], now: &[Finding]) -> bool {
     let kinds = |findings: &[Finding]| findings.iter().map(std::mem::discriminant).collect::<Vec<_>>();
-    kinds(said) != kinds(now)
+    let spread = |findings: &[Finding]| {
+        findings.iter().find_map(|finding| match finding {
+            Finding::KernelRotates { spread } => Some(*spread),
+            _ => None,
+        })
+    };
+    let moved = spread(said).zip(spread(now)).is_some_and(|(said, now)| (said - now).abs() > ALIKE);
+    kinds(said) != kinds(now) || moved
 }
