@@ -311,6 +311,13 @@ impl Fluid {
 
     /// A core without work takes somebody who waits elsewhere.
     fn pull_idle(&mut self) {
+        let mut loads = vec![0; self.speeds.len()];
+        for thread in self.threads.iter().filter(|thread| self.wants(thread)) {
+            loads[thread.core] += 1;
+        }
+        if loads.iter().all(|load| *load > 0) || loads.iter().all(|load| *load < 2) {
+            return;
+        }
         for core in 0..self.speeds.len() {
             if self.load(core) > 0 || !self.usable.contains(OsCpu::from_index(core)) {
                 continue;
