@@ -154,7 +154,7 @@ impl Auto {
         let lost: Vec<usize> =
             self.seating.lost().into_iter().filter(|i| members.binary_search(i).is_ok()).collect();
         if case.state == State::Turns {
-            decisions.extend(deal_out(&mut self.seating, &mut self.shares, &[], &lost));
+            decisions.extend(deal_out(&mut self.seating, &mut self.shares, &[], &lost, false));
         }
         for &i in members {
             let sitter = &self.seating.sitters[i];
@@ -353,7 +353,8 @@ impl Auto {
                     && !self.seating.room(i).is_empty()
             })
             .collect();
-        let mut decisions = deal_out(&mut self.seating, &mut self.shares, &new, &[]);
+        let mut decisions =
+            deal_out(&mut self.seating, &mut self.shares, &new, &[], !self.settings.across_nodes);
         let held: Vec<usize> = members
             .iter()
             .copied()
@@ -411,7 +412,8 @@ impl Auto {
             .copied()
             .filter(|&i| self.seating.sitters[i].free() && !self.seating.room(i).is_empty())
             .collect();
-        let mut decisions = deal_out(&mut self.seating, &mut self.shares, &new, &[]);
+        let mut decisions =
+            deal_out(&mut self.seating, &mut self.shares, &new, &[], !self.settings.across_nodes);
         let reason =
             Reason::Free { threads: u32::try_from(freed.len()).unwrap_or(u32::MAX), cpus: sight.cpus };
         for decision in &mut decisions {

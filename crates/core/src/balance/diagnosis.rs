@@ -369,3 +369,18 @@ fn crowded(sight: &Sight, seating: &Seating, across_nodes: bool) -> Option<Crowd
     freed.sort_by_key(|(i, _)| *i);
     (!freed.is_empty()).then_some(Crowd { threads, cpus, freed })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_that_of_the_analytical_model() {
+        let ms = |threads, cpus| bound(threads, cpus, Span::from_ms(100)).0 / 1_000_000;
+        // 3, 5, 7 on 2; 17, 33, 31 on 16.
+        assert_eq!([ms(3, 2), ms(5, 2), ms(7, 2)], [100, 66, 50]);
+        assert_eq!([ms(17, 16), ms(33, 16), ms(31, 16)], [100, 66, 1_500]);
+        assert_eq!(ms(4, 2), 0);
+        assert_eq!(ms(0, 0), 0);
+    }
+}

@@ -119,3 +119,56 @@ impl Dozes {
         decisions
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ThreadId;
+    use crate::observe::Rates;
+    use crate::time::Span;
+
+    fn sitter(run: f64, wait: Option<f64>) -> Sitter {
+        let rates = Rates { span: Span::from_ms(100), run, wait, slices: None, sleeps: None };
+        Sitter::read(ThreadId(0), rates)
+    }
+
+    fn rounds(doze: &mut Doze, rounds: usize, did: &[(f64, f64)]) {
+        let sitters: Vec<Sitter> = did.iter().map(|(run, wait)| sitter(*run, Some(*wait))).collect();
+        for _ in 0..rounds {
+            doze.look(sitters.iter(), sitters.len());
+        }
+    }
+
+    #[test]
+    fn one_short_sleep_is_no_habit() {
+        let mut doze = Doze::default();
+        rounds(&mut doze, 2, &[(0.9, 0.0), (0.5, 0.5)]);
+        assert!(!doze.sleeps());
+        rounds(&mut doze, 5, &[(1.0, 0.0), (0.5, 0.5)]);
+        rounds(&mut doze, 2, &[(0.9, 0.0), (0.5, 0.5)]);
+        assert!(!doze.sleeps());
+        rounds(&mut doze, 1, &[(0.9, 0.0), (0.5, 0.5)]);
+        assert!(doze.sleeps());
+    }
+
+    #[test]
+    fn much_sleep_is_believed_at_once_and_forgotten_in_time() {
+        let mut doze = Doze::default();
+        rounds(&mut doze, 1, &[(0.5, 0.0), (0.5, 0.5)]);
+        assert!(doze.sleeps());
+        rounds(&mut doze, 2, &[(1.0, 0.0), (0.5, 0.5)]);
+        assert!(doze.sleeps());
+        rounds(&mut doze, 1, &[(1.0, 0.0), (0.5, 0.5)]);
+        assert!(!doze.sleeps());
+    }
+
+    #[test]
+    fn helpers_and_uncounted_waits_say_nothing() {
+        let mut doze = Doze::default();
+        rounds(&mut doze, 9, &[(1.0, 0.0), (0.05, 0.0)]);
+        assert!(!doze.sleeps(), "a thread that wakes now and then is no waiter");
+        let uncounted = sitter(0.5, None);
+        assert!(!doze.look(std::iter::once(&uncounted), 1));
+        assert!(!doze.sleeps());
+    }
+}

@@ -30,7 +30,6 @@ use super::shares::{Shares, Worth, fits};
 use super::{Decision, Reason};
 use crate::ids::{Id, ThreadId};
 use crate::time::Span;
-use std::cmp::Ordering;
 
 /// So many exchanges a period are always allowed: 16 moves of 10 microseconds are 0.16 % of a core at 100 ms.
 pub(super) const PAIRS_MIN: usize = 8;
@@ -267,56 +266,55 @@ fn first(queue: &mut Queue, used: &[bool], suits: impl Fn(usize) -> bool) -> Opt
 
 /// Lone moves to seats that have room, at most an eighth of the seats a period.
 fn room(seating: &mut Seating, shares: &mut Shares, members: &[usize], terms: &Terms) -> Vec<Decision> {
-    let ground = seating.ground.clone();
+    let ground = &seating.ground;
     let scope = |seat: Seat| if terms.across_nodes { 0 } else { ground.place(seat).node.index() };
-    let mut from: Vec<Seat> = members.iter().filter_map(|&i| seating.sitters[i].seat).collect();
-    from.sort_unstable();
+    let mut from: Vec<(usize, f64, Seat)> = members
+        .iter()
+        .filter_map(|&i| seating.sitters[i].seat)
+        .map(|seat| (scope(seat), shares.now(seat), seat))
+        .collect();
+    let mut to: Vec<(usize, f64, Seat)> =
+        ground.open().map(|seat| (scope(seat), -shares.each(seat, shares.ours(seat) + 1), seat)).collect();
+    // By node, the slowest first and the roomiest first.
+    let order = |a: &(usize, f64, Seat), b: &(usize, f64, Seat)| {
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
+    };
+    from.sort_by(order);
     from.dedup();
-    let mut to: Vec<Seat> = ground.open().collect();
+    to.sort_by(order);
     let most = 1 + to.len() / 8;
-    let faster = |a: f64, b: f64| b.partial_cmp(&a).unwrap_or(Ordering::Equal);
-    from.sort_by(|&a, &b| scope(a).cmp(&scope(b)).then(shares.now(a).total_cmp(&shares.now(b))));
-    to.sort_by(|&a, &b| {
-        let after = |seat: Seat| shares.each(seat, shares.ours(seat) + 1);
-        scope(a).cmp(&scope(b)).then(faster(after(a), after(b)))
-    });
+    let (mut next, mut vain) = (0, 0);
     let mut decisions = Vec::new();
-    let mut to = to.into_iter().peekable();
-    let mut vain = 0;
-    for slow in from {
-        while to.next_if(|&seat| scope(seat) < scope(slow)).is_some() {
-            vain = 0;
+    for (node, speed, slow) in from {
+        while to.get(next).is_some_and(|seat| seat.0 < node) {
+            (next, vain) = (next + 1, 0);
         }
         if vain > VAIN_MAX || decisions.len() >= most {
             continue;
         }
-        let reach: Vec<Seat> =
-            to.clone().take(TRIES_MAX).take_while(|&seat| scope(seat) == scope(slow)).collect();
-        let found = reach.into_iter().find_map(|seat| {
-            if seat == slow || shares.worth(slow, seat) != Worth::Better {
+        let reach = to.iter().enumerate().skip(next).take(TRIES_MAX).take_while(|(_, seat)| seat.0 == node);
+        let found = reach.filter(|(_, seat)| seat.2 != slow).find_map(|(at, (_, _, seat))| {
+            if shares.worth(slow, *seat) != Worth::Better {
                 return None;
             }
             let here = shares.on(slow).iter().copied();
-            let suits = |&i: &usize| members.binary_search(&i).is_ok() && fits(&ground, seating, i, seat);
+            let suits =
+                |&i: &usize| members.binary_search(&i).is_ok() && fits(&seating.ground, seating, i, *seat);
             let work = |i: &usize| seating.sitters[*i].work;
             let behind = here.filter(suits).min_by(|a, b| work(a).total_cmp(&work(b)).then(a.cmp(b)))?;
-            Some((behind, seat))
+            Some((behind, at, *seat))
         });
-        let Some((i, seat)) = found else {
+        let Some((i, at, seat)) = found else {
             vain += 1;
             continue;
         };
-        let (speed, expected) = (shares.now(slow), shares.each(seat, shares.ours(seat) + 1));
+        let expected = shares.each(seat, shares.ours(seat) + 1);
         shares.moved(slow, seat);
         let gain = (expected > speed).then(|| expected / speed - 1.0);
         let decision = seating.confine(i, seat, Reason::Room { speed, expected });
         decisions.push(Decision { gain, ..decision });
         // One newcomer a seat and period: what comes of it is measured first.
-        while to.peek().is_some_and(|&other| scope(other) == scope(seat)) {
-            if to.next() == Some(seat) {
-                break;
-            }
-        }
+        next = at + 1;
     }
     decisions
 }

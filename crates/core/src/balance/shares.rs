@@ -240,3 +240,78 @@ impl Shares {
 pub(super) fn fits(ground: &Ground, seating: &Seating, i: usize, seat: Seat) -> bool {
     ground.is_open(seat) && seating.sitters[i].free() && seating.may(i, seat)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::parse_synthetic;
+
+    /// Seats with so many of ours and so many others.
+    fn shares(seats: &[(u32, Option<f64>)]) -> Shares {
+        Shares {
+            ours: seats.iter().map(|seat| seat.0).collect(),
+            foreign: seats.iter().map(|seat| seat.1).collect(),
+            weight: vec![1.0; seats.len()],
+            ..Shares::default()
+        }
+    }
+
+    #[test]
+    fn moves_are_judged_by_the_slower_seat_first() {
+        let worth = |here, there| shares(&[here, there]).worth(Seat::at(0), Seat::at(1));
+        assert_eq!(worth((2, Some(0.0)), (1, Some(0.0))), Worth::Same, "three on two: others are slow then");
+        assert_eq!(worth((2, Some(0.0)), (0, Some(0.0))), Worth::Better);
+        assert_eq!(
+            worth((2, Some(0.0)), (0, Some(1.0))),
+            Worth::Better,
+            "as slow beside the hog, and the other is fast"
+        );
+        assert_eq!(
+            worth((1, Some(1.0)), (1, Some(0.0))),
+            Worth::Worse,
+            "doubling up beside a hog that is alone"
+        );
+        assert_eq!(worth((2, Some(1.0)), (1, Some(0.0))), Worth::Better);
+        assert_eq!(worth((1, Some(0.0)), (0, Some(0.0))), Worth::Same);
+        assert_eq!(worth((2, Some(0.0)), (0, None)), Worth::Worse, "what is not known is not free");
+        assert_eq!(worth((0, Some(0.0)), (1, Some(0.0))), Worth::Worse, "nobody to move");
+    }
+
+    #[test]
+    fn slow_cores_weigh_less() {
+        let mut seats = shares(&[(2, Some(0.0)), (0, Some(0.0))]);
+        seats.weight[1] = 0.4;
+        assert_eq!(seats.worth(Seat::at(0), Seat::at(1)), Worth::Worse, "0.4 alone is less than half");
+        seats.weight[1] = 0.7;
+        assert_eq!(seats.worth(Seat::at(0), Seat::at(1)), Worth::Better);
+    }
+
+    #[test]
+    fn an_empty_seat_is_told_by_how_busy_it_is() {
+        let machine = parse_synthetic("core:2 pu:1").unwrap();
+        let mut observer = crate::observe::Observer::new(machine.cpus());
+        let mut seating = Seating::new(&machine);
+        let mut seats = Shares::default();
+        for (ms, busy) in [(0, 0), (100, 100), (200, 130)] {
+            let cpu = |at: u32, busy: u64| crate::observe::CpuSample {
+                cpu: crate::ids::OsCpu(at),
+                busy: Span::from_ms(busy),
+                steal: None,
+            };
+            let at = Moment(ms * 1_000_000);
+            let sample =
+                crate::observe::Sample { at, cpus: vec![cpu(0, busy), cpu(1, 0)], ..Default::default() };
+            observer.take(&sample, &[]);
+            let seen = observer.observation();
+            seating.update(&seen);
+            seats.look(&seating, &seen);
+            let each = seats.each(Seat::at(0), 1);
+            match ms {
+                0 => assert_eq!(seats.foreign(Seat::at(0)), None),
+                100 => assert!((each - 0.5).abs() < 1e-9, "always busy: one hog at least, {each}"),
+                _ => assert!((each - 0.7).abs() < 1e-9, "busy for three tenths, {each}"),
+            }
+        }
+        assert_eq!(seats.foreign(Seat::at(1)), Some(0.0));
+    }
+}
