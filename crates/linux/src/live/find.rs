@@ -124,9 +124,7 @@ impl Live {
         for at in 0..self.roots.len() {
             let Root::Cgroup(path) = self.roots[at].root.clone() else { continue };
             let program = ProgramId(u32::try_from(at).unwrap_or(u32::MAX));
-            let members = group_members(&path, 0).unwrap_or_default();
-            self.roots[at].ended = members.is_empty();
-            self.add_members(members, program);
+            self.add_members(group_members(&path, 0).unwrap_or_default(), program);
         }
     }
 
@@ -287,8 +285,7 @@ impl Live {
         let Ok(home) = self.mask(pid, tid) else { return false };
         let Some(process) = self.table.processes.get_mut(&pid) else { return false };
         if process.threads.is_empty() && process.balancer.is_none() && process.record.is_none() {
-            process.balancer =
-                self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
+            process.balancer = self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
         }
         let left = match process.balancer {
             _ if stat.fixed || stat.kernel_thread => Some(Left::Refused),
@@ -333,7 +330,10 @@ impl Live {
         }
         self.audit.thread_ended(id, &thread);
         sample.news.retain(|info| info.id != id);
-        sample.gone.push(id);
+        // Of one that came and went within this look nobody needs to know.
+        if id < self.table.untold {
+            sample.gone.push(id);
+        }
     }
 
     /// A process has ended, and all its threads.
@@ -380,10 +380,7 @@ impl Live {
         thread.name.clone_from(&stat.comm);
         let (pid, program) = (thread.pid, thread.program);
         let leads = pid.main_thread() == thread.tid
-            && self
-                .roots
-                .get(program.0 as usize)
-                .is_some_and(|watched| watched.root == Root::Tree(pid));
+            && self.roots.get(program.0 as usize).is_some_and(|watched| watched.root == Root::Tree(pid));
         if leads {
             sample.programs.push(ProgramInfo { id: program, pid: pid.0, name: stat.comm.clone() });
         }
@@ -397,7 +394,7 @@ pub(super) fn is_gone(error: &ReadError) -> bool {
 }
 
 /// The processes of a group and of all below it.
-fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
+pub(super) fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
     let mut members = BTreeSet::new();
     let file = |path: &Path| -> Result<Vec<u8>, Errno> {
         let name = path.join("cgroup.procs");
@@ -407,7 +404,9 @@ fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
         Ok(text)
     };
     match file(path) {
-        Ok(text) => members.extend(text::words(&text).filter_map(text::number).map(Pid).filter(|pid| pid.0 != 0)),
+        Ok(text) => {
+            members.extend(text::words(&text).filter_map(text::number).map(Pid).filter(|pid| pid.0 != 0))
+        }
         // A threaded group: its processes are listed above it.
         Err(Errno::OPNOTSUPP) => {}
         Err(errno) => return Err(errno),
