@@ -218,7 +218,7 @@ impl Live {
         self.finder.untaken = 0;
         for pid in pids {
             let path = self.proc.join(format!("{pid}/task"));
-            let links = rustix::fs::stat(&path).map(|stat| u64::from(stat.st_nlink));
+            let links = links(&path);
             let Some(process) = self.table.processes.get(&pid) else { continue };
             match links {
                 Ok(links) if process.links == Some(links) && !process.stale && !full => continue,
@@ -386,6 +386,12 @@ impl Live {
         }
         self.tell(id, sample);
     }
+}
+
+/// How many links a folder has.
+#[allow(clippy::useless_conversion, reason = "the number of links is narrower on other architectures")]
+fn links(path: &Path) -> Result<u64, Errno> {
+    rustix::fs::stat(path).map(|stat| u64::from(stat.st_nlink))
 }
 
 /// Whether a process or thread is gone.

@@ -53,7 +53,9 @@ pub(crate) fn for_others() -> (PathBuf, tempfile::TempDir) {
     let folder = tempfile::Builder::new().prefix("live-actor-").tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("actor");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // By another program: while a file is open for writing here, a child that another test starts just now has it open too.
+    let own = std::env::current_exe().unwrap();
+    assert!(Command::new("cp").args([own.as_path(), &copy]).status().unwrap().success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     (copy, folder)
 }
