@@ -80,9 +80,10 @@ pub(crate) fn balance(task: &str) {
                 std::thread::park();
             }
         }
-        ["refused", pid] => {
+        ["refused", pid, ref proc @ ..] => {
             let root = Root::Tree(Pid(pid.parse().unwrap()));
-            say(&Live::new(Path::new(PROC), &[root], &usable()).unwrap_err().to_string());
+            let proc = proc.first().copied().unwrap_or(PROC);
+            say(&Live::new(Path::new(proc), &[root], &usable()).unwrap_err().to_string());
         }
         ["others", _] => say(&crate::refusals::watch_others()),
         ["restore", folder] => say(&format!("{:?}", left(Path::new(folder), None))),
