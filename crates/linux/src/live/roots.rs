@@ -1,7 +1,7 @@
 //! What is watched, whether it may be, and when it has ended.
 
 use super::error::LiveError;
-use super::{Live, Stopper, find, files};
+use super::{Live, Stopper, files, find};
 use crate::process::{self, Pid, State};
 use crate::text::{self, ReadError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -100,7 +100,15 @@ impl Live {
 
     fn over(&mut self) -> bool {
         for watched in &mut self.roots {
-            let Root::Tree(pid) = watched.root else { continue };
+            let pid = match &watched.root {
+                Root::Tree(pid) => *pid,
+                // Also a group that was removed has no members.
+                Root::Cgroup(path) => {
+                    watched.ended = find::group_members(path, 0).is_ok_and(|members| members.is_empty());
+                    watched.ended |= !path.exists();
+                    continue;
+                }
+            };
             if !watched.ended && watched.ends.is_none() {
                 // A later process with the number is not told apart here, but by the table, which then has no threads.
                 watched.ended = match process::stat(&self.proc, pid) {
@@ -143,8 +151,9 @@ impl Live {
     fn nap(&mut self, nap: Span) -> Result<bool, LiveError> {
         let stopper: &Stopper = &self.stopper;
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(stopper, PollFlags::IN)];
-        let watched: Vec<usize> =
-            (0..self.roots.len()).filter(|at| !self.roots[*at].ended && self.roots[*at].ends.is_some()).collect();
+        let watched: Vec<usize> = (0..self.roots.len())
+            .filter(|at| !self.roots[*at].ended && self.roots[*at].ends.is_some())
+            .collect();
         for at in &watched {
             if let Some(ends) = &self.roots[*at].ends {
                 waited.push(PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN));
