@@ -35,6 +35,8 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Run(RunArgs),
+    Attach(AttachArgs),
+    Detach(DetachArgs),
     Replay(ReplayArgs),
     Plan(PlanArgs),
     Topo(TopoArgs),

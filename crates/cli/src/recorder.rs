@@ -95,9 +95,9 @@ impl Recorder {
         self.line(Line::End(End { why: why.to_owned(), status }).encode())
     }
 
-    /// Whether lines are dropped by now.
-    pub fn is_over(&self) -> bool {
-        self.ended
+    /// Whether the lines were all that somebody wanted, and nobody reads them any more.
+    pub fn is_unread(&self) -> bool {
+        self.ended && matches!(self.to, To::Stdout)
     }
 
     fn line(&mut self, mut text: String) -> Result<(), String> {
@@ -156,7 +156,7 @@ mod tests {
         let Ok(mut recorder) = Recorder::open(Path::new("/dev/full")) else { return };
         assert!(recorder.end("x", None).unwrap_err().contains("the trace ends here: /dev/full"));
         assert_eq!(recorder.end("x", None), Ok(()));
-        assert!(recorder.is_over());
+        assert!(!recorder.is_unread());
     }
 
     #[test]

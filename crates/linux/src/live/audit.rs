@@ -298,11 +298,10 @@ mod tests {
 
     #[test]
     fn pages_are_remote_to_the_time_spent_elsewhere() {
-        let nodes = BTreeMap::from([
-            (OsNode(0), "0-1".parse().unwrap()),
-            (OsNode(1), "2-3".parse().unwrap()),
-        ]);
-        let maps = b"7f00 default anon=4 dirty=4 N0=3 N1=1 kernelpagesize_kB=4\n7e00 default file=/N9=1 stack\n";
+        let nodes =
+            BTreeMap::from([(OsNode(0), "0-1".parse().unwrap()), (OsNode(1), "2-3".parse().unwrap())]);
+        let maps =
+            b"7f00 default anon=4 dirty=4 N0=3 N1=1 kernelpagesize_kB=4\n7e00 default file=/N9=1 stack\n";
         let memory = MemoryAudit { nodes: pages(maps), anonymous: Some(100), huge: Some(25) };
         assert_eq!(memory.nodes, BTreeMap::from([(OsNode(0), 12 << 10), (OsNode(1), 4 << 10)]));
         let audit = Audit {

@@ -66,7 +66,11 @@ mod tests {
         assert_eq!(clock.compare(100 * second, 105 * second + 1_000), None, "late, for both clocks");
         assert_eq!(clock.compare(101 * second, 136 * second), Some(Span(30 * second)));
         assert_eq!(clock.compare(102 * second, 137 * second), None, "said once");
-        assert_eq!(clock.compare(103 * second, 137 * second), None, "a clock that goes backwards says nothing");
+        assert_eq!(
+            clock.compare(103 * second, 137 * second),
+            None,
+            "a clock that goes backwards says nothing"
+        );
         assert!(Clock::new().now() < Moment(60 * second));
     }
 }

@@ -287,8 +287,7 @@ impl Live {
         let Ok(home) = self.mask(pid, tid) else { return false };
         let Some(process) = self.table.processes.get_mut(&pid) else { return false };
         if process.threads.is_empty() && process.balancer.is_none() && process.record.is_none() {
-            process.balancer =
-                self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
+            process.balancer = self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
         }
         let left = match process.balancer {
             _ if stat.fixed || stat.kernel_thread => Some(Left::Refused),
@@ -380,10 +379,7 @@ impl Live {
         thread.name.clone_from(&stat.comm);
         let (pid, program) = (thread.pid, thread.program);
         let leads = pid.main_thread() == thread.tid
-            && self
-                .roots
-                .get(program.0 as usize)
-                .is_some_and(|watched| watched.root == Root::Tree(pid));
+            && self.roots.get(program.0 as usize).is_some_and(|watched| watched.root == Root::Tree(pid));
         if leads {
             sample.programs.push(ProgramInfo { id: program, pid: pid.0, name: stat.comm.clone() });
         }
@@ -407,7 +403,9 @@ fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
         Ok(text)
     };
     match file(path) {
-        Ok(text) => members.extend(text::words(&text).filter_map(text::number).map(Pid).filter(|pid| pid.0 != 0)),
+        Ok(text) => {
+            members.extend(text::words(&text).filter_map(text::number).map(Pid).filter(|pid| pid.0 != 0))
+        }
         // A threaded group: its processes are listed above it.
         Err(Errno::OPNOTSUPP) => {}
         Err(errno) => return Err(errno),

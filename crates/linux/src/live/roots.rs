@@ -1,7 +1,7 @@
 //! What is watched, whether it may be, and when it has ended.
 
 use super::error::LiveError;
-use super::{Live, Stopper, find, files};
+use super::{Live, Stopper, files, find};
 use crate::process::{self, Pid, State};
 use crate::text::{self, ReadError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -143,8 +143,9 @@ impl Live {
     fn nap(&mut self, nap: Span) -> Result<bool, LiveError> {
         let stopper: &Stopper = &self.stopper;
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(stopper, PollFlags::IN)];
-        let watched: Vec<usize> =
-            (0..self.roots.len()).filter(|at| !self.roots[*at].ended && self.roots[*at].ends.is_some()).collect();
+        let watched: Vec<usize> = (0..self.roots.len())
+            .filter(|at| !self.roots[*at].ended && self.roots[*at].ends.is_some())
+            .collect();
         for at in &watched {
             if let Some(ends) = &self.roots[*at].ends {
                 waited.push(PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN));

@@ -138,6 +138,9 @@ impl Table {
 
     /// The threads of a process.
     pub(super) fn threads_of(&self, pid: Pid) -> BTreeSet<ThreadId> {
-        self.processes.get(&pid).map(|process| process.threads.values().copied().collect()).unwrap_or_default()
+        self.processes
+            .get(&pid)
+            .map(|process| process.threads.values().copied().collect())
+            .unwrap_or_default()
     }
 }

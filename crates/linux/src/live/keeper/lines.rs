@@ -171,7 +171,10 @@ mod tests {
             let mut bytes = text.clone().into_bytes();
             bytes[at] ^= 1;
             if let Some(read) = Lines::decode(&bytes) {
-                assert!(read.threads.iter().all(|(tid, entry)| whole.threads.get(tid) == Some(entry)), "{at}");
+                assert!(
+                    read.threads.iter().all(|(tid, entry)| whole.threads.get(tid) == Some(entry)),
+                    "{at}"
+                );
             }
         }
     }

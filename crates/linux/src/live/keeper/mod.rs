@@ -22,7 +22,7 @@ use crate::sys::lock::{LockKind, try_lock};
 use crate::text::ReadError;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat, unlinkat};
 use rustix::io::{Errno, pwrite};
-use rustix::process::{Resource, getrlimit, geteuid};
+use rustix::process::{Resource, geteuid, getrlimit};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -236,13 +236,8 @@ impl Keeper {
         let before = contents(&file, stat).and_then(|text| Lines::decode(&text));
         let before = before.filter(|lines| lines.header.namespace == self.namespace);
         let generation = before.as_ref().map_or(0, |lines| lines.header.generation.wrapping_add(1));
-        let header = Header {
-            generation,
-            balancer: self.own.0,
-            start: self.own.1,
-            namespace: self.namespace,
-            root,
-        };
+        let header =
+            Header { generation, balancer: self.own.0, start: self.own.1, namespace: self.namespace, root };
         let threads = before.map(|lines| lines.threads).unwrap_or_default();
         let mut record =
             Record { file, folder: self.folder.clone(), name, lines: Lines { header, threads }, end: 0 };
