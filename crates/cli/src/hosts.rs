@@ -50,6 +50,7 @@ impl Watched {
         let audit = self.live.audit();
         let nodes = machine.nodes().iter().map(|node| (node.os, machine.cpus_of(&node.near))).collect();
         let counted = |thread: &trimtab_linux::live::ThreadAudit| Counted {
+            sleeps: thread.voluntary,
             preempted: thread.involuntary,
             migrations: thread.migrations,
         };

@@ -117,6 +117,10 @@ impl Recorder {
                 self.written += text.len() as u64;
                 Ok(())
             }
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.ended = true;
+                Ok(())
+            }
             Err(error) => Err(self.over(&error)),
         }
     }

@@ -121,6 +121,8 @@ pub struct Close {
 /// What was counted of one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
+    /// How often it went to sleep.
+    pub sleeps: Option<u64>,
     /// How often it was taken off a CPU against its will, when that was last read.
     pub preempted: Option<u64>,
     /// How often it went from one CPU to another, likewise.
@@ -299,7 +301,7 @@ impl Known {
             run,
             wait,
             wait_share: wait.and_then(|wait| wait.share_of(run + wait)),
-            sleeps: voluntary,
+            sleeps: voluntary.max(counted.sleeps),
             // It was put on a CPU as often as it left one, but for the last time; what was not by its own will was not voluntary.
             preempted: slices
                 .zip(voluntary)
