@@ -170,7 +170,8 @@ impl Fluid {
 
     /// Fair shares of everything: the time that all would need if each had the same of the machine.
     pub(crate) fn ideal(&self) -> f64 {
-        let work: f64 = self.threads.iter().map(|thread| if thread.hog { 1.0 } else { thread.work }).sum();
+        let most = self.ours().map(|thread| thread.work).fold(0.0, f64::max);
+        let work: f64 = self.threads.iter().map(|thread| if thread.hog { most } else { thread.work }).sum();
         work / self.speeds.iter().sum::<f64>()
     }
 

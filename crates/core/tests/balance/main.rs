@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod bounds;
+mod contest;
 mod fluid;
 mod run;
