@@ -87,6 +87,8 @@ pub(super) struct Table {
     next: u32,
     /// Masks that we gave to threads of a program, each with the mask that such a thread had of its own.
     given: Vec<(ProgramId, CpuSet, CpuSet)>,
+    /// Threads from this number on are new since the last sample was told.
+    pub(super) untold: ThreadId,
 }
 
 /// So many masks that were given are remembered: more than a policy uses on 1,024 cores of one program. Chosen.
@@ -112,6 +114,11 @@ impl Table {
             },
         );
         true
+    }
+
+    /// All that is known has been told.
+    pub(super) fn told(&mut self) {
+        self.untold = ThreadId(self.next);
     }
 
     /// Takes a thread of a known process in.
