@@ -377,6 +377,7 @@ fn places_that_cannot_be_written_are_refused_before_the_program_begins() {
     let sandbox = Sandbox::new();
     let run = |options: &str| sandbox.run(&format!("-c 1 {options}")).sh("echo ran").ends();
     run("--trace /nowhere/t.jsonl").fails(125, &["--trace /nowhere/t.jsonl", "No such file"]);
+    run("--trace -").fails(125, &["--trace -", "standard output is the program's"]);
     run("--trace /").fails(125, &["--trace /", "it is a folder"]);
     run("--report=/nowhere/r").fails(125, &["there is no folder /nowhere"]);
     let trace = sandbox.write("t.jsonl", "earlier");
