@@ -6,7 +6,11 @@
 
 #![warn(missing_docs)]
 
+<<<<<<< HEAD
 pub mod child;
+=======
+pub mod calibrate;
+>>>>>>> live
 pub mod ledger;
 pub mod limits;
 pub mod live;

@@ -53,7 +53,9 @@ pub(crate) fn for_others() -> (PathBuf, tempfile::TempDir) {
     let folder = tempfile::Builder::new().prefix("live-actor-").tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("actor");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // By another program: while a file is open for writing here, a child that another test starts just now has it open too.
+    let own = std::env::current_exe().unwrap();
+    assert!(Command::new("cp").args([own.as_path(), &copy]).status().unwrap().success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     (copy, folder)
 }
@@ -78,9 +80,10 @@ pub(crate) fn balance(task: &str) {
                 std::thread::park();
             }
         }
-        ["refused", pid] => {
+        ["refused", pid, ref proc @ ..] => {
             let root = Root::Tree(Pid(pid.parse().unwrap()));
-            say(&Live::new(Path::new(PROC), &[root], &usable()).unwrap_err().to_string());
+            let proc = proc.first().copied().unwrap_or(PROC);
+            say(&Live::new(Path::new(proc), &[root], &usable()).unwrap_err().to_string());
         }
         ["others", _] => say(&crate::refusals::watch_others()),
         ["restore", folder] => say(&format!("{:?}", left(Path::new(folder), None))),
@@ -135,8 +138,12 @@ fn a_killed_balancers_masks_are_given_back() {
     // One was rebound by its program since.
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[2])), "0");
     assert_eq!(left(folder.path(), Some(Pid(1))), [], "another's");
+    // And one was born since, with the mask of who made it.
+    let born = worker.threads(1)[0];
+    assert_eq!(mask(born), one);
     let found = left(folder.path(), Some(worker.pid()));
-    let end = restored(3, 1, 0, 0);
+    let end = restored(4, 1, 0, 0);
+    assert_eq!(mask(born), usable());
     assert_eq!(found, [LeftBehind { pid: worker.pid(), balancer: Some(pid), end }]);
     let masks: Vec<_> = tids.iter().map(|tid| mask(*tid)).collect();
     assert_eq!(masks, [other.clone(), usable(), other]);

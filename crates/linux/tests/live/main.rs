@@ -2,6 +2,7 @@
 //! shrink. One test per claim. Nothing here asserts a time.
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::print_stdout, reason = "what another process says to its test")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 mod audits;
