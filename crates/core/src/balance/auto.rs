@@ -147,6 +147,36 @@ impl Auto {
         }
     }
 
+    /// What must be put right whatever the case: threads that are held on lost CPUs, or though nobody wants them held any
+    /// more (a release was refused), and wide masks when the CPUs that may be used change.
+    fn follow(&mut self, case: &Case, members: &[usize], changed: bool) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        let lost: Vec<usize> =
+            self.seating.lost().into_iter().filter(|i| members.binary_search(i).is_ok()).collect();
+        if case.state == State::Turns {
+            decisions.extend(deal_out(&mut self.seating, &mut self.shares, &[], &lost));
+        }
+        for &i in members {
+            let sitter = &self.seating.sitters[i];
+            let (standing, open) = (sitter.standing, !self.seating.room(i).is_empty());
+            if !sitter.free() {
+                continue;
+            }
+            match standing {
+                Standing::Held if case.state != State::Turns => {
+                    decisions.push(self.seating.release(i, Reason::Done));
+                }
+                Standing::Wide if changed && open => {
+                    let cpus = u32::try_from(self.seating.room(i).len()).unwrap_or(u32::MAX);
+                    decisions.push(self.seating.widen(i, Reason::Free { threads: 1, cpus }));
+                }
+                Standing::Wide if changed => decisions.push(self.seating.release(i, Reason::Done)),
+                _ => {}
+            }
+        }
+        decisions
+    }
+
     /// One program's turn.
     fn treat(
         &mut self,
@@ -312,8 +342,6 @@ impl Auto {
             }
             case.window.restart(at);
         }
-        let lost: Vec<usize> =
-            self.seating.lost().into_iter().filter(|i| members.binary_search(i).is_ok()).collect();
         let new: Vec<usize> = members
             .iter()
             .copied()
@@ -325,7 +353,7 @@ impl Auto {
                     && !self.seating.room(i).is_empty()
             })
             .collect();
-        let mut decisions = deal_out(&mut self.seating, &mut self.shares, &new, &lost);
+        let mut decisions = deal_out(&mut self.seating, &mut self.shares, &new, &[]);
         let held: Vec<usize> = members
             .iter()
             .copied()
@@ -455,7 +483,7 @@ impl Policy for Auto {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        self.seating.update(seen);
+        let changed = self.seating.update(seen);
         self.shares.look(&self.seating, seen);
         self.dozes.look(&self.seating);
         let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
@@ -467,6 +495,7 @@ impl Policy for Auto {
         let mut turn = Turn::default();
         for (program, members) in &members {
             let case = cases.entry(*program).or_insert_with(|| Case::new(seen.at));
+            turn.decisions.extend(self.follow(case, members, changed));
             let (decisions, findings) = self.treat(*program, case, members, seen);
             turn.decisions.extend(decisions);
             if let Some(findings) = findings.filter(|findings| news(&case.said, findings)) {
@@ -491,8 +520,15 @@ impl Policy for Auto {
     }
 }
 
-/// Whether findings differ in kind, or by much: numbers that drift are no news.
+/// Whether findings differ in kind: numbers that drift are no news, but a spread that grew or shrank is.
 fn news(said: &[Finding], now: &[Finding]) -> bool {
     let kinds = |findings: &[Finding]| findings.iter().map(std::mem::discriminant).collect::<Vec<_>>();
-    kinds(said) != kinds(now)
+    let spread = |findings: &[Finding]| {
+        findings.iter().find_map(|finding| match finding {
+            Finding::KernelRotates { spread } => Some(*spread),
+            _ => None,
+        })
+    };
+    let moved = spread(said).zip(spread(now)).is_some_and(|(said, now)| (said - now).abs() > ALIKE);
+    kinds(said) != kinds(now) || moved
 }

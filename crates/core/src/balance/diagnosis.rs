@@ -60,7 +60,8 @@ struct Row {
     span: f64,
     run: f64,
     wait: Option<f64>,
-    switches: Option<f64>,
+    /// Involuntary switches, and the time in which they were counted.
+    switches: (f64, f64),
     before: f64,
 }
 
@@ -156,23 +157,23 @@ impl Window {
             let seconds = rates.span.seconds();
             let row = known.unwrap_or_else(|| {
                 let zero = |there: bool| there.then_some(0.0);
-                let switches = zero(rates.slices.is_some() && rates.sleeps.is_some());
                 let did = sitter.last_work;
                 Row {
                     id: sitter.id,
                     before: sitter.work - did,
                     wait: zero(rates.wait.is_some()),
-                    switches,
                     ..Row::default()
                 }
             });
-            let more = |sum: Option<f64>, share: Option<f64>| Some(sum? + share? * seconds);
             let switches = rates.slices.zip(rates.sleeps).map(|(slices, sleeps)| (slices - sleeps).max(0.0));
+            let counted = switches.map_or(row.switches, |a_second| {
+                (row.switches.0 + a_second * seconds, row.switches.1 + seconds)
+            });
             self.rows.push(Row {
                 span: row.span + seconds,
                 run: row.run + rates.run * seconds,
-                wait: more(row.wait, rates.wait),
-                switches: more(row.switches, switches),
+                wait: row.wait.zip(rates.wait).map(|(wait, share)| wait + share * seconds),
+                switches: counted,
                 ..row
             });
         }
@@ -201,8 +202,8 @@ impl Window {
             }
             sight.idle += (1.0 - wants / row.span).max(0.0);
             match row.switches {
-                Some(count) => switches += count / row.span,
-                None => known = false,
+                (count, span) if span > 0.0 => switches += count / span,
+                _ => known = false,
             }
             sight.pace += (sitter.work - row.before) / row.span;
             sight.work += sitter.work;

@@ -133,9 +133,10 @@ impl Seating {
         Self { ground: Ground::new(machine), sitters: Vec::new(), homes: Vec::new() }
     }
 
-    /// Takes an observation in.
-    pub(super) fn update(&mut self, seen: &Observation<'_>) {
-        if self.ground.follow(seen.usable) {
+    /// Takes an observation in; true when the CPUs that may be used changed.
+    pub(super) fn update(&mut self, seen: &Observation<'_>) -> bool {
+        let changed = self.ground.follow(seen.usable);
+        if changed {
             for home in &mut self.homes {
                 home.open = home.cpus.intersection(seen.usable);
             }
@@ -150,6 +151,7 @@ impl Seating {
         self.sitters = now;
         self.settle(seen.outcomes);
         self.work();
+        changed
     }
 
     fn met(&mut self, known: Option<Sitter>, view: &ThreadView<'_>) -> Sitter {

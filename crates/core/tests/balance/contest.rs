@@ -47,21 +47,17 @@ fn scenarios() -> Vec<(String, Fluid)> {
 }
 
 #[test]
-fn auto_is_never_much_worse_than_the_best() {
+fn auto_is_never_worse_than_the_best_by_more_than_watching_costs() {
     for (name, fluid) in scenarios() {
-        if !name.contains(&std::env::var("ONLY").unwrap_or_default()) {
-            continue;
-        }
-        eprintln!("{name}");
         let ratio = |kind| run(fluid.clone(), kind, &settings(100, 1)).ratio;
         let others = [Kind::Float, Kind::Pinned, Kind::Speed, Kind::Exchange, Kind::Nudge].map(ratio);
-        let auto = run(fluid.clone(), Kind::Auto, &settings(100, 1));
         let best = others.iter().copied().fold(f64::INFINITY, f64::min);
-        println!(
-            "{} {name:40} auto {:.3} best {best:.3} | {:.3?} moves {} {:?}",
-            if auto.ratio > best * 1.01 { "!!" } else { "  " },
+        let auto = run(fluid, Kind::Auto, &settings(100, 1));
+        // A quarter of a second of watching, of two: a twentieth of what a hog costs while it is not fenced in.
+        assert!(
+            auto.ratio < 1.02 * best,
+            "{name}: auto {:.3}, others {others:.3?}, {} moves, {:?}",
             auto.ratio,
-            others,
             auto.moves,
             auto.findings
         );
@@ -69,24 +65,24 @@ fn auto_is_never_much_worse_than_the_best() {
 }
 
 #[test]
-fn probe() {
-    let fluid = Fluid::new(2, 2, Wait::Spin, Kernel::Rotates).long(2.0).hog(0, false);
-    let machine = crate::run::machine(&fluid);
-    crate::run::run_with(fluid, &machine, Kind::Auto, &settings(100, 1), &mut |step| {
-        println!(
-            "{:.3} {:?} {:?}",
-            step.seen.at.0 as f64 / 1e9,
-            step.seen
-                .threads
-                .iter()
-                .map(|t| (t.cpu.map(|c| c.0), t.rates.map(|r| (r.run * 100.0) as i32)))
-                .collect::<Vec<_>>(),
-            step.turn
-                .decisions
-                .iter()
-                .map(|d| format!("{} {:?} {}", d.thread, d.act.to(), d.reason))
-                .collect::<Vec<_>>()
-        );
-        trimtab_core::drive::Go::On
-    });
+fn auto_keeps_what_is_promised() {
+    let auto = |fluid: Fluid| run(fluid.long(1.0), Kind::Auto, &settings(100, 1)).ratio;
+    for kernel in [Kernel::Keeps, Kernel::Rotates] {
+        for wait in [Wait::Sleep, Wait::Yield, Wait::Spin] {
+            let most = if wait == Wait::Spin { 1.04 } else { 1.02 };
+            for threads in [3, 5, 7] {
+                let ratio = auto(Fluid::new(threads, 2, wait, kernel));
+                assert!(ratio <= most, "{threads} on 2, {wait:?}, {kernel:?}: {ratio}");
+                let ratio = auto(Fluid::new(threads, 2, wait, kernel).bound());
+                assert!(ratio <= 1.05, "{threads} on 2 bound, {wait:?}, {kernel:?}: {ratio}");
+            }
+        }
+    }
+    for wait in [Wait::Sleep, Wait::Yield, Wait::Spin] {
+        for pinned in [false, true] {
+            let fluid = Fluid::new(2, 2, wait, Kernel::Rotates).hog(0, pinned);
+            let ratio = run(fluid.long(2.0), Kind::Auto, &settings(100, 1)).ratio;
+            assert!(ratio <= 0.92, "two threads and a hog, pinned {pinned}, {wait:?}: {ratio}");
+        }
+    }
 }

@@ -5,4 +5,7 @@
 mod bounds;
 mod contest;
 mod fluid;
+mod laws;
 mod run;
+mod script;
+mod traps;
