@@ -6,11 +6,8 @@
 
 #![warn(missing_docs)]
 
-<<<<<<< HEAD
-pub mod child;
-=======
 pub mod calibrate;
->>>>>>> live
+pub mod child;
 pub mod ledger;
 pub mod limits;
 pub mod live;
