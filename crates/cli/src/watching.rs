@@ -33,12 +33,12 @@ impl Watching {
         host: &mut H,
         policy: &mut dyn Policy,
         usable: &CpuSet,
-        each: &mut dyn FnMut(&Tally) -> Go,
+        each: &mut dyn FnMut(&Tally, Option<&Recorder>) -> Go,
     ) -> Result<(), H::Error> {
         let mut observer = Observer::new(usable.clone());
         drive(host, policy, &mut observer, &mut |step| {
             self.step(step);
-            each(&self.tally)
+            each(&self.tally, self.recorder.as_ref())
         })?;
         if let Some(audit) = &mut self.audit
             && let Ok(sample) = host.observe(&Wanted::all())

@@ -1,7 +1,9 @@
 //! One file per command: options in, an exit status out.
 
+pub mod attach;
 pub mod bench;
 pub mod check;
+pub mod detach;
 pub mod doctor;
 pub mod generate;
 pub mod plan;

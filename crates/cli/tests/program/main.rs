@@ -8,6 +8,8 @@
 
 mod util;
 
+mod attach;
+mod balance;
 mod bench;
 mod bounds;
 mod descriptors;
@@ -25,6 +27,7 @@ mod plans;
 mod ps;
 mod ranks;
 mod refusals;
+mod replay;
 mod rules;
 mod runtimes;
 mod survey;
