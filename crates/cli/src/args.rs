@@ -1,8 +1,10 @@
 //! What can be typed: one definition from which help, the man page, completions and the parser are made.
 
 pub mod bench;
+pub mod view;
 
 pub use bench::{BenchArgs, BenchCommand, NestedArgs};
+pub use view::{ReportArgs, TopArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -21,7 +23,8 @@ use trimtab_core::set::CpuSet;
 #[command(
     after_help = "Start with:\n  trimtab topo                 what this machine is made of, and what is taken\n  \
     trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \
-    trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n\n\
+    trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n  \
+    trimtab top                  how threads run now\n\n\
     Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab"
 )]
 pub struct Cli {
@@ -35,6 +38,8 @@ pub enum Command {
     Plan(PlanArgs),
     Topo(TopoArgs),
     Ps(PsArgs),
+    Top(TopArgs),
+    Report(ReportArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
     Bench(BenchArgs),

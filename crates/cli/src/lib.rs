@@ -15,4 +15,5 @@ pub mod site;
 pub mod situation;
 pub mod surroundings;
 pub mod table;
+pub mod traces;
 pub mod world;

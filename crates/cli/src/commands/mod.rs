@@ -6,7 +6,9 @@ pub mod doctor;
 pub mod generate;
 pub mod plan;
 pub mod ps;
+pub mod report;
 pub mod run;
+pub mod top;
 pub mod topo;
 
 use std::io::{self, Write};
