@@ -17,10 +17,6 @@ use trimtab_core::ids::ThreadId;
 
 /// Lines about the chosen thread.
 const DETAIL: usize = 5;
-/// The widest name: what is left goes to the history.
-const NAME_MOST: usize = 24;
-/// The longest history.
-const HISTORY: usize = 64;
 
 /// Draws.
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
@@ -58,7 +54,7 @@ fn title(state: &State, wide: usize) -> Line<'static> {
             let pace = if speed < 1.0 { format!("1/{:.0}", 1.0 / speed) } else { format!("{speed:.0}") };
             words.push(format!("{} step {at}/{of}", if playing { "PLAY" } else { "STILL" }));
             words.push(format!("{pace}x"));
-            words.push(state.account().map(|account| account.watched().to_string()).unwrap_or_default());
+            words.extend(state.account().map(|account| format!("{:.1} s", account.watched().seconds())));
             words.push(clean(&player.title()));
             if player.unfinished() {
                 words.push("(the trace has no end)".to_owned());
@@ -71,13 +67,12 @@ fn title(state: &State, wide: usize) -> Line<'static> {
             }
             words.push(match state.account() {
                 None => "looking ...".to_owned(),
-                Some(account) => format!(
-                    "{} programs  {} threads",
-                    account.programs().filter(|program| program.threads > 0).count(),
-                    account.threads().count()
-                ),
+                Some(account) => {
+                    let programs = account.programs().filter(|program| program.threads > 0).count();
+                    format!("{}  {}", count(programs, "program"), count(account.threads().count(), "thread"))
+                }
             });
-            words.push(format!("every {}", state.interval));
+            words.push(format!("every {} s", state.interval.seconds()));
             words.extend(state.over.clone());
         }
     }
@@ -86,6 +81,11 @@ fn title(state: &State, wide: usize) -> Line<'static> {
     }
     let style = Style::new().add_modifier(Modifier::BOLD);
     Line::styled(width::cut(&words.join("  "), wide), paint(style, Color::Cyan, state.colour))
+}
+
+/// So many of something.
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The machine, holders, findings: at most half of the screen.
@@ -123,15 +123,13 @@ fn above(state: &State, wide: usize, high: usize) -> Vec<Line<'static>> {
 
 fn table(state: &State, wide: usize, room: usize) -> Vec<Line<'static>> {
     let Some(account) = state.account() else { return Vec::new() };
-    let (columns, name) = columns(wide, NAME_MOST);
-    let spare = wide.saturating_sub(name + 1 + columns.iter().map(|column| column.width + 1).sum::<usize>());
-    let history = if spare >= 8 { spare.min(HISTORY) } else { 0 };
+    let (columns, name, history) = columns(wide);
     let mut heading = width::left(&format!("  {}", "THREAD"), name);
     for column in &columns {
         heading.push_str(&format!(" {}", width::right(column.title, column.width)));
     }
     if history > 0 {
-        heading.push_str(&format!(" {}", width::left("SPEED SO FAR", history)));
+        heading.push_str(&format!(" {}", width::left("SPEED THEN", history)));
     }
     let style = Style::new().add_modifier(Modifier::REVERSED);
     let mut lines = vec![Line::styled(width::left(&heading, wide), style)];

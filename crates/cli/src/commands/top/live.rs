@@ -23,7 +23,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_linux::ledger::LedgerView;
-use trimtab_linux::live::{Live, Root};
+use trimtab_linux::live::{Live, Options, Root};
 use trimtab_linux::process::Pid;
 use trimtab_linux::survey::process_times;
 use trimtab_linux::users::Users;
@@ -142,7 +142,8 @@ impl Source {
     /// Watches until told to stop or nothing is left to watch.
     fn watch(&self, roots: &[Root], shown: &mut dyn FnMut(&Account) -> ControlFlow<()>) -> Result<()> {
         let settings = Settings { interval: self.interval, ..Settings::default() };
-        let mut host = Live::new(&self.world.proc(), roots, &self.usable)?;
+        let hands_off = Options { hands_off: true, ..Options::default() };
+        let mut host = Live::with(&self.world.proc(), roots, &self.usable, hands_off)?;
         let mut observer = Observer::new(self.usable.clone());
         let mut float = policy(Kind::Float, &self.machine, &settings);
         let mut account = Account::new(&self.machine, settings.metric, Keep::default());

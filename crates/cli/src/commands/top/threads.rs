@@ -152,20 +152,36 @@ const COLUMNS: [Column; 10] = [
     Column { title: "SLP/S", width: 5, spare: 10, cell: |thread, _| rate(thread.sleeps) },
 ];
 
-/// The least width of the name.
-const NAME_MIN: usize = 9;
+/// The least and the greatest width of the name.
+const NAME: (usize, usize) = (9, 24);
+/// The least width of the name that the history leaves.
+const NAME_BESIDE_HISTORY: usize = 13;
+/// The same of the history; it is left out where it would push out what matters more.
+const HISTORY: (usize, usize) = (10, 64);
+/// How much a column may be spared to give way to the history.
+const SPARED_FOR_HISTORY: u8 = 7;
 
-/// The columns that fit, in order, and how wide the name is.
-pub(super) fn columns(width: usize, most: usize) -> (Vec<&'static Column>, usize) {
+/// The columns that fit, in order, how wide the name is, and how wide the history.
+pub(super) fn columns(width: usize) -> (Vec<&'static Column>, usize, usize) {
     static ALL: [Column; 10] = COLUMNS;
     let mut chosen: Vec<&Column> = ALL.iter().collect();
     let total = |chosen: &[&Column]| chosen.iter().map(|column| column.width + 1).sum::<usize>();
-    while total(&chosen) + NAME_MIN > width {
-        let Some(worst) = (0..chosen.len()).max_by_key(|&at| chosen[at].spare) else { break };
-        chosen.remove(worst);
+    let worst = |chosen: &[&Column]| (0..chosen.len()).max_by_key(|&at| chosen[at].spare);
+    while total(&chosen) + NAME_BESIDE_HISTORY + 1 + HISTORY.0 > width {
+        let Some(at) = worst(&chosen).filter(|&at| chosen[at].spare > SPARED_FOR_HISTORY) else { break };
+        chosen.remove(at);
     }
-    let name = width.saturating_sub(total(&chosen)).min(most);
-    (chosen, name)
+    while total(&chosen) + NAME.0 > width {
+        let Some(at) = worst(&chosen) else { break };
+        chosen.remove(at);
+    }
+    let rest = width.saturating_sub(total(&chosen));
+    let history = rest.saturating_sub(NAME_BESIDE_HISTORY + 1);
+    if history < HISTORY.0 {
+        return (chosen, rest.min(NAME.1), 0);
+    }
+    let name = (rest - 1 - HISTORY.0).min(NAME.1);
+    (chosen, name, (rest - 1 - name).min(HISTORY.1))
 }
 
 /// A program in one line, what matters most first.
