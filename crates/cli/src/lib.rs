@@ -8,6 +8,7 @@ pub mod exit;
 pub mod guest;
 pub mod launch;
 pub mod machine;
+pub mod metrics;
 pub mod nest;
 pub mod reserve;
 pub mod say;

@@ -73,24 +73,20 @@ fn the_screen_comes_and_goes_and_the_terminal_is_as_before() {
     need!(installed("script"), "script (of bsdutils) is not installed: there is no terminal to test on");
     let trace = sandbox.write("run.trace", Run::default().text());
     let trimtab = crate::util::trimtab().display().to_string();
-    for (how, status) in [("sleep 1; printf q", 0), ("sleep 1; kill -TERM $(cat pid)", 143)] {
-        let _ = std::fs::remove_file(sandbox.path("pid"));
+    for (how, status) in [("printf q", 0), ("kill -TERM $(cat pid)", 143)] {
+        for name in ["before", "after", "status", "pid", "typescript"] {
+            let _ = std::fs::remove_file(sandbox.path(name));
+        }
         let inner = format!(
             "stty rows 24 cols 80; stty -g >before; sh -c 'echo $$ >pid; exec {trimtab} top --replay {}'; \
              echo $? >status; stty -g >after",
             trace.display()
         );
-        let shell = format!("{how} | script -qec \"$INNER\" typescript; true");
-        // The keys come through script's input, the signal from beside it.
-        let shell = match how.contains("kill") {
-            true => format!(
-                "(sleep 2; kill -TERM $(cat pid)) & sleep 30 | script -qec \"$INNER\" typescript & wait %1; for i in $(seq 300); do [ -s after ] && exit; sleep 0.1; done"
-            ),
-            false => shell,
-        };
-        for name in ["before", "after", "status"] {
-            let _ = std::fs::remove_file(sandbox.path(name));
-        }
+        // Once the last row is drawn a key is pressed or a signal sent.
+        let shell = format!(
+            "(until grep -aq worker-11 typescript 2>/dev/null; do sleep 0.1; done; {how}; \
+             until [ -s after ]; do sleep 0.1; done) | script -qfec \"$INNER\" typescript"
+        );
         let mut child = Command::new("bash")
             .args(["-c", &shell])
             .env("INNER", &inner)

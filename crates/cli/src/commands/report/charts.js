@@ -149,8 +149,12 @@ function lanes(pane, edges, { rows, height, cell, describe, name }) {
       }
       flush(columns);
       if (tall >= 6) {
+        // White between dark, to be seen on every colour.
+        const thin = Math.min(1.2, step / 3);
+        paper.fillStyle = "#0009";
+        for (const at of ticks) paper.fillRect(left + at * step - thin, y, 3 * thin, tall - gap);
         paper.fillStyle = "#fff";
-        for (const at of ticks) paper.fillRect(left + at * step, y, Math.min(1.2, step / 2), tall - gap);
+        for (const at of ticks) paper.fillRect(left + at * step, y, thin, tall - gap);
         paper.fillStyle = style("--ink");
         for (const at of marks) {
           const x = left + (at + 0.5) * step;

@@ -172,9 +172,10 @@ function cores(data) {
   });
 }
 
-/** Blue for ours, orange for others, pale for idle. */
+/** Blue for ours, orange for others, grey for idle. */
 function mixed(ours, others) {
-  const part = (k) => Math.round([214, 221, 230][k] * (1 - Math.min(1, ours + others)) + [42, 111, 219][k] * ours + [222, 120, 46][k] * others);
+  const idle = document.documentElement.dataset.theme === "dark" ? [62, 73, 89] : [205, 213, 224];
+  const part = (k) => Math.round(idle[k] * (1 - Math.min(1, ours + others)) + [42, 111, 219][k] * ours + [222, 120, 46][k] * others);
   return `rgb(${[0, 1, 2].map((k) => Math.min(255, part(k)))})`;
 }
 
@@ -277,6 +278,7 @@ function start() {
   document.getElementById("theme").addEventListener("click", theme);
   addEventListener("resize", () => view.listeners.forEach((redraw) => redraw()));
   view.listeners.forEach((redraw) => redraw());
+  root.dataset.requests = performance.getEntriesByType("resource").length;
   root.dataset.drawn = `threads ${data.threads.length} columns ${data.edges.length - 1} cpus ${data.cpus.length} moves ${data.moves.length}`;
 }
 
