@@ -3,13 +3,17 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod audit;
 pub mod commands;
 pub mod exit;
 pub mod guest;
+pub mod hosts;
 pub mod launch;
+pub mod leftovers;
 pub mod machine;
 pub mod metrics;
 pub mod nest;
+pub mod recorder;
 pub mod reserve;
 pub mod say;
 pub mod site;
@@ -17,4 +21,6 @@ pub mod situation;
 pub mod surroundings;
 pub mod table;
 pub mod traces;
+pub mod watching;
 pub mod world;
+pub mod wrapper;

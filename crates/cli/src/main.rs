@@ -3,7 +3,8 @@
 use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
-use trimtab_cli::commands::{bench, check, doctor, generate, plan, ps, report, run, top, topo};
+use trimtab_cli::commands::{attach, bench, check, detach, doctor, generate, plan, ps};
+use trimtab_cli::commands::{replay, report, run, top, topo};
 use trimtab_cli::exit;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -16,6 +17,9 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Run(args) => run::run(&world, &args),
+        Command::Attach(args) => attach::run(&world, &args),
+        Command::Detach(args) => detach::run(&world, &args),
+        Command::Replay(args) => replay::run(&args),
         Command::Plan(args) => plan::run(&world, &args),
         Command::Topo(args) => topo::run(&world, &args),
         Command::Ps(args) => ps::run(&world, &args),

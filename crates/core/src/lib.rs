@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 pub mod account;
+pub mod audit;
 pub mod balance;
 pub mod check;
 pub mod drive;
@@ -15,6 +16,7 @@ pub mod handoff;
 pub mod ids;
 pub mod observe;
 pub mod place;
+pub mod replay;
 pub mod set;
 pub mod stats;
 pub mod time;

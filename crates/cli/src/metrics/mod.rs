@@ -11,12 +11,17 @@ mod page;
 mod server;
 
 pub use address::{Address, BadAddress};
+pub use server::Offer;
 
+use crate::say::{self, Volume};
 use anyhow::Result;
 use server::Server;
 use std::sync::{Arc, Mutex, PoisonError};
-use trimtab_core::account::Account;
+use trimtab_core::account::{Account, Keep};
+use trimtab_core::balance::Settings;
+use trimtab_core::drive::Step;
 use trimtab_core::time::{Moment, Span};
+use trimtab_core::topology::Machine;
 
 /// The text is made anew no more often: nobody collects figures more often, and it costs.
 const ANEW: Span = Span::from_ms(1_000);
@@ -35,8 +40,16 @@ impl Metrics {
     /// # Errors
     /// The address is taken or cannot be had; the message names it.
     pub fn serve(address: &Address) -> Result<Self> {
+        Self::begin(Offer::bind(address)?)
+    }
+
+    /// Begins to answer on an address that was taken before.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub fn begin(offer: Offer) -> Result<Self> {
         let page: Arc<Mutex<Arc<str>>> = Arc::new(Mutex::new("".into()));
-        let server = Server::start(address, Arc::clone(&page))?;
+        let server = Server::start(offer, Arc::clone(&page))?;
         Ok(Self { page, made: Mutex::new(None), server })
     }
 
@@ -54,6 +67,40 @@ impl Metrics {
         *made = Some(account.at());
         let text = page::text(account);
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
+    }
+}
+
+/// The account of a run, offered as it goes on.
+#[derive(Debug)]
+pub struct Figures {
+    metrics: Metrics,
+    account: Account,
+}
+
+impl Figures {
+    /// Begins to answer, and says where.
+    ///
+    /// # Errors
+    /// As [`Metrics::serve`].
+    pub fn offer(address: &Address, machine: &Machine, settings: &Settings, volume: Volume) -> Result<Self> {
+        Self::on(Offer::bind(address)?, machine, settings, volume)
+    }
+
+    /// Begins to answer on an address that was taken before.
+    ///
+    /// # Errors
+    /// As [`Metrics::begin`].
+    pub fn on(offer: Offer, machine: &Machine, settings: &Settings, volume: Volume) -> Result<Self> {
+        let metrics = Metrics::begin(offer)?;
+        say::note(volume, &format!("metrics: {}", metrics.address()));
+        let keep = Keep { history: 0, moves: 64 };
+        Ok(Self { metrics, account: Account::new(machine, settings.metric, keep) })
+    }
+
+    /// Takes a step of the loop in.
+    pub fn take(&mut self, step: &Step<'_>) {
+        self.account.take(step);
+        self.metrics.update(&self.account);
     }
 }
 

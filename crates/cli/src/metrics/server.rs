@@ -28,6 +28,7 @@ const REST: Duration = Duration::from_millis(100);
 
 type Page = Arc<Mutex<Arc<str>>>;
 
+#[derive(Debug)]
 enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
@@ -61,37 +62,70 @@ impl Listener {
     }
 }
 
-/// Answers until dropped.
+/// A place where nobody answers yet: taken before the program is started, answered after.
 #[derive(Debug)]
-pub(super) struct Server {
+pub struct Offer {
+    listener: Listener,
     address: Address,
-    /// The socket's file, to be removed if it is still the same.
-    socket: Option<(PathBuf, (u64, u64))>,
-    over: Arc<AtomicBool>,
+    socket: Option<SocketFile>,
 }
 
-impl Server {
-    pub(super) fn start(address: &Address, page: Page) -> Result<Self> {
-        let (listener, address, socket) = match address {
+/// The file of a Unix socket, removed with its run if it is still the same.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    file: (u64, u64),
+    /// A child that was forked and fails leaves its parent's file alone.
+    owner: u32,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let same = || fs::symlink_metadata(&self.path).is_ok_and(|meta| identity(&meta) == self.file);
+        if self.owner == std::process::id() && same() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Offer {
+    /// Takes an address.
+    ///
+    /// # Errors
+    /// It is taken or cannot be had; the message names it.
+    pub fn bind(address: &Address) -> Result<Self> {
+        Ok(match address {
             Address::Unix(path) => {
                 let (listener, file) = unix(path)?;
-                (Listener::Unix(listener), address.clone(), Some((path.clone(), file)))
+                let socket = SocketFile { path: path.clone(), file, owner: std::process::id() };
+                Self { listener: Listener::Unix(listener), address: address.clone(), socket: Some(socket) }
             }
             Address::Tcp(wanted) => {
                 let listener = TcpListener::bind(wanted)
                     .with_context(|| format!("cannot offer metrics on {wanted} (is another run there?)"))?;
                 let real = listener.local_addr().context("cannot offer metrics")?;
-                (Listener::Tcp(listener), Address::Tcp(real), None)
+                Self { listener: Listener::Tcp(listener), address: Address::Tcp(real), socket: None }
             }
-        };
+        })
+    }
+}
+
+/// Answers until dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    address: Address,
+    over: Arc<AtomicBool>,
+    _socket: Option<SocketFile>,
+}
+
+impl Server {
+    pub(super) fn start(offer: Offer, page: Page) -> Result<Self> {
+        let Offer { listener, address, socket } = offer;
         let over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&over);
         let serve = move || accept(&listener, &page, &until);
-        thread::Builder::new()
-            .name("trimtab-metrics".to_owned())
-            .spawn(serve)
-            .context("cannot offer metrics")?;
-        Ok(Self { address, socket, over })
+        thread::Builder::new().name("metrics".to_owned()).spawn(serve).context("cannot offer metrics")?;
+        Ok(Self { address, over, _socket: socket })
     }
 
     pub(super) fn address(&self) -> &Address {
@@ -106,11 +140,6 @@ impl Drop for Server {
         match &self.address {
             Address::Unix(path) => drop(UnixStream::connect(path)),
             Address::Tcp(address) => drop(TcpStream::connect_timeout(address, TIME_MAX)),
-        }
-        if let Some((path, file)) = &self.socket
-            && fs::symlink_metadata(path).is_ok_and(|meta| identity(&meta) == *file)
-        {
-            let _ = fs::remove_file(path);
         }
     }
 }

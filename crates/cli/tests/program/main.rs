@@ -8,6 +8,8 @@
 
 mod util;
 
+mod attach;
+mod balance;
 mod bench;
 mod bounds;
 mod descriptors;
@@ -18,6 +20,7 @@ mod installed;
 mod ledger;
 mod masks;
 mod memory;
+mod metrics;
 mod nested;
 mod nests;
 mod pictures;
@@ -25,6 +28,7 @@ mod plans;
 mod ps;
 mod ranks;
 mod refusals;
+mod replay;
 mod report;
 mod rules;
 mod runs;
@@ -36,3 +40,4 @@ mod transparent;
 mod users;
 mod waiting;
 mod words;
+mod wrapper;

@@ -361,9 +361,19 @@ impl Running<'_> {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Types something.
+    pub(crate) fn tell(&mut self, text: &str) {
+        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
     /// What it has written to its standard output so far.
     pub(crate) fn said(&self) -> String {
         text(&self.out)
+    }
+
+    /// What it has written to its standard error so far.
+    pub(crate) fn errors(&self) -> String {
+        text(&self.err)
     }
 
     /// Waits for its first line.
@@ -468,6 +478,13 @@ impl Outcome {
         assert!(self.code == Some(status), "not {status}: {self}");
         assert!(self.stdout.is_empty(), "{self}");
         self.one_line(words);
+    }
+
+    /// As [`Self::fails`], in the parser's words, which may take more lines.
+    #[track_caller]
+    pub(crate) fn fails_with(self, status: i32, words: &str) {
+        assert!(self.code == Some(status) && self.stdout.is_empty(), "not {status}: {self}");
+        assert!(self.stderr.contains(words), "\"{words}\" is missing: {self}");
     }
 
     #[track_caller]

@@ -3,7 +3,7 @@
 use crate::util::{Sandbox, installed, need};
 use std::process::Command;
 
-const COMMANDS: [&str; 6] = ["run", "plan", "topo", "ps", "doctor", "check"];
+const COMMANDS: [&str; 8] = ["run", "plan", "topo", "ps", "top", "report", "doctor", "check"];
 
 #[test]
 fn every_command_has_help() {

@@ -284,7 +284,7 @@ impl Live {
     /// Takes a thread in; false when it has ended already.
     fn take_in(&mut self, pid: Pid, tid: Tid, sample: &mut Sample) -> bool {
         let Ok(stat) = process::thread_stat(&self.proc, pid, tid) else { return false };
-        let Ok(home) = self.mask(pid, tid) else { return false };
+        let Ok(mut home) = self.mask(pid, tid) else { return false };
         let Some(process) = self.table.processes.get_mut(&pid) else { return false };
         if process.threads.is_empty() && process.balancer.is_none() && process.record.is_none() {
             process.balancer = self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
@@ -295,6 +295,8 @@ impl Live {
             None => self.options.hands_off.then_some(Left::Asked),
         };
         let program = process.program;
+        let own = if left.is_none() { self.table.own_of(program, &home) } else { None };
+        let held = own.map(|own| std::mem::replace(&mut home, own));
         let id = self.table.add_thread(Thread {
             program,
             pid,
@@ -302,14 +304,17 @@ impl Live {
             start: stat.start,
             name: stat.comm,
             home,
-            held: None,
-            moved: false,
+            held: held.clone(),
+            moved: held.is_some(),
             left,
             file: CounterFile::default(),
             last: None,
             voluntary: None,
             cpu: None,
         });
+        if let Some(held) = held {
+            self.inherited(id, pid, &held);
+        }
         self.tell(id, sample);
         true
     }

@@ -119,6 +119,7 @@ impl Live {
         let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
         let back = thread.expected().clone();
         self.note(id, &target);
+        self.table.gave(id, &target);
         affinity::set(Some(tid), &target).map_err(|errno| self.refusal(id, errno))?;
         if matches!(act, Act::Nudge(_)) {
             affinity::set(Some(tid), &back).map_err(|errno| self.refusal(id, errno))?;
@@ -131,6 +132,7 @@ impl Live {
         let took = affinity::get(Some(tid)).unwrap_or_else(|_| target.clone());
         if took != target {
             self.note(id, &took);
+            self.table.gave(id, &took);
         }
         if let Some(thread) = self.table.threads.get_mut(&id) {
             thread.moved = true;
@@ -235,6 +237,13 @@ impl Live {
                 self.options.keep = None;
                 Ok(())
             }
+        }
+    }
+
+    /// A thread that was born with a mask of ours: it is to be given back as one that was moved.
+    pub(super) fn inherited(&mut self, id: ThreadId, pid: Pid, held: &CpuSet) {
+        if self.claim(pid, id).is_ok() {
+            self.note(id, held);
         }
     }
 

@@ -85,7 +85,12 @@ pub(super) struct Table {
     pub(super) threads: BTreeMap<ThreadId, Thread>,
     pub(super) processes: BTreeMap<Pid, Process>,
     next: u32,
+    /// Masks that we gave to threads of a program, each with the mask that such a thread had of its own.
+    given: Vec<(ProgramId, CpuSet, CpuSet)>,
 }
+
+/// So many masks that were given are remembered: more than a policy uses on 1,024 cores of one program. Chosen.
+const GIVEN_MAX: usize = 2_048;
 
 impl Table {
     /// Whether a process was taken in, or is.
@@ -118,6 +123,26 @@ impl Table {
         }
         self.threads.insert(id, thread);
         id
+    }
+
+    /// A thread was given this mask.
+    pub(super) fn gave(&mut self, id: ThreadId, mask: &CpuSet) {
+        let Some(thread) = self.threads.get(&id) else { return };
+        let (program, home) = (thread.program, &thread.home);
+        if mask == home || self.given.iter().any(|(of, given, _)| *of == program && given == mask) {
+            return;
+        }
+        if self.given.len() == GIVEN_MAX {
+            self.given.remove(0);
+        }
+        self.given.push((program, mask.clone(), home.clone()));
+    }
+
+    /// The mask of its own of a thread that is born with this one. A thread is born with its parent's mask, and that may be ours;
+    /// one that was bound to the very same CPUs by its program, before we first saw it, is taken for such a one too.
+    pub(super) fn own_of(&self, program: ProgramId, mask: &CpuSet) -> Option<CpuSet> {
+        let given = self.given.iter().rev().find(|(of, given, _)| *of == program && given == mask);
+        given.map(|(_, _, own)| own.clone())
     }
 
     /// Forgets a thread that has ended.

@@ -160,5 +160,23 @@ fn restore_threads(proc: &Path, pid: Pid, threads: &Entries, owner: Option<u32>)
         };
         *count += 1;
     }
+    given_back += restore_born_since(proc, pid, threads, owner);
     LeftEnd::Restored { given_back, changed, vanished, refused }
+}
+
+/// Threads that were born since of threads that were moved have their masks, and no entry. How many have now the mask that such a
+/// thread had of its own.
+fn restore_born_since(proc: &Path, pid: Pid, known: &Entries, owner: Option<u32>) -> u32 {
+    let unknown = process::threads(proc, pid).unwrap_or_default();
+    let given_back = unknown.into_iter().filter(|tid| !known.contains_key(tid)).filter(|&tid| {
+        let Ok(now) = affinity::get(Some(tid)) else { return false };
+        let Some(entry) = known.values().find(|entry| entry.held == now && entry.home != now) else {
+            return false;
+        };
+        let theirs = owner.is_none_or(|owner| {
+            process::thread_status(proc, pid, tid).is_ok_and(|status| status.uid == owner)
+        });
+        theirs && affinity::set(Some(tid), &entry.home).is_ok()
+    });
+    u32::try_from(given_back.count()).unwrap_or(u32::MAX)
 }
