@@ -8,6 +8,9 @@ use crate::time::Span;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The time of a reading counts for the CPU at its end: fewer readings than this would tell where the dice fell.
+const BALANCE_READINGS: u64 = 10;
+
 /// The account of one program.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ProgramAccount {
@@ -28,7 +31,7 @@ pub struct ProgramAccount {
     pub slowest: Option<f64>,
     /// The share of the wanted time that its threads waited, all the time it was watched.
     pub waited: Option<f64>,
-    /// Lowest over highest time of its cores, so far.
+    /// Lowest over highest time of its cores, so far; `None` before the tenth reading.
     pub balance: Option<f64>,
     /// Slowest over mean progress of its active threads: the balance at the end if all goes on as now.
     pub expected: Option<f64>,
@@ -50,6 +53,11 @@ pub struct ProgramAccount {
     /// The most threads that were active at a time.
     #[serde(skip)]
     active_max: u64,
+    /// Looks at which any of its threads had run.
+    #[serde(skip)]
+    readings: u64,
+    #[serde(skip)]
+    ran: bool,
     #[serde(skip)]
     buried: Sums,
 }
@@ -96,6 +104,8 @@ impl ProgramAccount {
             moves: 0,
             run_on: BTreeMap::new(),
             active_max: 0,
+            readings: 0,
+            ran: false,
             buried: Sums::default(),
         }
     }
@@ -113,6 +123,7 @@ impl ProgramAccount {
     pub(super) fn ran_on(&mut self, core: CoreId, run: Span) {
         let on = self.run_on.entry(core).or_default();
         *on = *on + run;
+        self.ran |= run > Span::ZERO;
     }
 
     pub(super) fn sum_up(
@@ -142,6 +153,10 @@ impl ProgramAccount {
             _ => None,
         };
         let may: BTreeSet<CoreId> = cores(threads, usable, seats);
+        self.readings += u64::from(std::mem::take(&mut self.ran));
+        if self.readings < BALANCE_READINGS {
+            return;
+        }
         self.balance = balance(&self.run_on, self.active_max.min(may.len() as u64)).or(self.balance);
     }
 }

@@ -193,13 +193,14 @@ fn migrations_are_between_cores_and_siblings_are_one_core() {
 
 #[test]
 fn balance_is_lowest_over_highest_of_the_cores_it_could_keep_busy() {
-    let steps: Vec<_> = (0..=4)
+    let steps: Vec<_> = (0..=10)
         .map(|at| {
             let threads = vec![read(0, at * 100, 0, 0), read(1, at * 50, at * 50, 2)];
             step(at * 100, if at == 0 { &[0, 1] } else { &[] }, &[], threads)
         })
         .collect();
     assert_eq!(only(&play(&steps)).balance, Some(0.5));
+    assert_eq!(only(&play(&steps[..10])).balance, None, "nine readings say too little");
 }
 
 #[test]
