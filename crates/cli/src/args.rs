@@ -57,7 +57,8 @@ pub enum Command {
 ///
 /// Chooses cores, reserves them in the machine-wide ledger, sets CPU affinity, memory policy, huge pages and the thread
 /// counts that runtimes read, and then becomes the program: signals, exit status and terminal are the program's own.
-/// The kernel gives the cores back when the program ends, however it ends.
+/// The kernel gives the cores back when the program ends, however it ends. With --balance, --trace or --report trimtab stays as a
+/// parent that hands all of this on.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {

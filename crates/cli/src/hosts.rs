@@ -1,5 +1,6 @@
 //! Small additions to the live host: a closer look now and then, and threads that are left alone by request.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 use trimtab_core::audit::{Close, Counted};
 use trimtab_core::balance::{Decision, Outcome, Wanted};
@@ -68,6 +69,12 @@ impl Watched {
     }
 }
 
+/// The CPU time of this thread: what looking costs, however busy the machine is.
+fn spent() -> Duration {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
+}
+
 impl Host for Watched {
     type Error = LiveError;
 
@@ -76,11 +83,11 @@ impl Host for Watched {
         if let Some((began, due)) = &mut self.closely
             && began.elapsed() >= *due
         {
-            let before = began.elapsed();
+            let before = spent();
             self.live.look_closely();
-            let now = began.elapsed();
+            let (now, cost) = (began.elapsed(), spent().saturating_sub(before));
             let later = (now * LATER_PERCENT / 100).min(now + SELDOM);
-            *due = later.max(now + (now - before) * PATIENCE);
+            *due = later.max(now + cost * PATIENCE);
         }
         if let Some(usable) = &self.respected {
             for info in &mut sample.news {

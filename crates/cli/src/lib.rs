@@ -24,3 +24,7 @@ pub mod traces;
 pub mod watching;
 pub mod world;
 pub mod wrapper;
+
+#[cfg(test)]
+#[path = "../tests/program/runs.rs"]
+mod runs;

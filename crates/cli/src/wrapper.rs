@@ -67,6 +67,9 @@ impl Asked {
                 None => Ok(None),
             };
         }
+        if options.trace.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+            return Err(anyhow!("--trace -: standard output is the program's, so a trace needs a file"));
+        }
         let at_leisure = options.balance.is_none()
             && options.trace.is_none()
             && options.metrics.is_none()

@@ -207,7 +207,8 @@ fn label(world: &World, roots: &[Root]) -> String {
 
 /// One line that changes, on a terminal.
 fn progress(volume: Volume, to_stdout: bool) -> ProgressBar {
-    let quiet = volume == Volume::Quiet || to_stdout;
+    // Where more is said, a line that changes would be in the way.
+    let quiet = volume != Volume::Normal || to_stdout;
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, target);
     bar.set_style(

@@ -1,12 +1,9 @@
 //! Figures fetched as a collector does, and as nobody should.
 
-#[path = "../../tests/program/runs.rs"]
-mod runs;
-
 use super::page::{THREADS_MAX, text};
 use super::server::{Reply, reply};
 use super::*;
-use runs::Run;
+use crate::runs::Run;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// Mean sleep of a round from which on it counts. Chosen: spinning and yielding programs were seen below 1 %, those that
 /// sleep in barriers of 1 to 100 ms above 8 %.
-const SOME: f64 = 0.04;
+pub(super) const SOME: f64 = 0.04;
 
 /// Mean sleep of a round that needs no second one.
 const MUCH: f64 = 0.15;
@@ -99,6 +99,11 @@ impl Dozes {
     /// Whether a program's threads sleep in barriers.
     pub(super) fn sleeps(&self, program: ProgramId) -> bool {
         self.0.get(&program).is_some_and(Doze::sleeps)
+    }
+
+    /// How much a program's threads slept in the last round.
+    pub(super) fn share(&self, program: ProgramId) -> f64 {
+        self.0.get(&program).map_or(0.0, Doze::share)
     }
 
     /// Gives sleepers that are bound by us their own masks back. They are dealt seats again if they stop sleeping.

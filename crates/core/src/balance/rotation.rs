@@ -11,7 +11,8 @@
 //! - The one furthest behind chooses first. It takes the partner in its own cache if that one is at least half as far ahead as the
 //!   best in reach, else in its node, else anywhere that is allowed.
 //! - A pair is exchanged only if the one is ahead of the other by half of what a period will change: else it would be
-//!   changed back.
+//!   changed back. Where another program makes the seat slow, it must usually do so ([`STAYS`]), and the lead
+//!   must be more: the kernel may move that program on, and chasing it can keep it beside one of us for ever.
 //! - Before that, a thread moves alone where a seat has *room*: where that makes the slower of two seats faster, or
 //!   wastes less, by prediction.
 //! - An exchange of which one half was refused is undone in the next period: it left two threads on one seat.
@@ -40,6 +41,14 @@ const TRIES_MAX: usize = 8;
 /// Seats from which a lone move is tried in vain before the rest is given up for this period.
 const VAIN_MAX: usize = 64;
 
+/// Where others make a seat slow, it counts only if it usually gives less than this part of what the fast one gives: then
+/// those others stay. A hog that roams makes all seats alike in the mean.
+const STAYS: f64 = 0.85;
+
+/// And so far must one be ahead: a hog that roams costs each thread about half a busy interval of the kernel in turn (16 ms
+/// on few CPUs), one that stays costs one of them more.
+const ROAM_LEAD: Span = Span::from_ms(25);
+
 /// Two threads that were asked to change places, and where they were.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
@@ -53,7 +62,7 @@ pub(super) struct Rotation {
     asked: Vec<Pair>,
 }
 
-/// How far threads may go, and how long a period is.
+/// How far threads may go, and how soon.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     /// Whether to other nodes.
@@ -75,6 +84,8 @@ struct Player {
     seat: Seat,
     work: f64,
     pace: f64,
+    alone: f64,
+    usual: Option<f64>,
 }
 
 impl Rotation {
@@ -133,7 +144,14 @@ impl Rotation {
         let player = |&i: &usize| {
             let sitter = &seating.sitters[i];
             let seat = sitter.seat.filter(|_| sitter.free())?;
-            Some(Player { i, seat, work: sitter.work, pace: shares.now(seat) })
+            Some(Player {
+                i,
+                seat,
+                work: sitter.work,
+                pace: shares.now(seat),
+                alone: shares.alone(seat),
+                usual: shares.usual(seat),
+            })
         };
         let players: Vec<Player> = members.iter().filter_map(player).collect();
         let mean = players.iter().map(|player| player.pace).sum::<f64>() / players.len().max(1) as f64;
@@ -153,7 +171,7 @@ impl Rotation {
             if self.asked.len() >= pairs_max {
                 break;
             }
-            let Some(fast) = partners.take(seating, &slow, terms) else { continue };
+            let Some(fast) = partners.take(seating, &slow, mean, terms) else { continue };
             shares.exchanged(slow.seat, fast.seat);
             decisions.extend(self.swap(seating, &slow, &fast));
         }
@@ -204,7 +222,7 @@ impl Partners {
     }
 
     /// The partner for a thread that is behind: as near as possible, but far enough ahead.
-    fn take(&mut self, seating: &Seating, slow: &Player, terms: &Terms) -> Option<Player> {
+    fn take(&mut self, seating: &Seating, slow: &Player, mean: f64, terms: &Terms) -> Option<Player> {
         let place = *seating.ground.place(slow.seat);
         let (players, used) = (&self.players, &self.used);
         let near = [Nearness::Cache, Nearness::Node, Nearness::Machine].into_iter();
@@ -221,12 +239,16 @@ impl Partners {
             })
         });
         let found: Vec<usize> = near.flatten().collect();
+        // Without the others it would not be slow.
+        let roams = slow.alone >= mean;
         let lead = |at: usize| players[at].work - slow.work;
         let most = found.iter().map(|&at| lead(at)).fold(0.0, f64::max);
         let enough = |&at: &usize| {
             let change = (players[at].pace - slow.pace) * terms.interval.seconds();
-            // The last part: what sampling cannot tell apart.
-            lead(at) >= (change / 2.0).max(most / 2.0).max(1e-6)
+            // What sampling cannot tell apart is no lead.
+            let stays = slow.usual.zip(players[at].usual).is_some_and(|(slow, fast)| slow < STAYS * fast);
+            let least = if roams { ROAM_LEAD.seconds() } else { 1e-6 };
+            lead(at) >= (change / 2.0).max(most / 2.0).max(least) && (stays || !roams)
         };
         let at = found.into_iter().find(enough)?;
         self.used[at] = true;

@@ -70,6 +70,8 @@ pub(super) struct Sitter {
     pub(super) moves: u32,
     /// The work it has done, in seconds, on its program's scale: newcomers begin where the others are.
     pub(super) work: f64,
+    /// The part of it that was done in the last step.
+    pub(super) last_work: f64,
     /// What it did in the last step; `None` when it was not read.
     pub(super) rates: Option<Rates>,
     /// The share of the time it wanted a CPU when last read; `None` before.
@@ -131,9 +133,10 @@ impl Seating {
         Self { ground: Ground::new(machine), sitters: Vec::new(), homes: Vec::new() }
     }
 
-    /// Takes an observation in.
-    pub(super) fn update(&mut self, seen: &Observation<'_>) {
-        if self.ground.follow(seen.usable) {
+    /// Takes an observation in; true when the CPUs that may be used changed.
+    pub(super) fn update(&mut self, seen: &Observation<'_>) -> bool {
+        let changed = self.ground.follow(seen.usable);
+        if changed {
             for home in &mut self.homes {
                 home.open = home.cpus.intersection(seen.usable);
             }
@@ -148,6 +151,7 @@ impl Seating {
         self.sitters = now;
         self.settle(seen.outcomes);
         self.work();
+        changed
     }
 
     fn met(&mut self, known: Option<Sitter>, view: &ThreadView<'_>) -> Sitter {
@@ -158,6 +162,7 @@ impl Seating {
             standing: Standing::Own,
             moves: 0,
             work: 0.0,
+            last_work: 0.0,
             rates: None,
             wanted: None,
             dealt: false,
@@ -193,20 +198,20 @@ impl Seating {
         self.homes.len() - 1
     }
 
-    /// The CPUs of thread `i`'s own will, whether usable or not.
-    pub(super) fn own(&self, i: usize) -> &CpuSet {
-        &self.homes[self.sitters[i].home].cpus
-    }
-
-    /// The home of thread `i`'s own will, as a number.
-    pub(super) fn own_number(&self, i: usize) -> usize {
-        self.sitters[i].home
-    }
-
     /// Where thread `i` may be put: its home as far as usable, or what it was freed to.
     pub(super) fn room(&self, i: usize) -> &CpuSet {
         let sitter = &self.sitters[i];
         &self.homes[sitter.freed.unwrap_or(sitter.home)].open
+    }
+
+    /// The same as a number, equal for threads that may be put in the same places.
+    pub(super) fn room_number(&self, i: usize) -> usize {
+        self.sitters[i].freed.unwrap_or(self.sitters[i].home)
+    }
+
+    /// Whether thread `i` may be put beyond its own mask.
+    pub(super) fn is_freed(&self, i: usize) -> bool {
+        self.sitters[i].freed.is_some()
     }
 
     /// Whether thread `i` may be put on a seat.
@@ -217,11 +222,6 @@ impl Seating {
     /// From now on thread `i` may be put anywhere in these CPUs, its own mask notwithstanding.
     pub(super) fn free_to(&mut self, i: usize, home: usize) {
         self.sitters[i].freed = Some(home);
-    }
-
-    /// Back to its own will.
-    pub(super) fn unfree(&mut self, i: usize) {
-        self.sitters[i].freed = None;
     }
 
     /// The threads that we hold on a CPU that may not be used any more.
@@ -252,7 +252,7 @@ impl Seating {
 
     /// Gives thread `i` its own mask back.
     pub(super) fn release(&mut self, i: usize, reason: Reason) -> Decision {
-        self.unfree(i);
+        self.sitters[i].freed = None;
         self.ask(i, None, Standing::Own, Act::Release, reason)
     }
 
@@ -333,11 +333,13 @@ impl Seating {
                 sitter.new = false;
                 sitter.work = if program.threads > 0.0 { program.work / program.threads } else { 0.0 };
             }
+            sitter.last_work = 0.0;
             if let Some(rates) = &sitter.rates {
                 let weight = sitter.seat.map_or(1.0, |seat| self.ground.place(seat).weight);
                 let pace = if program.wanted > 0.0 { program.run / program.wanted } else { 0.0 };
                 let slept = rates.idle().unwrap_or(0.0) * pace;
-                sitter.work += (rates.run * weight + slept) * rates.span.seconds();
+                sitter.last_work = (rates.run * weight + slept) * rates.span.seconds();
+                sitter.work += sitter.last_work;
             }
         }
     }

@@ -18,6 +18,9 @@ use crate::time::{Moment, Span};
 /// Less than this of another's load is taken for the noise of measuring: at speed 0.87, a timer tick in 30.
 const NOISE_MAX: f64 = 0.15;
 
+/// Seconds over which it is told what is usual on a seat: several times what the kernel takes to move a hog on if it can.
+const USUAL: f64 = 0.2;
+
 /// Differences below this are none: a fiftieth, what sampling loses at 250 ticks a second and half-second looks.
 const SAME: f64 = 0.02;
 
@@ -40,6 +43,7 @@ pub(super) struct Shares {
     weight: Vec<f64>,
     first: Vec<usize>,
     sitters: Vec<usize>,
+    usual: Vec<(f64, f64)>,
     changed: Vec<Moment>,
     at: Moment,
 }
@@ -56,8 +60,9 @@ impl Shares {
         self.occupants(seating);
         self.at = seen.at;
         self.changed.resize(seats, Moment::default());
+        self.usual.resize(seats, (0.0, 0.0));
         let before = std::mem::replace(&mut self.ours, vec![0; seats]);
-        let mut read = vec![(0.0, 0u32); seats];
+        let mut read = vec![(0.0, 0u32, 0.0); seats];
         let mut run = vec![0.0; seats];
         for sitter in &seating.sitters {
             let Some(seat) = sitter.seat else { continue };
@@ -80,12 +85,13 @@ impl Shares {
             {
                 read[seat.index()].0 += speed;
                 read[seat.index()].1 += 1;
+                read[seat.index()].2 = rates.span.seconds();
             }
         }
-        for (at, (sum, count)) in read.into_iter().enumerate() {
+        for (at, (sum, count, seconds)) in read.into_iter().enumerate() {
             let ours = self.ours[at];
             if count > 0 && count == ours && sum > 0.0 {
-                self.hear(at, f64::from(count) / sum - f64::from(ours));
+                self.hear(at, f64::from(count) / sum - f64::from(ours), seconds);
             }
         }
         for view in &seen.cpus {
@@ -100,8 +106,11 @@ impl Shares {
         }
     }
 
-    fn hear(&mut self, at: usize, others: f64) {
+    fn hear(&mut self, at: usize, others: f64, seconds: f64) {
         let others = if others < NOISE_MAX { 0.0 } else { others };
+        let (mean, known) = &mut self.usual[at];
+        *known = (*known + seconds).min(USUAL);
+        *mean += (others - *mean) * (seconds / *known).min(1.0);
         self.foreign[at] = Some(match self.foreign[at] {
             Some(before) if (before - others).abs() > NOISE_MAX => (before + others) / 2.0,
             _ => others,
@@ -162,6 +171,19 @@ impl Shares {
     /// Whether what was measured on a seat over the time up to now tells of who is there: it began after the last change.
     pub(super) fn clean(&self, seat: Seat, over: Span) -> bool {
         over <= self.at.since(self.changed[seat.index()])
+    }
+
+    /// What it usually gave to as many threads as are there now, over the last tenths of a second; `None` where that is not
+    /// known yet.
+    pub(super) fn usual(&self, seat: Seat) -> Option<f64> {
+        let (others, known) = self.usual[seat.index()];
+        (known >= USUAL / 2.0)
+            .then(|| self.weight[seat.index()] / (f64::from(self.ours(seat).max(1)) + others))
+    }
+
+    /// What it would give to each thread that is there now if nobody else were.
+    pub(super) fn alone(&self, seat: Seat) -> f64 {
+        self.weight[seat.index()] / f64::from(self.ours(seat).max(1))
     }
 
     /// What moving one thread from a seat to another would bring.

@@ -124,9 +124,7 @@ impl Live {
         for at in 0..self.roots.len() {
             let Root::Cgroup(path) = self.roots[at].root.clone() else { continue };
             let program = ProgramId(u32::try_from(at).unwrap_or(u32::MAX));
-            let members = group_members(&path, 0).unwrap_or_default();
-            self.roots[at].ended = members.is_empty();
-            self.add_members(members, program);
+            self.add_members(group_members(&path, 0).unwrap_or_default(), program);
         }
     }
 
@@ -207,7 +205,13 @@ impl Live {
         }
         match process::stat(&self.proc, child) {
             Ok(Stat { parent: seen, kernel_thread: false, start, .. }) if seen == parent => {
-                self.table.add_process(child, start, program)
+                let given =
+                    self.table.processes.get(&parent).map(|parent| parent.given.clone()).unwrap_or_default();
+                let new = self.table.add_process(child, start, program);
+                if let Some(process) = self.table.processes.get_mut(&child) {
+                    process.given = given;
+                }
+                new
             }
             _ => false,
         }
@@ -220,7 +224,7 @@ impl Live {
         self.finder.untaken = 0;
         for pid in pids {
             let path = self.proc.join(format!("{pid}/task"));
-            let links = rustix::fs::stat(&path).map(|stat| u64::from(stat.st_nlink));
+            let links = links(&path);
             let Some(process) = self.table.processes.get(&pid) else { continue };
             match links {
                 Ok(links) if process.links == Some(links) && !process.stale && !full => continue,
@@ -284,7 +288,7 @@ impl Live {
     /// Takes a thread in; false when it has ended already.
     fn take_in(&mut self, pid: Pid, tid: Tid, sample: &mut Sample) -> bool {
         let Ok(stat) = process::thread_stat(&self.proc, pid, tid) else { return false };
-        let Ok(mut home) = self.mask(pid, tid) else { return false };
+        let Ok(home) = self.mask(pid, tid) else { return false };
         let Some(process) = self.table.processes.get_mut(&pid) else { return false };
         if process.threads.is_empty() && process.balancer.is_none() && process.record.is_none() {
             process.balancer = self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
@@ -295,25 +299,31 @@ impl Live {
             None => self.options.hands_off.then_some(Left::Asked),
         };
         let program = process.program;
-        let own = if left.is_none() { self.table.own_of(program, &home) } else { None };
-        let held = own.map(|own| std::mem::replace(&mut home, own));
+        // Born of a thread that we moved, it has our mask for its own.
+        let inherited = process.given.get(&home).filter(|_| left.is_none()).cloned();
+        let (home, held) = match inherited {
+            Some(own) => (own, Some(home)),
+            None => (home, None),
+        };
         let id = self.table.add_thread(Thread {
             program,
             pid,
             tid,
             start: stat.start,
             name: stat.comm,
+            moved: held.is_some(),
             home,
             held: held.clone(),
-            moved: held.is_some(),
             left,
             file: CounterFile::default(),
             last: None,
             voluntary: None,
             cpu: None,
         });
-        if let Some(held) = held {
-            self.inherited(id, pid, &held);
+        if let Some(held) = held
+            && self.claim(pid).is_ok()
+        {
+            self.note(id, &held);
         }
         self.tell(id, sample);
         true
@@ -337,7 +347,10 @@ impl Live {
         }
         self.audit.thread_ended(id, &thread);
         sample.news.retain(|info| info.id != id);
-        sample.gone.push(id);
+        // Of one that came and went within this look nobody needs to know.
+        if id < self.table.untold {
+            sample.gone.push(id);
+        }
     }
 
     /// A process has ended, and all its threads.
@@ -352,6 +365,7 @@ impl Live {
 
     /// Looks whether names changed: programs rename their threads, and a process that calls exec becomes another program.
     fn refresh(&mut self, sample: &mut Sample) {
+        self.look_at_balancers(sample);
         let ids: Vec<_> = self.table.threads.keys().copied().collect();
         // So many at each full look, in turn: names are for people.
         let count = ids.len().min(256);
@@ -360,6 +374,31 @@ impl Live {
             self.refresh_thread(id, sample);
         }
         self.refreshed = self.refreshed.wrapping_add(count);
+    }
+
+    /// Whether other balancers have ended.
+    fn look_at_balancers(&mut self, sample: &mut Sample) {
+        let Some(keep) = &self.options.keep else { return };
+        let mut free = Vec::new();
+        for (pid, process) in &mut self.table.processes {
+            if process.balancer.is_some() && keep.balancer(*pid, process.start).is_none() {
+                process.balancer = None;
+                free.extend(process.threads.values().copied());
+            }
+        }
+        for id in free {
+            if let Some(thread) = self.table.threads.get_mut(&id)
+                && matches!(thread.left, Some(Left::Balancer(_)))
+            {
+                thread.left = None;
+            }
+            self.tell(id, sample);
+        }
+    }
+
+    /// Looks for all that is new at the next look, whatever that costs.
+    pub(super) fn find_all_next(&mut self) {
+        self.finder = Finder { no_lists: self.finder.no_lists, ..Finder::default() };
     }
 
     /// Looks at one thread's name, and whether it is still the same.
@@ -392,13 +431,19 @@ impl Live {
     }
 }
 
+/// How many links a folder has.
+#[allow(clippy::useless_conversion, reason = "the number of links is narrower on other architectures")]
+fn links(path: &Path) -> Result<u64, Errno> {
+    rustix::fs::stat(path).map(|stat| u64::from(stat.st_nlink))
+}
+
 /// Whether a process or thread is gone.
 pub(super) fn is_gone(error: &ReadError) -> bool {
     error.is_gone()
 }
 
 /// The processes of a group and of all below it.
-fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
+pub(super) fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
     let mut members = BTreeSet::new();
     let file = |path: &Path| -> Result<Vec<u8>, Errno> {
         let name = path.join("cgroup.procs");

@@ -77,6 +77,25 @@ pub(super) struct Process {
     pub(super) record: Option<Record>,
     /// Another balancer looks after it.
     pub(super) balancer: Option<u32>,
+    /// The masks that its threads were given last, each with the own mask of whom it was given to. A thread that is born
+    /// inherits its maker's mask, and with it what is ours to take back.
+    pub(super) given: BTreeMap<CpuSet, CpuSet>,
+}
+
+/// So many different masks are remembered for a process. Chosen: a mask for each CPU of a large machine.
+const GIVEN_MAX: usize = 1_024;
+
+impl Process {
+    /// Remembers that a thread with this own mask was given that one.
+    pub(super) fn gave(&mut self, held: &CpuSet, home: &CpuSet) {
+        if held == home || self.given.get(held) == Some(home) {
+            return;
+        }
+        if self.given.len() >= GIVEN_MAX {
+            self.given.clear();
+        }
+        self.given.insert(held.clone(), home.clone());
+    }
 }
 
 /// All of them.
@@ -85,12 +104,9 @@ pub(super) struct Table {
     pub(super) threads: BTreeMap<ThreadId, Thread>,
     pub(super) processes: BTreeMap<Pid, Process>,
     next: u32,
-    /// Masks that we gave to threads of a program, each with the mask that such a thread had of its own.
-    given: Vec<(ProgramId, CpuSet, CpuSet)>,
+    /// Threads from this number on are new since the last sample was told.
+    pub(super) untold: ThreadId,
 }
-
-/// So many masks that were given are remembered: more than a policy uses on 1,024 cores of one program. Chosen.
-const GIVEN_MAX: usize = 2_048;
 
 impl Table {
     /// Whether a process was taken in, or is.
@@ -109,9 +125,15 @@ impl Table {
                 headless: false,
                 record: None,
                 balancer: None,
+                given: BTreeMap::new(),
             },
         );
         true
+    }
+
+    /// All that is known has been told.
+    pub(super) fn told(&mut self) {
+        self.untold = ThreadId(self.next);
     }
 
     /// Takes a thread of a known process in.
@@ -123,26 +145,6 @@ impl Table {
         }
         self.threads.insert(id, thread);
         id
-    }
-
-    /// A thread was given this mask.
-    pub(super) fn gave(&mut self, id: ThreadId, mask: &CpuSet) {
-        let Some(thread) = self.threads.get(&id) else { return };
-        let (program, home) = (thread.program, &thread.home);
-        if mask == home || self.given.iter().any(|(of, given, _)| *of == program && given == mask) {
-            return;
-        }
-        if self.given.len() == GIVEN_MAX {
-            self.given.remove(0);
-        }
-        self.given.push((program, mask.clone(), home.clone()));
-    }
-
-    /// The mask of its own of a thread that is born with this one. A thread is born with its parent's mask, and that may be ours;
-    /// one that was bound to the very same CPUs by its program, before we first saw it, is taken for such a one too.
-    pub(super) fn own_of(&self, program: ProgramId, mask: &CpuSet) -> Option<CpuSet> {
-        let given = self.given.iter().rev().find(|(of, given, _)| *of == program && given == mask);
-        given.map(|(_, _, own)| own.clone())
     }
 
     /// Forgets a thread that has ended.

@@ -60,7 +60,8 @@ pub fn run(world: &World, args: &TopArgs) -> Result<u8, Exit> {
 
 fn show(world: &World, args: &TopArgs) -> Result<u8> {
     let still = args.once || args.json;
-    if !still && !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    if !still && !terminal {
         bail!("this is no terminal: trimtab top --once prints one look, --json the same as data");
     }
     // See https://no-color.org: set and not empty.

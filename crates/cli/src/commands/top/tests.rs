@@ -1,8 +1,5 @@
 //! Events in, pictures out.
 
-#[path = "../../../tests/program/runs.rs"]
-mod runs;
-
 use super::draw::draw;
 use super::event::{Action, Event};
 use super::replay::Player;
@@ -10,11 +7,11 @@ use super::scene::{Around, Scene};
 use super::state::State;
 use super::text;
 use super::threads::{Row, Sort};
+use crate::runs::Run;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
-use runs::Run;
 use std::sync::Arc;
 use trimtab_core::account::{Account, Keep, Playback};
 use trimtab_core::ids::ThreadId;
