@@ -2,9 +2,11 @@
 
 pub mod balance;
 pub mod bench;
+pub mod view;
 
 pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
 pub use bench::{BenchArgs, BenchCommand, NestedArgs};
+pub use view::{ReportArgs, TopArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -25,6 +27,7 @@ use trimtab_core::set::CpuSet;
     after_help = "Start with:\n  trimtab topo                 what this machine is made of, and what is taken\n  \
     trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \
     trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n  \
+    trimtab top                  how threads run now\n  \
     trimtab attach PID           balance what runs already\n\n\
     Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab"
 )]
@@ -42,6 +45,8 @@ pub enum Command {
     Plan(PlanArgs),
     Topo(TopoArgs),
     Ps(PsArgs),
+    Top(TopArgs),
+    Report(ReportArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
     Bench(BenchArgs),

@@ -10,6 +10,7 @@ use crate::audit;
 use crate::exit::{self, Exit};
 use crate::hosts::Watched;
 use crate::leftovers;
+use crate::metrics::{Figures, Offer};
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use crate::watching::Watching;
@@ -42,6 +43,7 @@ pub struct Asked {
     /// No option says how often to look.
     at_leisure: bool,
     recorder: Option<Recorder>,
+    metrics: Option<Offer>,
     report: Option<ReportTo>,
 }
 
@@ -53,10 +55,14 @@ impl Asked {
     pub fn by(args: &RunOnly) -> Result<Option<Self>, anyhow::Error> {
         let options = &args.watch;
         let report = args.report.as_ref().map(report_to);
-        if options.balance.is_none() && options.trace.is_none() && report.is_none() {
+        if options.balance.is_none()
+            && options.trace.is_none()
+            && options.metrics.is_none()
+            && report.is_none()
+        {
             return match options.policy.given() {
                 Some(option) => {
-                    Err(anyhow!("{option} is about balancing: add --balance, --trace or --report"))
+                    Err(anyhow!("{option} is about balancing: add --balance, --trace, --metrics or --report"))
                 }
                 None => Ok(None),
             };
@@ -64,14 +70,17 @@ impl Asked {
         if options.trace.as_deref().is_some_and(|path| path.as_os_str() == "-") {
             return Err(anyhow!("--trace -: standard output is the program's, so a trace needs a file"));
         }
-        let at_leisure =
-            options.balance.is_none() && options.trace.is_none() && options.policy.interval.is_none();
+        let at_leisure = options.balance.is_none()
+            && options.trace.is_none()
+            && options.metrics.is_none()
+            && options.policy.interval.is_none();
         Ok(Some(Self {
             kind: options.balance.unwrap_or(Kind::Float),
             balances: options.balance.is_some(),
             settings: options.policy.over(Settings::default()),
             at_leisure,
             recorder: options.trace.as_deref().map(Recorder::open).transpose()?,
+            metrics: options.metrics.as_ref().map(Offer::bind).transpose()?,
             report,
         }))
     }
@@ -214,11 +223,16 @@ impl Post {
             usable: usable.clone(),
             machine: self.machine.clone(),
         };
-        let volume = self.volume;
+        let (volume, settings) = (self.volume, self.asked.settings);
+        let begin = |offer| Figures::on(offer, &self.machine, &settings, volume);
+        let figures = self.asked.metrics.and_then(|offer| {
+            begin(offer).inspect_err(|error| say::warning(volume, &format!("{error:#}"))).ok()
+        });
         let mut watching = Watching {
-            settings: self.asked.settings,
+            settings: settings.clone(),
             recorder: self.asked.recorder,
             audit: reports.then(Audit::new),
+            figures,
             volume,
             tally: Tally::default(),
         };

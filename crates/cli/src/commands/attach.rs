@@ -4,6 +4,7 @@ use crate::args::AttachArgs;
 use crate::exit::{self, Exit};
 use crate::hosts::Watched;
 use crate::leftovers;
+use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use crate::situation::Situation;
@@ -63,8 +64,15 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     let stopped = listen(live.stopper(), args.time)?;
     let mut host = Watched::new(live).respecting(args.respect_masks.then(|| usable.clone()));
     let label = label(world, &roots);
-    let mut watching =
-        Watching { settings: settings.clone(), recorder, audit: None, volume, tally: Tally::default() };
+    let figures = args.metrics.as_ref().map(|address| Figures::offer(address, &machine, &settings, volume));
+    let mut watching = Watching {
+        settings: settings.clone(),
+        recorder,
+        audit: None,
+        figures: figures.transpose()?,
+        volume,
+        tally: Tally::default(),
+    };
     say::headline(volume, &format!("{}: {label} on CPUs {usable}; Ctrl-C ends it", args.balance));
     let mut policy = policy(args.balance, &machine, &settings);
     let header = Header {

@@ -9,7 +9,9 @@ pub mod generate;
 pub mod plan;
 pub mod ps;
 pub mod replay;
+pub mod report;
 pub mod run;
+pub mod top;
 pub mod topo;
 
 use std::io::{self, Write};

@@ -3,7 +3,8 @@
 use crate::util::{Sandbox, installed, need};
 use std::process::Command;
 
-const COMMANDS: [&str; 9] = ["run", "attach", "detach", "replay", "plan", "topo", "ps", "doctor", "check"];
+const COMMANDS: [&str; 11] =
+    ["run", "attach", "detach", "replay", "plan", "topo", "ps", "top", "report", "doctor", "check"];
 
 #[test]
 fn every_command_has_help() {
