@@ -2,7 +2,7 @@
 
 pub mod bench;
 
-pub use bench::{BenchArgs, BenchCommand, NestedArgs};
+pub use bench::{BalanceArgs, BenchArgs, BenchCommand, NestedArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
