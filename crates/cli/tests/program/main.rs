@@ -8,6 +8,7 @@
 
 mod util;
 
+mod balances;
 mod bench;
 mod bounds;
 mod descriptors;

@@ -64,8 +64,8 @@ struct Harvest {
 pub(super) fn run(world: &World, args: &BalanceArgs) -> Result<u8, Exit> {
     let failed = |cause| Exit::new(exit::FAILED, cause);
     let place = Place::find(world).map_err(failed)?;
-    let balances = balances();
-    let cells = cells(Scope { cores: place.cpus.len(), quick: args.quick, only: &args.only, balances });
+    let scope = Scope { cores: place.cpus.len(), quick: args.quick, only: &args.only, balances: balances() };
+    let cells = cells(scope);
     if cells.is_empty() {
         return Err(failed(anyhow!(
             "no case is named like {}: trimtab bench balance --list shows all",
@@ -77,13 +77,14 @@ pub(super) fn run(world: &World, args: &BalanceArgs) -> Result<u8, Exit> {
         print(&names.join("\n")).map_err(|error| failed(error.into()))?;
         return Ok(exit::DONE);
     }
-    if !balances {
+    let left_out = scenarios::cells(Scope { balances: true, ..scope }).len() - cells.len();
+    let mut bench = Bench::prepare(args, place, cells).map_err(failed)?;
+    if left_out > 0 {
         say::warning(
             Volume::Normal,
-            "this trimtab has no run --balance: only what Linux and programs do by themselves is measured",
+            &format!("this trimtab has no run --balance: the {left_out} cases that need it are left out"),
         );
     }
-    let mut bench = Bench::prepare(args, place, cells).map_err(failed)?;
     let mut harvest = Harvest { ratios: vec![Ratios::default(); bench.cells.len()], ..Harvest::default() };
     let measured = bench.measure(&mut harvest);
     harvest.end.complete = measured.is_ok() && bench.interrupt.came().is_none();
@@ -165,10 +166,6 @@ impl<'a> Bench<'a> {
             (Some(file), true) => Some(Before::read(file)?),
             _ => None,
         };
-        let recorder = match &args.json {
-            Some(file) if before.is_some() => Recorder::resume(file)?,
-            file => Recorder::open(file.as_deref())?,
-        };
         let mut start = Start {
             bench: "balance".to_owned(),
             trimtab: env!("CARGO_PKG_VERSION").to_owned(),
@@ -192,6 +189,14 @@ impl<'a> Bench<'a> {
                 before.start.rate
             }
             None => calibrate(&folder, &interrupt)?,
+        };
+        if let Some(file) = &args.table {
+            // Found out now, not after the first round.
+            std::fs::write(file, "").with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        let recorder = match &args.json {
+            Some(file) if before.is_some() => Recorder::resume(file)?,
+            file => Recorder::open(file.as_deref())?,
         };
         let before = before.map(|before| before.reports).unwrap_or_default();
         Ok(Self { args, trimtab, folder, last, cells, start, before, interrupt, recorder })

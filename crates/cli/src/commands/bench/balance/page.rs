@@ -7,6 +7,10 @@ use std::fmt::Write as _;
 use trimtab_core::stats::{Comparison, Estimate, Interval, Verdict};
 use trimtab_core::yardstick::{Judged, NOISE_MAX};
 
+/// What the words of the last column mean.
+const GOALS: &str = "\nno worse: at most 1 % above the kernel's median; steady: max/min at most the kernel's; half of spin: at most half \
+     of omp-active's median\n";
+
 /// The whole page.
 pub(super) fn page(start: &Start, measured: &[Measured<'_>], end: End) -> String {
     let Start { summary, kernel, cpus, repeats, seed, .. } = start;
@@ -47,6 +51,7 @@ pub(super) fn page(start: &Start, measured: &[Measured<'_>], end: End) -> String
     } else {
         let _ = write!(text, "{table}");
     }
+    text.push_str(GOALS);
     summary_of(&mut text, measured, end);
     text
 }
@@ -55,10 +60,10 @@ fn summary_of(text: &mut String, measured: &[Measured<'_>], end: End) {
     let End { complete, runs, failed, clean } = end;
     let judged: Vec<&Judged> = measured.iter().flat_map(|item| &item.goals).collect();
     let count = |met: Option<bool>| judged.iter().filter(|judged| judged.met == met).count();
-    let _ = write!(
+    let _ = writeln!(
         text,
-        "\n{clean} of {runs} runs were clean: others used at most {:.0} % of the machine. Goals are judged on five clean runs or \
-         more, and never on noisy ones: {} met, {} missed, {} not judged.\n",
+        "{clean} of {runs} runs were clean: others used at most {:.0} % of the machine. Goals are judged on five clean runs or \
+         more, and never on noisy ones: {} met, {} missed, {} not judged.",
         NOISE_MAX * 100.0,
         count(Some(true)),
         count(Some(false)),
