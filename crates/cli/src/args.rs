@@ -1,8 +1,10 @@
 //! What can be typed: one definition from which help, the man page, completions and the parser are made.
 
+pub mod balance;
 pub mod bench;
 
-pub use bench::{BalanceArgs, BenchArgs, BenchCommand, NestedArgs};
+pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
+pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -22,7 +24,8 @@ use trimtab_core::set::CpuSet;
 #[command(
     after_help = "Start with:\n  trimtab topo                 what this machine is made of, and what is taken\n  \
     trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \
-    trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n\n\
+    trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n  \
+    trimtab attach PID           balance what runs already\n\n\
     Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab"
 )]
 pub struct Cli {
@@ -33,6 +36,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Run(RunArgs),
+    Replay(ReplayArgs),
     Plan(PlanArgs),
     Topo(TopoArgs),
     Ps(PsArgs),
@@ -66,6 +70,7 @@ const RUN_EXAMPLES: &str = "Examples:\n  trimtab run ./app                      
     trimtab run -c 8/node -s scatter ./app 8 cores on every NUMA node\n  \
     trimtab run -c 64 --wait=2h ./app      wait up to two hours for 64 free cores\n  \
     trimtab run --nest 4,scatter,2,subcompact ./app   nested OpenMP: 4 teams far apart, 2 threads each, close\n  \
+    trimtab run --balance ./app            keep its threads progressing alike while it runs\n  \
     mpirun -n 4 --bind-to none trimtab run -c 16 ./app   4 ranks share 16 cores, 4 each\n\n\
     Exit status: the program's own; 126 or 127 when it cannot be started; 125 when trimtab itself fails;\n\
     124 when there are not enough free cores (also after --wait=TIME).";
@@ -133,6 +138,8 @@ pub struct RunOnly {
     /// Pin threads: auto (as the program's kind suggests) or mask (leave them free inside the cores).
     #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Otherwise")]
     pub pin: PinMode,
+    #[command(flatten)]
+    pub watch: BalanceArgs,
     /// How threads wait for each other, as far as their runtimes can be told: auto (a moment of spinning and then sleep where
     /// CPUs are short, else as the runtimes do), spin, yield, sleep, or keep (nothing is set).
     ///
@@ -140,10 +147,11 @@ pub struct RunOnly {
     /// CPUs. What you set yourself (OMP_WAIT_POLICY, GOMP_SPINCOUNT, KMP_BLOCKTIME, ...) always stays.
     #[arg(long, value_name = "HOW", default_value_t, help_heading = "Otherwise")]
     pub wait_policy: WaitPolicy,
-    /// Report at the end, on stderr or in FILE, where each thread of each nested team was.
+    /// Report at the end what became of the threads: where they ran and moved, what they waited for, what others took of their
+    /// CPUs; with nested teams also where each of their threads was. As text or json on stderr, or in FILE or FILE.json.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "stderr",
-          help_heading = "Otherwise")]
-    pub report: Option<PathBuf>,
+          help_heading = "While it runs")]
+    pub report: Option<OsString>,
     /// Threads that open regions by themselves after another one did: alone (left where they are), share (the same
     /// places), or part:N (the machine in N parts, one each).
     #[arg(long, value_name = "HOW", default_value = "alone", help_heading = "Otherwise")]

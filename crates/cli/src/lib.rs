@@ -3,16 +3,20 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod audit;
 pub mod commands;
 pub mod exit;
 pub mod guest;
 pub mod launch;
 pub mod machine;
 pub mod nest;
+pub mod recorder;
 pub mod reserve;
 pub mod say;
 pub mod site;
 pub mod situation;
 pub mod surroundings;
 pub mod table;
+pub mod watching;
 pub mod world;
+pub mod wrapper;

@@ -52,6 +52,11 @@ pub fn headline(volume: Volume, text: &str) {
     }
 }
 
+/// A report that was asked for, on stderr: the program owns stdout.
+pub fn report(text: &str) {
+    eprint!("{text}");
+}
+
 /// Whether an error is only that nobody reads our output any more.
 pub fn is_broken_pipe(error: &Exit) -> bool {
     let causes = error.cause.chain();

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod audit;
 pub mod balance;
 pub mod check;
 pub mod drive;
@@ -14,6 +15,7 @@ pub mod handoff;
 pub mod ids;
 pub mod observe;
 pub mod place;
+pub mod replay;
 pub mod set;
 pub mod stats;
 pub mod time;

@@ -441,3 +441,6 @@ fn rates(span: Span, before: &ThreadSample, now: &ThreadSample) -> Option<Rates>
         sleeps: sleeps.map(per_second),
     })
 }
+
+#[cfg(test)]
+mod tests;

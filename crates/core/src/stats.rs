@@ -183,7 +183,8 @@ fn interval(mut draw: impl FnMut() -> f64) -> Interval {
 }
 
 /// Numbers that look random and are the same for the same seed: `SplitMix64`, Steele, Lea and Flood 2014.
-struct Random(u64);
+#[derive(Debug)]
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -195,7 +196,7 @@ impl Random {
     }
 
     /// A number below a bound: the high half of a product, whose bias is below one in 2^40 for any sensible bound.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         let product = u128::from(self.next()) * bound as u128;
         usize::try_from(product >> 64).unwrap_or(0)
     }

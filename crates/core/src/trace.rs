@@ -9,6 +9,7 @@
 //! the cut; unknown fields are ignored, an unknown version is refused; every line stands alone.
 
 use crate::balance::{Kind, Outcome, Settings, Turn};
+use crate::drive::Step;
 use crate::observe::Sample;
 use crate::set::CpuSet;
 use crate::topology::Machine;
@@ -81,6 +82,23 @@ impl Line {
     pub fn encode(&self) -> String {
         // Maps with keys that are no text are the only thing that this could fail at, and there is none.
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// A step as text, without the line end and without copying it.
+    pub fn encode_step(step: &Step<'_>) -> String {
+        #[derive(Serialize)]
+        struct Record<'a> {
+            sample: &'a Sample,
+            turn: &'a Turn,
+            #[serde(skip_serializing_if = "<[Outcome]>::is_empty")]
+            outcomes: &'a [Outcome],
+        }
+        #[derive(Serialize)]
+        struct OfStep<'a> {
+            step: Record<'a>,
+        }
+        let record = Record { sample: step.sample, turn: step.turn, outcomes: step.outcomes };
+        serde_json::to_string(&OfStep { step: record }).unwrap_or_default()
     }
 
     /// From text.
@@ -179,3 +197,6 @@ fn header(line: &str) -> Result<Header, TraceError> {
         _ => Err(TraceError::Foreign("another kind of line".to_owned())),
     }
 }
+
+#[cfg(test)]
+mod tests;

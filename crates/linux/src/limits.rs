@@ -6,7 +6,7 @@
 //!
 //! Cost: where the mask covers every online CPU nothing was taken, and the cpuset's files are not opened.
 
-mod cgroup;
+pub(crate) mod cgroup;
 
 pub use cgroup::{Hierarchy, Quota};
 

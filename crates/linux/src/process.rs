@@ -13,6 +13,8 @@ use trimtab_core::set::{CpuSet, NodeSet};
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
+/// `PF_NO_SETAFFINITY`, there too.
+const FIXED: u32 = 0x0400_0000;
 
 macro_rules! task_ids {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -110,6 +112,8 @@ pub struct Stat {
     pub parent: Pid,
     /// Whether it is a thread of the kernel.
     pub kernel_thread: bool,
+    /// Whether the kernel lets nobody change its mask.
+    pub fixed: bool,
     /// Time on a CPU in user mode. A process's own file sums its threads, those that ended included.
     pub user: Duration,
     /// Time on a CPU in the kernel, summed likewise.
@@ -135,12 +139,14 @@ impl Stat {
         // Fields are counted as in proc(5), where the state is field 3.
         let field = |number: usize| rest.get(number - 3).copied();
         let ticks = |number: usize| field(number).and_then(text::number).map(from_ticks);
+        let flags: Option<u32> = field(9).and_then(text::number);
         Ok(Self {
             id: text::number(&line[..open]).ok_or("no process id")?,
             comm: text::printable(&line[open + 1..close]),
             state: field(3).and_then(<[u8]>::first).copied().map(State::from_letter).ok_or("no state")?,
             parent: field(4).and_then(text::number).map(Pid).ok_or("no parent")?,
-            kernel_thread: field(9).and_then(text::number::<u32>).ok_or("no flags")? & KERNEL_THREAD != 0,
+            kernel_thread: flags.ok_or("no flags")? & KERNEL_THREAD != 0,
+            fixed: flags.is_some_and(|flags| flags & FIXED != 0),
             user: ticks(14).ok_or("no user time")?,
             system: ticks(15).ok_or("no system time")?,
             threads: field(20).and_then(text::number).ok_or("no number of threads")?,
@@ -248,7 +254,7 @@ fn parse_file<T>(path: PathBuf, parse: fn(&[u8]) -> Result<T, &'static str>) -> 
 }
 
 /// Clock ticks of the kernel's interface as a duration.
-fn from_ticks(ticks: u64) -> Duration {
+pub(crate) fn from_ticks(ticks: u64) -> Duration {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Duration::from_secs(ticks / per_second)
         + Duration::from_nanos((ticks % per_second) * 1_000_000_000 / per_second)

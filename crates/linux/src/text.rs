@@ -133,7 +133,7 @@ pub(crate) fn list<T: Id>(text: &[u8]) -> Option<Set<T>> {
 
 /// Text that somebody else chose, made safe to print on one line: control characters, marks that reorder text and
 /// bytes that are not UTF-8 become `\x1b`, `\u{202e}` and the like.
-pub(crate) fn printable(bytes: &[u8]) -> String {
+pub fn printable(bytes: &[u8]) -> String {
     let mut safe = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for char in chunk.valid().chars() {

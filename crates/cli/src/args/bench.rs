@@ -13,7 +13,7 @@ pub struct BenchArgs {
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
     Nested(NestedArgs),
-    Balance(BalanceArgs),
+    Balance(BenchBalanceArgs),
 }
 
 /// Nested OpenMP teams, bound and unbound: bandwidth, synchronisation, a solver.
@@ -74,7 +74,7 @@ const EXAMPLES: &str = "Examples:\n  trimtab bench nested --quick               
 /// an hour, --quick two to three minutes; use a machine that is otherwise idle.
 #[derive(Args, Debug)]
 #[command(after_help = BALANCE_EXAMPLES)]
-pub struct BalanceArgs {
+pub struct BenchBalanceArgs {
     /// How often each case is run each way; fewer than 5 give no intervals and judge no goal.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,

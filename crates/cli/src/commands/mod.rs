@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod generate;
 pub mod plan;
 pub mod ps;
+pub mod replay;
 pub mod run;
 pub mod topo;
 

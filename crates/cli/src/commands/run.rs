@@ -1,6 +1,6 @@
 //! `trimtab run`: plan, reserve, apply, become the program.
 
-use crate::args::{EnvMode, PinMode, RunArgs};
+use crate::args::{EnvMode, PinMode, ReportTo, RunArgs, report_to};
 use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
@@ -11,17 +11,21 @@ use crate::situation::{HOLD, Situation};
 use crate::surroundings::Surroundings;
 use crate::table::{Align, Table};
 use crate::world::{SET_BY_US, World};
+use crate::wrapper::{self, Asked, Run};
 use anyhow::{Context, anyhow};
 use std::ffi::OsString;
 use std::path::Path;
+use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{self, NestHandoff, Report};
 use trimtab_core::place::waiting::{Occupancy, Waiting, Yield, decide};
 use trimtab_core::place::{
     Action, Amount, Binder, LocalRank, OpenMp, Plan, Variable, environment, local_rank,
 };
+use trimtab_linux::child::{self, Two};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::{Family, Program, Runtime, resolve};
+use trimtab_linux::text::printable;
 
 /// Where LLVM's runtime looks for tools.
 const TOOLS: &str = "OMP_TOOL_LIBRARIES";
@@ -46,10 +50,20 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
             "--pin mask leaves threads free, and nested teams place them: drop one of the two"
         )));
     }
-    if let Some(path) = &args.run.report {
+    let report_to = args.run.report.as_ref().map(report_to);
+    if let Some(path) = report_to.as_ref().and_then(|to| to.file.as_deref()) {
         check_report(path).map_err(failed)?;
     }
     let program = find(world, args)?;
+    let watch = if args.run.env == EnvMode::Print { None } else { Asked::by(&args.run).map_err(failed)? };
+    let balances = watch.as_ref().is_some_and(|watch| watch.balances);
+    if let Some(kind) =
+        watch.as_ref().map(|watch| watch.kind).filter(|kind| nest.is_some() && *kind != Kind::Float)
+    {
+        return Err(failed(anyhow!(
+            "--balance={kind} moves the threads that --nest places: drop one of the two, or only watch with --balance=float"
+        )));
+    }
     let situation = Situation::live(world, !args.place.no_rules).map_err(failed)?;
     for warning in &situation.warnings {
         say::note(volume, warning);
@@ -83,11 +97,31 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         strict: args.place.strict,
         volume,
     };
+    // From here on there may be two of us, and all that follows is the program's.
+    let mut word = None;
+    if let Some(watch) = watch {
+        match child::two().context("no process can be had for the program").map_err(failed)? {
+            Two::Parent(child) => {
+                let guest_report = report_to.as_ref().filter(|to| nest.is_some() && !to.json);
+                let run = Run {
+                    machine: situation.machine,
+                    label: printable(label.as_bytes()),
+                    guest_report: guest_report.and_then(|to| to.file.clone()),
+                    volume,
+                };
+                return wrapper::stay(world, child, watch, &run);
+            }
+            Two::Program(told) => word = Some(told),
+        }
+    }
     let Reserved { plan, held, free } = reserve(world, &situation, &order)?;
 
     let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, &nest));
     let user = |name: &str| world.of_user(name);
-    let binds = args.run.pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
+    // What is balanced is not bound at its birth.
+    let frees = balances && nesting.is_none();
+    let pin = if frees { PinMode::Mask } else { args.run.pin };
+    let binds = pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
     let openmp = openmp(&program);
     let binder = match (&nesting, openmp) {
         (Some(nesting), _) => Binder::Guest(&nesting.resolved),
@@ -98,7 +132,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let places = environment.iter().any(|Variable { name, action, .. }| {
         matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
     });
-    let guest = guest::decide(&program, args.run.pin, rule.as_ref(), places || nesting.is_some());
+    let guest = guest::decide(&program, pin, rule.as_ref(), places || nesting.is_some());
     if let Some(nesting) = &nesting {
         let missing = guest::library().err();
         let out_of_reach = guest.stays_out().or_else(|| unreached(&program)).or(missing.as_deref());
@@ -109,18 +143,12 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
             }
         }
     }
-    let report = report(args.run.report.as_deref());
+    let report = report(report_to.as_ref());
     let teams = match &nesting {
         Some(nesting) => Some(nesting.handoff(args.run.nest_roots, report)),
         None if binds => nest::for_calls(&situation.machine, &plan, &program, report),
         None => None,
     };
-    if args.run.report.is_some() && nesting.is_none() {
-        let asked_for_none = "no nested teams were asked for, and the program does not set any itself";
-        if let Some(why) = guest.stays_out().or(teams.is_none().then_some(asked_for_none)) {
-            say::warning(volume, &format!("there will be no report: {why}"));
-        }
-    }
     let nested = nesting.as_ref().map(|nesting| nesting.resolved.threads());
     let quota = situation.taken.quota;
     let occupancy = Occupancy::of(&plan, user("OMP_NUM_THREADS").as_deref(), nested, quota);
@@ -147,7 +175,14 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         let id = id.map_or_else(String::new, |id| format!(" {id}"));
         set(&mut variables, HOLD, format!("{depth} {descriptor}{id}"));
     }
-    Err(become_program(&program, &args.command, world, &variables))
+    if let Some(word) = &mut word {
+        wrapper::begins(word, &plan.mask);
+    }
+    let why = become_program(&program, &args.command, world, &variables);
+    if let Some(word) = &mut word {
+        wrapper::failed(word);
+    }
+    Err(why)
 }
 
 /// Looks the program up before anything is reserved.
@@ -197,13 +232,15 @@ fn check_report(path: &Path) -> Result<(), anyhow::Error> {
     Ok(())
 }
 
-/// Where the guest reports.
-fn report(option: Option<&Path>) -> Report {
+/// Where the guest reports: what it writes is text, and a file of JSON is no place for it.
+fn report(option: Option<&ReportTo>) -> Report {
     match option {
         None => Report::No,
-        Some(path) if path == Path::new("stderr") => Report::Stderr,
-        // The program may change its directory before it ends.
-        Some(path) => Report::File(std::path::absolute(path).unwrap_or_else(|_| path.to_owned())),
+        Some(ReportTo { json: false, file: Some(path) }) => {
+            // The program may change its directory before it ends.
+            Report::File(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
+        }
+        Some(_) => Report::Stderr,
     }
 }
 

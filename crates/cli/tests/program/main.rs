@@ -35,3 +35,4 @@ mod users;
 mod waiting;
 mod waits;
 mod words;
+mod wrapper;

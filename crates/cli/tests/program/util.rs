@@ -366,6 +366,11 @@ impl Running<'_> {
         text(&self.out)
     }
 
+    /// What it has written to its standard error so far.
+    pub(crate) fn errors(&self) -> String {
+        text(&self.err)
+    }
+
     /// Waits for its first line.
     pub(crate) fn line(&mut self) -> String {
         self.lines(1).remove(0)
@@ -468,6 +473,13 @@ impl Outcome {
         assert!(self.code == Some(status), "not {status}: {self}");
         assert!(self.stdout.is_empty(), "{self}");
         self.one_line(words);
+    }
+
+    /// As [`Self::fails`], in the parser's words, which may take more lines.
+    #[track_caller]
+    pub(crate) fn fails_with(self, status: i32, words: &str) {
+        assert!(self.code == Some(status) && self.stdout.is_empty(), "not {status}: {self}");
+        assert!(self.stderr.contains(words), "\"{words}\" is missing: {self}");
     }
 
     #[track_caller]

@@ -1,5 +1,9 @@
 //! The policies by name.
 
+use super::exchange::Exchange;
+use super::float::Float;
+use super::pinned::Pinned;
+use super::speed::{Grip, Speed};
 use super::{Policy, Settings};
 use crate::topology::Machine;
 use serde::{Deserialize, Serialize};
@@ -55,8 +59,15 @@ impl Kind {
         }
     }
 
-    pub(super) fn make(self, _machine: &Machine, settings: &Settings) -> Box<dyn Policy> {
-        Box::new(super::float::Float::new(settings))
+    pub(super) fn make(self, machine: &Machine, settings: &Settings) -> Box<dyn Policy> {
+        match self {
+            Self::Auto => Box::new(super::float::Float::new(settings)),
+            Self::Speed => Box::new(Speed::new(machine, settings, Grip::Firm)),
+            Self::Exchange => Box::new(Exchange::new(machine, settings)),
+            Self::Nudge => Box::new(Speed::new(machine, settings, Grip::Soft)),
+            Self::Pinned => Box::new(Pinned::new(machine, settings)),
+            Self::Float => Box::new(Float::new(settings)),
+        }
     }
 }
 

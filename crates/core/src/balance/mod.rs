@@ -9,10 +9,20 @@
 //! One file per policy. What they share: [`Settings`] in, [`Turn`] out; a [`Decision`] is one thread, what to do with it, and a
 //! typed [`Reason`].
 
+mod deal;
 mod decision;
+mod doze;
+mod exchange;
 mod finding;
 mod float;
+mod ground;
 mod kind;
+mod pinned;
+mod rotation;
+#[allow(dead_code)] // until auto frees threads
+mod seating;
+mod shares;
+mod speed;
 
 pub use decision::{Act, Decision, Outcome, Reason, Refusal, Settled};
 pub use finding::Finding;

@@ -164,7 +164,7 @@ pub(super) fn fingerprint(words: &[u64]) -> u64 {
 }
 
 /// FNV-1a.
-pub(super) fn checksum(bytes: impl IntoIterator<Item = u8>) -> u64 {
+pub(crate) fn checksum(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

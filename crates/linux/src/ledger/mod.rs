@@ -52,10 +52,10 @@
 mod error;
 mod file;
 mod hold;
-mod layout;
+pub(crate) mod layout;
 mod listing;
 mod map;
-mod place;
+pub(crate) mod place;
 mod planner;
 mod process;
 mod queue;

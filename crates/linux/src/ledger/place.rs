@@ -146,6 +146,22 @@ impl Location {
         }
         Err(LedgerError::NoPlace { tried })
     }
+
+    /// The directory for files of single users: by the same rules, but for the one that a package makes, where ordinary
+    /// users make no files.
+    pub(crate) fn scratch(&self) -> Result<Scratch, LedgerError> {
+        let mut shared = self.clone();
+        shared.candidates.retain(|candidate| candidate.kind != Kind::Packaged);
+        shared.find().map(|Place { directory, path, stem, .. }| Scratch { directory, path, stem })
+    }
+}
+
+/// A directory for files of single users, and how their names begin.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    pub(crate) directory: OwnedFd,
+    pub(crate) path: PathBuf,
+    pub(crate) stem: String,
 }
 
 /// A directory the files of the ledger are in.

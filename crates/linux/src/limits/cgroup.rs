@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 use trimtab_core::ids::{Id, OsCpu, OsNode};
 use trimtab_core::set::Set;
 
+/// Lists of a cpuset's CPUs, the better one first.
+const CPUSET_V1: [&str; 2] = ["cpuset.effective_cpus", "cpuset.cpus"];
+const CPUSET_V2: [&str; 1] = ["cpuset.cpus.effective"];
+
 /// Which of the two kinds of hierarchy a group is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -53,7 +57,7 @@ pub(super) struct Cpuset<T> {
 
 /// The groups of one process, as directories that can be read.
 #[derive(Default)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     unified: Option<Place>,
     cpuset: Option<Place>,
     cpu: Option<Place>,
@@ -62,12 +66,17 @@ pub(super) struct Groups {
 impl Groups {
     /// The groups of the calling process; hierarchies that are not mounted, or not readable, are left out.
     pub(super) fn of_own_process(root: &Path) -> Self {
-        let read = |name: &str| text::read(&root.join("proc/self").join(name)).unwrap_or_default();
-        let memberships = read("cgroup");
+        Self::of(root, "self")
+    }
+
+    /// The groups of a process, by its folder's name, as reached through the mounts of the calling process.
+    pub(crate) fn of(root: &Path, process: &str) -> Self {
+        let read = |path: &str| text::read(&root.join("proc").join(path)).unwrap_or_default();
+        let memberships = read(&format!("{process}/cgroup"));
         if memberships.is_empty() {
             return Self::default();
         }
-        let mounts: Vec<Mount> = text_lines(&read("mountinfo")).filter_map(Mount::parse).collect();
+        let mounts: Vec<Mount> = text_lines(&read("self/mountinfo")).filter_map(Mount::parse).collect();
         let v1 = |controller: &str| {
             let path = membership(&memberships, controller.as_bytes())?;
             Place::find(root, Hierarchy::V1, &path, mounts.iter().filter(|mount| mount.has(controller)))
@@ -85,7 +94,7 @@ impl Groups {
 
     /// The CPUs of the cpuset in force.
     pub(super) fn cpuset_cpus(&self) -> Option<Cpuset<OsCpu>> {
-        self.in_force(&["cpuset.effective_cpus", "cpuset.cpus"], &["cpuset.cpus.effective"])
+        self.in_force(&CPUSET_V1, &CPUSET_V2)
     }
 
     /// The memory nodes of the cpuset in force.
@@ -93,18 +102,41 @@ impl Groups {
         self.in_force(&["cpuset.effective_mems", "cpuset.mems"], &["cpuset.mems.effective"])
     }
 
+    /// The file that lists the CPUs of the cpuset in force.
+    pub(crate) fn cpuset_file(&self) -> Option<PathBuf> {
+        let in_hierarchy = |place: &Option<Place>, files: &[&str]| {
+            place.as_ref()?.upwards().find_map(|group| {
+                files.iter().map(|name| group.dir.join(name)).find(|path| {
+                    let set: Option<Set<OsCpu>> = text::read(path).ok().and_then(|text| text::list(&text));
+                    set.is_some_and(|set| !set.is_empty())
+                })
+            })
+        };
+        in_hierarchy(&self.cpuset, &CPUSET_V1).or_else(|| in_hierarchy(&self.unified, &CPUSET_V2))
+    }
+
+    /// The file that counts how long the tightest quota has kept its group off the CPUs, when there is a quota.
+    pub(crate) fn throttle_file(&self) -> Option<PathBuf> {
+        self.quotas().min_by_key(|(quota, _)| quota.milli_cpus).map(|(_, dir)| dir.join("cpu.stat"))
+    }
+
     /// The tightest quota of the group and of all its ancestors that can be seen.
     pub(super) fn quota(&self) -> Option<Quota> {
+        self.quotas().map(|(quota, _)| quota).min_by_key(|quota| quota.milli_cpus)
+    }
+
+    /// All quotas of the group and of its ancestors, each with its group's directory.
+    fn quotas(&self) -> impl Iterator<Item = (Quota, PathBuf)> + '_ {
         let unified = self.unified.iter().flat_map(Place::upwards).filter_map(|group| {
             let milli_cpus = quota_v2(&text::read(&group.dir.join("cpu.max")).ok()?)?;
-            Some(Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V2 })
+            Some((Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V2 }, group.dir))
         });
         let v1 = self.cpu.iter().flat_map(Place::upwards).filter_map(|group| {
             let read = |name: &str| text::read(&group.dir.join(name)).ok();
             let milli_cpus = quota_v1(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)?;
-            Some(Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V1 })
+            Some((Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V1 }, group.dir))
         });
-        unified.chain(v1).min_by_key(|quota| quota.milli_cpus)
+        unified.chain(v1)
     }
 
     /// The first of these lists that is there and not empty, from the group upwards: a group of version 2 without the

@@ -1,46 +1,204 @@
 //! The live machine as a [`Host`]: threads found as they appear, their counters read, their masks set and given back.
 //!
 //! A host compares nothing and chooses nothing: what to read is asked of it, what to do is decided elsewhere.
+//!
+//! Unit: a thread. Its *home* is its own mask, its *held* mask the one that was last asked for and is still there.
+//!
+//! Properties:
+//! - Every thread whose mask is still ours gets its own back: at [`Live::restore`], when the value is dropped, and, if this
+//!   process is killed, by [`keeper::restore_left_behind`].
+//! - A mask that somebody else set is respected: the thread is reported as left alone and never touched again.
+//! - What concerns one thread (it ended, it may not be moved) is an outcome and never an error.
+//! - Work for each look and descriptors are bounded, whatever the programs do; half of what this process may open is the most
+//!   (raise the soft limit of open files to read more threads cheaply; programs started later inherit it).
+//! - Suspended, stopped and traced threads stay listed, with counters that stand still.
+
+mod audit;
+mod bounds;
+mod clock;
+mod counters;
+mod error;
+mod files;
+mod find;
+pub mod keeper;
+mod masks;
+mod roots;
+mod sample;
+mod stop;
+mod threads;
+
+pub use audit::{Audit, MemoryAudit, ThreadAudit};
+pub use error::LiveError;
+pub use keeper::{Keeper, KeeperError};
+pub use masks::Restored;
+pub use roots::Root;
+pub use stop::Stopper;
 
 use crate::process::Pid;
+use crate::text::ReadError;
+use audit::Auditor;
+use bounds::Bounds;
+use clock::Clock;
+use counters::Source;
+use files::Budget;
+use find::Finder;
+use roots::Watched;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use thiserror::Error;
+use threads::Table;
 use trimtab_core::balance::{Decision, Outcome, Wanted};
 use trimtab_core::drive::{Awake, Host};
-use trimtab_core::observe::Sample;
+use trimtab_core::observe::{ProgramInfo, Sample};
 use trimtab_core::set::CpuSet;
-use trimtab_core::time::Moment;
+use trimtab_core::time::{Moment, Span};
 
-/// What is watched.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Root {
-    /// A process and all that come from it.
-    Tree(Pid),
-    /// All processes of a control group and of those below it.
-    Cgroup(PathBuf),
+/// How to watch.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Children are looked for no more often than this, and less often where that would cost too much.
+    pub find_every: Span,
+    /// Keeps a record of masks, for the case that this process is killed, and against two balancers of one program.
+    pub keep: Option<Keeper>,
+    /// Threads are only watched: none is moved.
+    pub hands_off: bool,
+    /// At most so many descriptors are kept for threads; `None` for half of what this process may open.
+    pub descriptors: Option<usize>,
 }
 
-/// Why the machine cannot be watched.
-#[derive(Debug, Error)]
-pub enum LiveError {
-    /// There is no such process.
-    #[error("there is no process {0}")]
-    NoProcess(Pid),
+impl Default for Options {
+    fn default() -> Self {
+        Self { find_every: Span::from_ms(200), keep: None, hands_off: false, descriptors: None }
+    }
+}
+
+/// What else is known about the watching.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// Threads watched now.
+    pub threads: usize,
+    /// Processes watched now.
+    pub processes: usize,
+    /// Descriptors kept for threads.
+    pub descriptors: usize,
+    /// Whether the kernel counts the time that threads wait for a CPU.
+    pub counts_waiting: bool,
+    /// The scheduler that is loaded into the kernel.
+    pub scheduler: Option<String>,
+    /// Why no record of masks is kept any more: one warning.
+    pub keeper_fault: Option<String>,
+    /// How long the machine was suspended while we watched.
+    pub suspended: Span,
+    /// The latest that a look came after its time: the machine was too busy to let us run. Rates are right all the same.
+    pub latest: Span,
+    /// Looks that came more than ten intervals late.
+    pub late: u64,
 }
 
 /// Watches programs and moves their threads.
 #[derive(Debug)]
-pub struct Live {}
+pub struct Live {
+    proc: PathBuf,
+    folder: OwnedFd,
+    options: Options,
+    own_namespace: bool,
+    source: Source,
+    budget: Budget,
+    clock: Clock,
+    stopper: Stopper,
+    roots: Vec<Watched>,
+    table: Table,
+    bounds: Bounds,
+    finder: Finder,
+    refreshed: usize,
+    audit: Auditor,
+    new_programs: Vec<ProgramInfo>,
+    /// News and notices of moving, for the next sample.
+    later: Sample,
+    stat_file: Option<OwnedFd>,
+    text: Vec<u8>,
+    keeper_fault: Option<String>,
+    suspended: Span,
+    latest: Span,
+    late: u64,
+}
 
 impl Live {
     /// Begins to watch. `usable` are the CPUs that threads may be moved to; `proc` is where procfs is mounted.
     ///
     /// # Errors
     /// [`LiveError`].
-    pub fn new(_proc: &Path, roots: &[Root], _usable: &CpuSet) -> Result<Self, LiveError> {
-        match roots {
-            [Root::Tree(pid), ..] => Err(LiveError::NoProcess(*pid)),
-            _ => Ok(Self {}),
+    pub fn new(proc: &Path, roots: &[Root], usable: &CpuSet) -> Result<Self, LiveError> {
+        Self::with(proc, roots, usable, Options::default())
+    }
+
+    /// Begins to watch, in a way of one's own.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub fn with(proc: &Path, roots: &[Root], usable: &CpuSet, options: Options) -> Result<Self, LiveError> {
+        if roots.is_empty() {
+            return Err(LiveError::Nothing);
+        }
+        let folder = files::open_folder(proc).map_err(|errno| ReadError::io(proc, errno))?;
+        let stopper = Stopper::new().map_err(|errno| LiveError::System {
+            attempt: "making an event to be woken by",
+            source: errno.into(),
+        })?;
+        let own = std::fs::read_link(proc.join("self")).ok();
+        let own_namespace = own.is_some_and(|own| own.as_os_str() == Pid::own().to_string().as_str());
+        let mut budget = Budget::of_this_process();
+        if let Some(most) = options.descriptors {
+            budget.lower_to(most);
+        }
+        let root = proc.parent().unwrap_or(Path::new("/"));
+        let mut live = Self {
+            proc: proc.to_owned(),
+            source: Source::of(folder.as_fd()),
+            folder,
+            options,
+            own_namespace,
+            budget,
+            clock: Clock::new(),
+            stopper,
+            roots: Vec::new(),
+            table: Table::default(),
+            bounds: Bounds::new(root, usable),
+            finder: Finder::default(),
+            refreshed: 0,
+            audit: Auditor::default(),
+            new_programs: Vec::new(),
+            later: Sample::default(),
+            stat_file: None,
+            text: Vec::new(),
+            keeper_fault: None,
+            suspended: Span::ZERO,
+            latest: Span::ZERO,
+            late: 0,
+        };
+        for root in roots {
+            live.roots.push(Watched::new(proc, root, own_namespace)?);
+        }
+        live.find_first()?;
+        Ok(live)
+    }
+
+    /// Something that ends the watching, from any thread.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// What else is known about the watching.
+    pub fn facts(&self) -> Facts {
+        Facts {
+            threads: self.table.threads.len(),
+            processes: self.table.processes.len(),
+            descriptors: self.budget.used(),
+            counts_waiting: self.source == Source::Schedstat,
+            scheduler: self.bounds.scheduler().map(str::to_owned),
+            keeper_fault: self.keeper_fault.clone(),
+            suspended: self.suspended,
+            latest: self.latest,
+            late: self.late,
         }
     }
 }
@@ -48,15 +206,21 @@ impl Live {
 impl Host for Live {
     type Error = LiveError;
 
-    fn observe(&mut self, _wanted: &Wanted) -> Result<Sample, LiveError> {
-        Ok(Sample::default())
+    fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
+        Ok(self.sample(wanted))
     }
 
-    fn apply(&mut self, _decisions: &[Decision]) -> Result<Vec<Outcome>, LiveError> {
-        Ok(Vec::new())
+    fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, LiveError> {
+        Ok(decisions.iter().map(|decision| self.carry_out(decision)).collect())
     }
 
-    fn wait(&mut self, _until: Moment) -> Result<Awake, LiveError> {
-        Ok(Awake::Over)
+    fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {
+        self.wait_until(until)
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.restore();
     }
 }

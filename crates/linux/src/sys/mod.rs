@@ -4,6 +4,9 @@
 pub mod affinity;
 mod errno;
 pub mod exec;
+pub mod fork;
 pub mod lock;
 pub mod mempolicy;
 pub mod prctl;
+pub mod signals;
+pub mod usage;

@@ -14,7 +14,7 @@ use super::interrupt::Interrupt;
 use super::programs::{self, Ran};
 use super::progress;
 use super::record::Recorder;
-use crate::args::{BalanceArgs, Cli};
+use crate::args::{BenchBalanceArgs, Cli};
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
@@ -61,7 +61,7 @@ struct Harvest {
 ///
 /// # Errors
 /// [`exit::FAILED`] when the programs are not there, one of them failed, or a file cannot be written.
-pub(super) fn run(world: &World, args: &BalanceArgs) -> Result<u8, Exit> {
+pub(super) fn run(world: &World, args: &BenchBalanceArgs) -> Result<u8, Exit> {
     let failed = |cause| Exit::new(exit::FAILED, cause);
     let place = Place::find(world).map_err(failed)?;
     let scope = Scope { cores: place.cpus.len(), quick: args.quick, only: &args.only, balances: balances() };
@@ -136,7 +136,7 @@ impl Place {
 }
 
 struct Bench<'a> {
-    args: &'a BalanceArgs,
+    args: &'a BenchBalanceArgs,
     trimtab: PathBuf,
     folder: PathBuf,
     last: OsCpu,
@@ -149,7 +149,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn prepare(args: &'a BalanceArgs, place: Place, cells: Vec<Cell>) -> Result<Self> {
+    fn prepare(args: &'a BenchBalanceArgs, place: Place, cells: Vec<Cell>) -> Result<Self> {
         let trimtab = std::env::current_exe().context("cannot find trimtab itself")?;
         let folder = programs::folder(args.programs.as_deref(), &trimtab, &[THREADS, OPENMP, HOG])?;
         for warning in &place.warnings {

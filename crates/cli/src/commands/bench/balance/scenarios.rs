@@ -324,8 +324,11 @@ impl Cell {
             words.extend(["run", "--no-rules", "--survey", survey, "--cores", &cores].map(OsString::from));
         }
         match self.way {
-            Way::Balance(kind) => words.extend(["--balance".into(), kind.word().into(), "--".into()]),
-            Way::WaitPolicy => words.extend(["--wait-policy", "auto", "--"].map(OsString::from)),
+            Way::Balance(kind) => words.extend([format!("--balance={kind}").into(), "--".into()]),
+            // Threads float, as by Linux alone: the question is what waiting does.
+            Way::WaitPolicy => {
+                words.extend(["--pin", "mask", "--wait-policy", "auto", "--"].map(OsString::from))
+            }
             _ => {}
         }
         words.push(folder.join(self.program()).into());
@@ -520,7 +523,7 @@ mod tests {
         );
         assert_eq!(
             words("barrier-10ms-3/hyb/auto"),
-            "/t run --no-rules --survey none --cores 2 --balance auto -- /b/balance_spmd --threads 3 --work 0.300000 --rate 7 \
+            "/t run --no-rules --survey none --cores 2 --balance=auto -- /b/balance_spmd --threads 3 --work 0.300000 --rate 7 \
              --phase 0.01 --hog 9 --wait hyb"
         );
         assert!(words("freed-3/spin/nudge").ends_with("--wait spin --pin"));

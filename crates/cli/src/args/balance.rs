@@ -1,0 +1,259 @@
+//! What can be typed about balancing: while a program runs, for one that runs already, and for one that is over.
+
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::observe::Metric;
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::Span;
+
+/// The heading under which help shows these options.
+const HEADING: &str = "While it runs";
+
+/// How a policy is set up.
+#[derive(Args, Debug, Default, Clone)]
+pub struct PolicyArgs {
+    /// The time between two looks: 100ms, 1s (default 100ms; 1s where only a report is wanted).
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = HEADING)]
+    pub interval: Option<Span>,
+    /// All that is random in balancing is drawn from this number; recorded in the trace (default 0).
+    #[arg(long, value_name = "N", help_heading = HEADING)]
+    pub seed: Option<u64>,
+    /// How fast a thread is: run-wait (time on a CPU over time it wanted one; the default) or cpu-share (over elapsed time).
+    #[arg(long, value_name = "METRIC", help_heading = HEADING)]
+    pub speed_metric: Option<SpeedMetric>,
+    /// Let threads be moved to other NUMA nodes, away from their memory.
+    #[arg(long, help_heading = HEADING)]
+    pub across_nodes: bool,
+}
+
+impl PolicyArgs {
+    /// These options over what is set otherwise.
+    pub fn over(&self, settings: Settings) -> Settings {
+        Settings {
+            seed: self.seed.unwrap_or(settings.seed),
+            interval: self.interval.unwrap_or(settings.interval),
+            metric: self.speed_metric.map_or(settings.metric, Metric::from),
+            across_nodes: self.across_nodes || settings.across_nodes,
+            ..settings
+        }
+    }
+
+    /// The first of these options that was given, by name.
+    pub fn given(&self) -> Option<&'static str> {
+        let options = [
+            (self.interval.is_some(), "--interval"),
+            (self.seed.is_some(), "--seed"),
+            (self.speed_metric.is_some(), "--speed-metric"),
+            (self.across_nodes, "--across-nodes"),
+        ];
+        options.into_iter().find_map(|(given, name)| given.then_some(name))
+    }
+}
+
+/// What `run` can do while the program runs.
+#[derive(Args, Debug, Default)]
+pub struct BalanceArgs {
+    /// Keep the threads progressing alike while the program runs: auto (the default: finds out what holds them back and does
+    /// what helps, or nothing), speed, exchange, nudge, pinned or float.
+    ///
+    /// trimtab then stays as the program's parent: signals, job control, terminal and exit status are handed on. OpenMP threads
+    /// are not bound at their start, unless you bind them by OMP_PROC_BIND.
+    #[arg(long, value_name = "POLICY", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
+          help_heading = HEADING)]
+    pub balance: Option<Kind>,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// Record what is seen, decided and done in FILE, one line of JSON a look (docs/json.md; `trimtab replay` reads it).
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    pub trace: Option<PathBuf>,
+}
+
+/// Balance programs that run already: whole trees of processes, until they end or you stop it.
+///
+/// Threads are moved within the CPUs that the programs' threads may use together; when balancing ends, by Ctrl-C too, every
+/// thread has the mask again that it had before. Works for your own programs without privilege.
+#[derive(Args, Debug)]
+#[command(after_help = ATTACH_EXAMPLES)]
+pub struct AttachArgs {
+    /// The processes; all that they started is balanced with them.
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "cgroup")]
+    pub pids: Vec<u32>,
+    /// All processes of a control group, and of those below it: a path such as /user.slice/… or a folder of /sys/fs/cgroup.
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+    /// The policy: auto, speed, exchange, nudge, pinned or float (only watches).
+    #[arg(long, value_name = "POLICY", default_value = "auto")]
+    pub balance: Kind,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    /// The CPUs that threads may be moved to, instead of all that the programs' threads may use together.
+    #[arg(long, value_name = "LIST", help_heading = HEADING)]
+    pub cpus: Option<CpuSet>,
+    /// Leave threads alone that are bound to fewer CPUs than the others.
+    #[arg(long, help_heading = HEADING)]
+    pub respect_masks: bool,
+    /// Stop after this time: 30s, 10m, 2h.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_span, help_heading = HEADING)]
+    pub time: Option<Span>,
+    /// Record what is seen, decided and done in FILE, one line of JSON a look; - for standard output.
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    pub trace: Option<PathBuf>,
+    /// Print every look as a line of JSON, as in a trace (the same as --trace -).
+    #[arg(long, conflicts_with = "trace")]
+    pub json: bool,
+    /// Say what is found, as it is found.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Say nothing but errors.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+const ATTACH_EXAMPLES: &str = "Examples:\n  trimtab attach 4711                    balance process 4711 and all it started\n  \
+    trimtab attach $(pgrep -d' ' solver)   several programs at once\n  \
+    trimtab attach --balance float --trace t.jsonl --for 10s 4711   only watch and record\n\n\
+    Exit status: 0 when the programs ended or you stopped it, 2 when they cannot be balanced.";
+
+/// End balancing from outside: stop a balancer that runs, or give threads back the masks that a killed one left behind.
+#[derive(Args, Debug)]
+pub struct DetachArgs {
+    /// Processes that are or were balanced.
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "all")]
+    pub pids: Vec<u32>,
+    /// Everything of yours that is or was balanced.
+    #[arg(long, conflicts_with = "pids")]
+    pub all: bool,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Feed a recorded run to a policy, the same or another, and show where its decisions differ. Nothing is moved.
+///
+/// The recorded world does not react: after the first decision that differs, what follows is still what the recorded policy
+/// brought about. The recorded policy with its own settings decides as it did, and --check says so by the exit status.
+#[derive(Args, Debug)]
+#[command(after_help = REPLAY_EXAMPLES)]
+pub struct ReplayArgs {
+    /// A trace of `trimtab run --trace` or `trimtab attach --trace`.
+    pub trace: PathBuf,
+    /// The policy, instead of the recorded one.
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<Kind>,
+    #[command(flatten)]
+    pub settings: PolicyArgs,
+    /// Write the replay as a trace of its own.
+    #[arg(long, value_name = "FILE")]
+    pub to: Option<PathBuf>,
+    /// Exit with 1 if anything was decided differently than recorded.
+    #[arg(long)]
+    pub check: bool,
+    /// Print as JSON lines (schema in docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+}
+
+const REPLAY_EXAMPLES: &str = "Examples:\n  trimtab replay run.jsonl --policy exchange   what would exchange have done?\n  \
+    trimtab replay run.jsonl --check             does it decide the same again?\n\n\
+    Exit status: 0 done, 1 with --check when decisions differ, 2 when the trace cannot be read.";
+
+/// The metrics, as typed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpeedMetric {
+    RunWait,
+    CpuShare,
+}
+
+impl From<SpeedMetric> for Metric {
+    fn from(metric: SpeedMetric) -> Self {
+        match metric {
+            SpeedMetric::RunWait => Self::RunWait,
+            SpeedMetric::CpuShare => Self::CpuShare,
+        }
+    }
+}
+
+/// The shortest interval: a look costs about a microsecond a thread, and the kernel's own ticks are no finer.
+const INTERVAL_MIN: Span = Span::from_ms(1);
+/// The longest: beyond this nothing is balanced.
+const INTERVAL_MAX: Span = Span::from_ms(3_600_000);
+
+/// `100ms`, `1s`, within reason.
+fn parse_interval(text: &str) -> Result<Span, String> {
+    let span = parse_span(text)?;
+    if (INTERVAL_MIN..=INTERVAL_MAX).contains(&span) {
+        Ok(span)
+    } else {
+        Err(format!("\"{text}\" is no interval between 1ms and 1h"))
+    }
+}
+
+/// `500us`, `100ms`, `30s`, `10m`, `2h`, or plain seconds.
+fn parse_span(text: &str) -> Result<Span, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let unit: u64 = match &text[digits..] {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "" | "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        other => return Err(format!("\"{other}\" is no unit of time (known: us, ms, s, m, h)")),
+    };
+    let number: u64 =
+        text[..digits].parse().map_err(|_| format!("\"{text}\" is no time such as 100ms or 30s"))?;
+    number.checked_mul(unit).map(Span).filter(|span| *span > Span::ZERO).ok_or_else(|| match number {
+        0 => "no time at all".to_owned(),
+        _ => format!("{text} is too long"),
+    })
+}
+
+/// What was asked for as a report after the run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReportTo {
+    /// Where; `None` is standard error.
+    pub file: Option<PathBuf>,
+    /// As JSON.
+    pub json: bool,
+}
+
+/// `text`, `json`, a file, or a file whose name ends in `.json`.
+pub fn report_to(word: &OsString) -> ReportTo {
+    match word.to_str() {
+        Some("stderr" | "text") => ReportTo { file: None, json: false },
+        Some("json") => ReportTo { file: None, json: true },
+        _ => {
+            let file = PathBuf::from(word);
+            let json = file.extension().is_some_and(|end| end == "json");
+            ReportTo { file: Some(file), json }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_limits() {
+        assert_eq!(parse_interval("100ms"), Ok(Span::from_ms(100)));
+        assert_eq!(parse_interval("1s"), Ok(Span::from_ms(1_000)));
+        assert_eq!(parse_span("500us"), Ok(Span::from_us(500)));
+        assert_eq!(parse_span("2h"), Ok(Span::from_ms(7_200_000)));
+        for bad in
+            ["", "0", "0ms", "10us", "2h", "-1s", "1.5s", "ms", "3y", "99999999999999999999s", "9999999999h"]
+        {
+            assert!(parse_interval(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_report_goes_where_its_word_says() {
+        let to = |word: &str| report_to(&word.into());
+        assert_eq!(to("stderr"), to("text"));
+        assert_eq!(to("json"), ReportTo { file: None, json: true });
+        assert_eq!(to("a/b.txt"), ReportTo { file: Some("a/b.txt".into()), json: false });
+        assert!(to("out.json").json && to("out.json").file.is_some());
+    }
+}

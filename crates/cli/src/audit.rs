@@ -1,0 +1,138 @@
+//! The report after a run, as text and as JSON. Every number in it is added up by `core`.
+
+use crate::args::ReportTo;
+use crate::say;
+use crate::table::{Align, Table};
+use anyhow::Context;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use trimtab_core::audit::{Audited, ThreadAudit};
+use trimtab_core::time::Span;
+
+/// So many threads are named, those that ran longest; the others are summed up. JSON has all.
+const NAMED: usize = 24;
+/// So many places are named of a thread.
+const PLACES: usize = 4;
+
+/// The document's form.
+const SCHEMA: &str = "trimtab.audit/1";
+
+/// Writes it where it was asked for.
+///
+/// # Errors
+/// It cannot be written there.
+pub fn write(audited: &Audited, command: &str, to: &ReportTo, append: bool) -> Result<(), anyhow::Error> {
+    let text = if to.json { json(audited, command)? } else { text(audited) };
+    let Some(path) = &to.file else {
+        say::report(&text);
+        return Ok(());
+    };
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).append(append && !to.json).truncate(!append || to.json);
+    let mut file = options.open(path).with_context(|| path.display().to_string())?;
+    file.write_all(text.as_bytes()).with_context(|| path.display().to_string())
+}
+
+fn json(audited: &Audited, command: &str) -> Result<String, anyhow::Error> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        schema: &'static str,
+        command: &'a str,
+        #[serde(flatten)]
+        audited: &'a Audited,
+    }
+    Ok(serde_json::to_string(&Document { schema: SCHEMA, command, audited })? + "\n")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", 100.0 * share)
+}
+
+fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "?".to_owned(), show)
+}
+
+/// Text for people.
+pub fn text(audited: &Audited) -> String {
+    let mut out = String::new();
+    let Audited { seconds, looks, run, spent, covered, balance, others, cpus, threads, .. } = audited;
+    let mut line = |text: String| {
+        let _ = writeln!(out, "trimtab: {text}");
+    };
+    line(format!(
+        "{seconds:.1} s, {} on CPUs, {} threads seen in {looks} looks{}",
+        spent.unwrap_or(*run),
+        threads.len(),
+        covered.filter(|share| *share < 0.995).map_or_else(String::new, |share| {
+            format!(" ({} of the CPU time; the rest fell between looks)", percent(share))
+        })
+    ));
+    line(format!(
+        "balance {} (lowest/highest time over cores), others took {} of these CPUs",
+        known(*balance, |balance| format!("{balance:.2}")),
+        known(*others, percent),
+    ));
+    let mut longest: Vec<&ThreadAudit> = threads.iter().collect();
+    longest.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.tid));
+    let mut table = Table::new(&[
+        ("THREAD", Align::Right),
+        ("NAME", Align::Left),
+        ("CPU TIME", Align::Right),
+        ("WAITED", Align::Right),
+        ("SLEEPS", Align::Right),
+        ("PREEMPTED", Align::Right),
+        ("MOVED", Align::Right),
+        ("RAN ON", Align::Left),
+    ]);
+    for thread in longest.iter().take(NAMED) {
+        table.row([
+            thread.tid.to_string(),
+            thread.name.clone(),
+            thread.run.to_string(),
+            known(thread.wait_share, percent),
+            known(thread.sleeps, |count| count.to_string()),
+            known(thread.preempted, |count| count.to_string()),
+            thread.moved_at_least.to_string(),
+            places(thread),
+        ]);
+    }
+    if !table.is_empty() {
+        out.push_str(&table.to_string());
+    }
+    if let Some(rest) = longest.get(NAMED..).filter(|rest| !rest.is_empty()) {
+        let ran: Span = rest.iter().map(|thread| thread.run).sum();
+        let _ = writeln!(out, "and {} threads more with {ran} together", rest.len());
+    }
+    let mut table = Table::new(&[
+        ("CPU", Align::Right),
+        ("NODE", Align::Right),
+        ("PROGRAM", Align::Right),
+        ("OTHERS", Align::Right),
+    ]);
+    for cpu in cpus {
+        table.row([
+            cpu.cpu.to_string(),
+            known(cpu.node, |node| node.to_string()),
+            known(cpu.ours, percent),
+            known(cpu.others, percent),
+        ]);
+    }
+    if !table.is_empty() {
+        out.push_str(&table.to_string());
+    }
+    out
+}
+
+/// The CPUs where a thread ran most.
+fn places(thread: &ThreadAudit) -> String {
+    let mut cpus: Vec<_> = thread.cpus.iter().filter(|(_, share)| *share > 0.0).collect();
+    cpus.sort_by(|(one, a), (other, b)| b.total_cmp(a).then(one.cmp(other)));
+    let named: Vec<String> =
+        cpus.iter().take(PLACES).map(|(cpu, share)| format!("{cpu} ({})", percent(*share))).collect();
+    match cpus.len().saturating_sub(PLACES) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}

@@ -1,0 +1,90 @@
+//! What `run` and `attach` do with each step of the loop: record it, count it, add it up, say what is found.
+
+use crate::recorder::Recorder;
+use crate::say::{self, Volume};
+use trimtab_core::audit::{Audit, Tally};
+use trimtab_core::balance::{Policy, Settings, Wanted};
+use trimtab_core::drive::{Go, Host, Step, drive};
+use trimtab_core::observe::Observer;
+use trimtab_core::set::CpuSet;
+
+/// Who is told.
+#[derive(Debug)]
+pub struct Watching {
+    /// How speed is measured.
+    pub settings: Settings,
+    /// The trace, if one is wanted.
+    pub recorder: Option<Recorder>,
+    /// What is added up, if a report is wanted.
+    pub audit: Option<Audit>,
+    /// How much is said.
+    pub volume: Volume,
+    /// What was counted.
+    pub tally: Tally,
+}
+
+impl Watching {
+    /// Runs the loop until the host says that it is over, or `each` says stop; then looks once more, if that is added up.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn watch<H: Host>(
+        &mut self,
+        host: &mut H,
+        policy: &mut dyn Policy,
+        usable: &CpuSet,
+        each: &mut dyn FnMut(&Tally) -> Go,
+    ) -> Result<(), H::Error> {
+        let mut observer = Observer::new(usable.clone());
+        drive(host, policy, &mut observer, &mut |step| {
+            self.step(step);
+            each(&self.tally)
+        })?;
+        if let Some(audit) = &mut self.audit
+            && let Ok(sample) = host.observe(&Wanted::all())
+        {
+            audit.take(&sample);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step<'_>) {
+        if let Some(audit) = &mut self.audit {
+            audit.take(step.sample);
+        }
+        let found = self.tally.take(step, self.settings.metric);
+        if found {
+            for finding in &step.turn.findings {
+                say::note(self.volume, &format!("  found: {finding}"));
+            }
+        }
+        self.record(|recorder| recorder.step(step));
+    }
+
+    /// Does something with the trace, and says it if that failed.
+    pub fn record(&mut self, write: impl FnOnce(&mut Recorder) -> Result<(), String>) {
+        if let Some(Err(why)) = self.recorder.as_mut().map(write) {
+            say::warning(self.volume, &why);
+        }
+    }
+
+    /// One line of what was done.
+    pub fn summary(&self) -> String {
+        let Tally { looks, applied, refused, vanished, threads, ref findings, .. } = self.tally;
+        let count = |count: u64, noun: &str| {
+            if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+        };
+        let mut text =
+            format!("{}, {}, {}", count(applied, "move"), count(looks, "look"), count(threads, "thread"));
+        if refused > 0 {
+            text.push_str(&format!(", {refused} refused"));
+        }
+        if vanished > 0 {
+            text.push_str(&format!(", {vanished} too late"));
+        }
+        for finding in findings {
+            text.push_str(&format!("; {finding}"));
+        }
+        text
+    }
+}

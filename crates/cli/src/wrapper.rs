@@ -1,0 +1,246 @@
+//! A run that is watched: trimtab stays as the program's parent, and is not seen to.
+//!
+//! Two processes are made right before cores are reserved. The child does what any run does (it plans, reserves, sets masks,
+//! execs), so that the hold, the plan and every failure are those of a run without a parent. The parent hands on signals, stops and
+//! the exit status ([`trimtab_linux::child`]) in its first thread; in its second it waits until the program has begun, and
+//! watches it.
+
+use crate::args::{ReportTo, RunOnly, report_to};
+use crate::audit;
+use crate::exit::{self, Exit};
+use crate::recorder::Recorder;
+use crate::say::{self, Volume};
+use crate::watching::Watching;
+use crate::world::World;
+use anyhow::{Context, anyhow};
+use std::io::{PipeReader, Read};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use trimtab_core::audit::{Audit, Auditor, Tally};
+use trimtab_core::balance::{Kind, Policy, Settings, policy};
+use trimtab_core::drive::Go;
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::Span;
+use trimtab_core::topology::Machine;
+use trimtab_core::trace::{Header, VERSION};
+use trimtab_linux::child::{Child, End, Word};
+use trimtab_linux::live::{Live, Root, Stopper};
+use trimtab_linux::process::Pid;
+use trimtab_linux::sys::usage;
+
+/// What is to be done while the program runs.
+#[derive(Debug)]
+pub struct Asked {
+    /// The policy.
+    pub kind: Kind,
+    /// Whether somebody asked for a policy, and not only for a record of what happens.
+    pub balances: bool,
+    settings: Settings,
+    /// No option says how often to look.
+    at_leisure: bool,
+    recorder: Option<Recorder>,
+    report: Option<ReportTo>,
+}
+
+impl Asked {
+    /// By the options; `None` when nobody needs to stay.
+    ///
+    /// # Errors
+    /// Options that do nothing here, and files that could not be written.
+    pub fn by(args: &RunOnly) -> Result<Option<Self>, anyhow::Error> {
+        let options = &args.watch;
+        let report = args.report.as_ref().map(report_to);
+        if options.balance.is_none() && options.trace.is_none() && report.is_none() {
+            return match options.policy.given() {
+                Some(option) => {
+                    Err(anyhow!("{option} is about balancing: add --balance, --trace or --report"))
+                }
+                None => Ok(None),
+            };
+        }
+        let at_leisure =
+            options.balance.is_none() && options.trace.is_none() && options.policy.interval.is_none();
+        Ok(Some(Self {
+            kind: options.balance.unwrap_or(Kind::Float),
+            balances: options.balance.is_some(),
+            settings: options.policy.over(Settings::default()),
+            at_leisure,
+            recorder: options.trace.as_deref().map(Recorder::open).transpose()?,
+            report,
+        }))
+    }
+
+    fn policy(&self, machine: &Machine) -> Box<dyn Policy> {
+        if self.at_leisure {
+            Box::new(Auditor::default())
+        } else {
+            policy(self.kind, machine, &self.settings)
+        }
+    }
+}
+
+/// A run, as its parent knows it.
+#[derive(Debug)]
+pub struct Run {
+    /// The machine.
+    pub machine: Machine,
+    /// What was typed.
+    pub label: String,
+    /// Where the guest's own report goes first, if it writes one.
+    pub guest_report: Option<PathBuf>,
+    /// How much is said.
+    pub volume: Volume,
+}
+
+/// What the child says before it becomes the program.
+pub fn begins(word: &mut Word, usable: &CpuSet) {
+    word.say(&usable.to_string());
+}
+
+/// What it says when it could not.
+pub fn failed(word: &mut Word) {
+    word.say("failed");
+}
+
+/// The CPUs of a program that has begun; `None` if it did not. Waits until one is known.
+fn begun(mut word: PipeReader) -> Option<CpuSet> {
+    let mut said = String::new();
+    word.read_to_string(&mut said).ok()?;
+    let mut lines = said.lines();
+    let usable = lines.next()?.parse().ok()?;
+    lines.next().is_none().then_some(usable)
+}
+
+/// Ends the watching when the program ends, whichever of the two begins first.
+#[derive(Debug, Default)]
+struct Bell(Mutex<(bool, Option<Stopper>)>);
+
+impl Bell {
+    fn hang(&self, stopper: Stopper) {
+        let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if bell.0 {
+            stopper.stop();
+        }
+        bell.1 = Some(stopper);
+    }
+
+    fn ring(&self) {
+        let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bell.0 = true;
+        if let Some(stopper) = &bell.1 {
+            stopper.stop();
+        }
+    }
+}
+
+/// What was seen of a program that began.
+struct Seen {
+    watching: Watching,
+    usable: CpuSet,
+}
+
+/// Stands in for the program until it has ended, and ends as it did.
+///
+/// # Errors
+/// The kernel does not let us wait for it.
+pub fn stay(world: &World, mut child: Child, asked: Asked, run: &Run) -> Result<u8, Exit> {
+    let spent_before = usage::of_children().unwrap_or_default();
+    let bell = Arc::new(Bell::default());
+    let (kind, balances, report) = (asked.kind, asked.balances, asked.report.clone());
+    let watcher = child.word().map(|word| {
+        let (bell, proc, pid) = (Arc::clone(&bell), world.proc(), child.pid());
+        let (machine, label, volume) = (run.machine.clone(), run.label.clone(), run.volume);
+        std::thread::Builder::new().name("watcher".to_owned()).spawn(move || {
+            let usable = begun(word)?;
+            Some(watch(&proc, pid, usable, asked, (&machine, &label, volume), &bell))
+        })
+    });
+    let attended = child.attend();
+    bell.ring();
+    let watched = watcher.and_then(|watcher| match watcher {
+        Ok(thread) => thread.join().unwrap_or_default(),
+        Err(error) => {
+            say::warning(run.volume, &format!("the program was not watched: no thread can be had ({error})"));
+            None
+        }
+    });
+    let end = attended
+        .and_then(|()| child.collect())
+        .context("cannot wait for the program")
+        .map_err(|cause| Exit::new(exit::RUN_FAILED, cause))?;
+    if let Some(mut seen) = watched {
+        let spent = usage::of_children().ok().map(|spent| Span::from(spent.saturating_sub(spent_before)));
+        finish(&mut seen, end, (kind, balances), report.as_ref(), spent, run);
+    }
+    Ok(end.hand_on())
+}
+
+/// Watches a program that has begun, until the bell rings.
+fn watch(
+    proc: &std::path::Path,
+    pid: Pid,
+    usable: CpuSet,
+    asked: Asked,
+    (machine, label, volume): (&Machine, &str, Volume),
+    bell: &Bell,
+) -> Seen {
+    let mut policy = asked.policy(machine);
+    let audit = asked.report.is_some().then(Audit::new);
+    let mut watching = Watching {
+        settings: asked.settings.clone(),
+        recorder: asked.recorder,
+        audit,
+        volume,
+        tally: Tally::default(),
+    };
+    let header = Header {
+        version: VERSION,
+        policy: asked.kind,
+        settings: asked.settings,
+        command: label.to_owned(),
+        began: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
+        usable: usable.clone(),
+        machine: machine.clone(),
+    };
+    watching.record(|recorder| recorder.begin(header));
+    let mut host = match Live::new(proc, &[Root::Tree(pid)], &usable) {
+        Ok(host) => host,
+        Err(error) => {
+            say::warning(volume, &format!("the program is not watched: {error}"));
+            return Seen { watching, usable };
+        }
+    };
+    bell.hang(host.stopper());
+    if let Err(error) = watching.watch(&mut host, &mut *policy, &usable, &mut |_| Go::On) {
+        say::warning(volume, &format!("the program is not watched any more: {error}"));
+    }
+    Seen { watching, usable }
+}
+
+/// Says what there is to say when all is over.
+fn finish(
+    seen: &mut Seen,
+    end: End,
+    (kind, balances): (Kind, bool),
+    report: Option<&ReportTo>,
+    spent: Option<Span>,
+    run: &Run,
+) {
+    let Seen { watching, usable } = seen;
+    let why = match end {
+        End::Exited(status) => format!("the program ended with status {status}"),
+        End::Killed(signal) => format!("the program ended by signal {signal}"),
+    };
+    watching.record(|recorder| recorder.end(&why, Some(end.status())));
+    if balances {
+        say::headline(run.volume, &format!("{kind}: {}", watching.summary()));
+    }
+    if let (Some(audit), Some(report)) = (&watching.audit, report) {
+        let audited = audit.report(&run.machine, usable, spent);
+        let append = report.file.is_some() && run.guest_report == report.file;
+        if let Err(error) = audit::write(&audited, &run.label, report, append) {
+            say::warning(run.volume, &format!("the report cannot be written: {error:#}"));
+        }
+    }
+}

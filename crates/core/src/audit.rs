@@ -1,0 +1,466 @@
+//! What became of a run's threads: where they ran, what they waited for, who else was there.
+//!
+//! Unit: CPU time and shares of it. Problem: after a run people ask where its threads were and whether somebody was in their
+//! way, and answers are wanted of runs that nobody balanced too. Idea: add up the samples that the loop reads anyway. Time
+//! that a thread ran between two looks counts for the CPU on which the later one found it.
+//!
+//! What that cannot see: a thread that lived and died between two looks, and the last moments of one that has ended before
+//! the last look. How much of the program's CPU time the looks have seen is part of the answer ([`Audited::covered`]), and changes of
+//! CPU between two looks are counted once at most ([`ThreadAudit::moved_at_least`]).
+//!
+//! Properties: times never exceed what was read; the time over CPUs sums to the thread's time; a thread's counters begin at the
+//! first look for those that lived then, and at its birth for others; what was not read is missing.
+//!
+//! Source: balance as lowest over highest time over cores is Iancu, Hofmeyr, Blagojević and Zheng, "Oversubscription on
+//! Multicore Processors", IPDPS 2010.
+
+use crate::balance::{Finding, Kind, Outcome, Policy, Settled, Turn, Wanted};
+use crate::drive::Step;
+use crate::ids::{OsCpu, OsNode, ThreadId};
+use crate::observe::{Metric, Observation, Sample, ThreadSample};
+use crate::set::CpuSet;
+use crate::time::{Moment, Span};
+use crate::topology::Machine;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// How much was done while watching.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Tally {
+    /// Looks.
+    pub looks: u64,
+    /// Moves and releases that were carried out.
+    pub applied: u64,
+    /// Those that the kernel or the host refused.
+    pub refused: u64,
+    /// Those whose thread had ended.
+    pub vanished: u64,
+    /// Threads that were seen, ended ones included.
+    pub threads: u64,
+    /// Living threads at the last look.
+    pub alive: u64,
+    /// The speeds of the slowest and the fastest at the last look in which any had one.
+    pub speeds: Option<(f64, f64)>,
+    /// What the policy thought last.
+    pub findings: Vec<Finding>,
+}
+
+impl Tally {
+    /// Counts a step, in which speed is measured like this. Whether the policy came to think something else.
+    pub fn take(&mut self, step: &Step<'_>, metric: Metric) -> bool {
+        self.looks += 1;
+        self.alive = step.seen.threads.len() as u64;
+        let speeds = step.seen.threads.iter().filter_map(|thread| thread.speed(metric));
+        let extremes = speeds.fold(None, |extremes: Option<(f64, f64)>, speed| {
+            Some(extremes.map_or((speed, speed), |(low, high)| (low.min(speed), high.max(speed))))
+        });
+        self.speeds = extremes.or(self.speeds);
+        let settled = step.outcomes.iter().chain(&step.sample.settled);
+        settled.for_each(|outcome| self.settle(outcome));
+        // News are also sent of threads that are known, but a number is never used again, and numbers ascend.
+        let newest = step.sample.news.iter().map(|info| u64::from(info.id.0) + 1).max();
+        self.threads = self.threads.max(newest.unwrap_or(0));
+        let changed = !step.turn.findings.is_empty() && step.turn.findings != self.findings;
+        if changed {
+            self.findings.clone_from(&step.turn.findings);
+        }
+        changed
+    }
+
+    fn settle(&mut self, outcome: &Outcome) {
+        match outcome.end {
+            Settled::Applied => self.applied += 1,
+            Settled::Refused(_) => self.refused += 1,
+            Settled::Vanished => self.vanished += 1,
+            // Its end comes later.
+            Settled::Pending => {}
+        }
+    }
+}
+
+/// Looks and does nothing, as `float` does, at intervals that grow with the time it has looked for: a run of any length is
+/// seen to its last twentieth, and a long one costs next to nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Auditor {
+    began: Option<Moment>,
+}
+
+/// The shortest time between two looks of an [`Auditor`].
+const LOOK_MIN: Span = Span::from_ms(10);
+/// The longest.
+const LOOK_MAX: Span = Span::from_ms(1_000);
+
+impl Policy for Auditor {
+    fn kind(&self) -> Kind {
+        Kind::Float
+    }
+
+    fn first(&self) -> Wanted {
+        Wanted::all()
+    }
+
+    fn decide(&mut self, seen: &Observation<'_>) -> Turn {
+        let began = *self.began.get_or_insert(seen.at);
+        let pause = Span(seen.at.since(began).0 / 20).clamp(LOOK_MIN, LOOK_MAX);
+        Turn { next: seen.at + pause, wanted: Wanted::all(), ..Turn::default() }
+    }
+}
+
+/// What is known of one thread.
+#[derive(Clone, Debug)]
+struct Known {
+    pid: u32,
+    tid: u32,
+    name: String,
+    base: ThreadSample,
+    last: ThreadSample,
+    cpus: BTreeMap<OsCpu, Span>,
+    moved: u64,
+}
+
+/// What is known of one CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    ours: Span,
+    busy: Span,
+    /// Busy time at the reading before.
+    last: Option<Span>,
+}
+
+/// Adds samples up.
+#[derive(Clone, Debug, Default)]
+pub struct Audit {
+    threads: BTreeMap<ThreadId, Known>,
+    names: BTreeMap<ThreadId, (u32, u32, String)>,
+    cpus: BTreeMap<OsCpu, Cpu>,
+    began: Option<Moment>,
+    ended: Moment,
+    looks: u64,
+}
+
+impl Audit {
+    /// One that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a sample in.
+    pub fn take(&mut self, sample: &Sample) {
+        let first = self.began.is_none();
+        self.began.get_or_insert(sample.at);
+        self.ended = sample.at;
+        self.looks += 1;
+        for info in &sample.news {
+            self.names.insert(info.id, (info.pid, info.tid, info.name.clone()));
+        }
+        for read in &sample.threads {
+            let Some((pid, tid, name)) = self.names.get(&read.id) else { continue };
+            let known = self.threads.entry(read.id).or_insert_with(|| {
+                let base = if first { read.clone() } else { born(read) };
+                let last = base.clone();
+                Known {
+                    pid: *pid,
+                    tid: *tid,
+                    name: name.clone(),
+                    base,
+                    last,
+                    cpus: BTreeMap::new(),
+                    moved: 0,
+                }
+            });
+            known.name.clone_from(name);
+            let ran = read.run.less(known.last.run);
+            let cpu = read.cpu.or(known.last.cpu);
+            if let Some(cpu) = cpu {
+                *known.cpus.entry(cpu).or_default() = known.cpus.get(&cpu).copied().unwrap_or_default() + ran;
+                let here = self.cpus.entry(cpu).or_default();
+                here.ours = here.ours + ran;
+            }
+            known.moved += u64::from(known.last.cpu.is_some() && cpu != known.last.cpu);
+            known.last = ThreadSample { cpu, ..read.clone() };
+        }
+        for id in &sample.gone {
+            self.names.remove(id);
+        }
+        for read in &sample.cpus {
+            let here = self.cpus.entry(read.cpu).or_default();
+            if let Some(last) = here.last {
+                here.busy = here.busy + read.busy.less(last);
+            }
+            here.last = Some(read.busy);
+        }
+    }
+
+    /// What came of it, on this machine; `usable` are the CPUs that the program could use, and `spent` is its whole CPU time
+    /// where that is known.
+    pub fn report(&self, machine: &Machine, usable: &CpuSet, spent: Option<Span>) -> Audited {
+        let span = self.began.map_or(Span::ZERO, |began| self.ended.since(began));
+        let threads: Vec<ThreadAudit> = self.threads.values().map(|known| known.report(machine)).collect();
+        let seen: Span = threads.iter().map(|thread| thread.run).sum();
+        let mut cores: BTreeMap<u32, (CpuSet, Span)> = BTreeMap::new();
+        let mut cpus = Vec::new();
+        for cpu in usable.iter() {
+            let here = self.cpus.get(&cpu).copied().unwrap_or_default();
+            if let Some(pu) = machine.pu(cpu) {
+                let (of, ran) = cores.entry(machine.core_of(pu).0).or_default();
+                of.insert(cpu);
+                *ran = *ran + here.ours;
+            }
+            let others = here.last.and_then(|_| here.busy.less(here.ours).share_of(span));
+            cpus.push(CpuAudit {
+                cpu,
+                node: node_of(machine, cpu),
+                ours: here.ours.share_of(span).map(|share| share.min(1.0)),
+                others: others.map(|share| share.min(1.0)),
+            });
+        }
+        let lowest = cores.values().map(|(_, ran)| *ran).min().unwrap_or_default();
+        let highest = cores.values().map(|(_, ran)| *ran).max().unwrap_or_default();
+        let others: Vec<f64> = cpus.iter().filter_map(|cpu| cpu.others).collect();
+        Audited {
+            seconds: span.seconds(),
+            looks: self.looks,
+            run: seen,
+            spent,
+            covered: spent.and_then(|spent| seen.share_of(spent)).map(|share| share.min(1.0)),
+            balance: lowest.share_of(highest),
+            others: (!others.is_empty()).then(|| others.iter().sum::<f64>() / others.len() as f64),
+            cpus,
+            threads,
+        }
+    }
+}
+
+/// The counters of a thread at its birth.
+fn born(read: &ThreadSample) -> ThreadSample {
+    let zero = |count: Option<u64>| count.map(|_| 0);
+    ThreadSample {
+        id: read.id,
+        run: Span::ZERO,
+        wait: read.wait.map(|_| Span::ZERO),
+        slices: zero(read.slices),
+        voluntary: zero(read.voluntary),
+        cpu: None,
+    }
+}
+
+/// The node that is home to a CPU.
+fn node_of(machine: &Machine, cpu: OsCpu) -> Option<OsNode> {
+    let node = machine.core(machine.core_of(machine.pu(cpu)?)).node?;
+    machine.nodes().get(usize::try_from(node.0).ok()?).map(|node| node.os)
+}
+
+impl Known {
+    fn report(&self, machine: &Machine) -> ThreadAudit {
+        let run = self.last.run.less(self.base.run);
+        let wait = self.last.wait.zip(self.base.wait).map(|(last, base)| last.less(base));
+        let count = |last: Option<u64>, base: Option<u64>| last?.checked_sub(base?);
+        let slices = count(self.last.slices, self.base.slices);
+        let voluntary = count(self.last.voluntary, self.base.voluntary);
+        let mut nodes: BTreeMap<OsNode, Span> = BTreeMap::new();
+        for (&cpu, &ran) in &self.cpus {
+            if let Some(node) = node_of(machine, cpu) {
+                let sum = nodes.entry(node).or_default();
+                *sum = *sum + ran;
+            }
+        }
+        let placed: Span = self.cpus.values().copied().sum();
+        ThreadAudit {
+            pid: self.pid,
+            tid: self.tid,
+            name: self.name.clone(),
+            run,
+            wait,
+            wait_share: wait.and_then(|wait| wait.share_of(run + wait)),
+            sleeps: voluntary,
+            // It was put on a CPU as often as it left one, but for the last time; what was not by its own will was not voluntary.
+            preempted: slices.zip(voluntary).map(|(slices, voluntary)| slices.saturating_sub(voluntary + 1)),
+            moved_at_least: self.moved,
+            cpus: shares(&self.cpus, placed),
+            nodes: shares(&nodes, placed),
+        }
+    }
+}
+
+fn shares<I: Copy>(times: &BTreeMap<I, Span>, whole: Span) -> Vec<(I, f64)> {
+    times.iter().filter_map(|(&id, ran)| Some((id, ran.share_of(whole)?))).collect()
+}
+
+/// What became of a thread.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ThreadAudit {
+    /// Its process.
+    pub pid: u32,
+    /// Its number.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Nanoseconds on a CPU, as far as the looks saw.
+    pub run: Span,
+    /// Nanoseconds ready without one.
+    pub wait: Option<Span>,
+    /// The share of the time it wanted a CPU and had none.
+    pub wait_share: Option<f64>,
+    /// How often it went to sleep.
+    pub sleeps: Option<u64>,
+    /// How often it was taken off a CPU against its will.
+    pub preempted: Option<u64>,
+    /// In how many looks it was on another CPU than in the one before.
+    pub moved_at_least: u64,
+    /// The CPUs it ran on, each with its share of the time.
+    pub cpus: Vec<(OsCpu, f64)>,
+    /// The nodes of these.
+    pub nodes: Vec<(OsNode, f64)>,
+}
+
+/// What became of a CPU.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct CpuAudit {
+    /// Which.
+    pub cpu: OsCpu,
+    /// Its node.
+    pub node: Option<OsNode>,
+    /// The share of the time in which it ran the program.
+    pub ours: Option<f64>,
+    /// The share in which it ran anything else.
+    pub others: Option<f64>,
+}
+
+/// What became of a run.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Audited {
+    /// From the first to the last look.
+    pub seconds: f64,
+    /// Looks.
+    pub looks: u64,
+    /// Nanoseconds that the looks saw the threads on CPUs.
+    pub run: Span,
+    /// The program's whole CPU time in nanoseconds.
+    pub spent: Option<Span>,
+    /// How much of it the looks saw.
+    pub covered: Option<f64>,
+    /// Lowest over highest time on a core, over all that could be used; 1 is even.
+    pub balance: Option<f64>,
+    /// The share of these CPUs' time that others took.
+    pub others: Option<f64>,
+    /// CPU by CPU.
+    pub cpus: Vec<CpuAudit>,
+    /// Thread by thread.
+    pub threads: Vec<ThreadAudit>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ProgramId;
+    use crate::observe::{CpuSample, ThreadInfo};
+    use crate::topology::parse_synthetic;
+    use proptest::prelude::*;
+
+    fn info(id: u32) -> ThreadInfo {
+        ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(0),
+            pid: 7,
+            tid: 7 + id,
+            name: format!("t{id}"),
+            home: "0-1".parse().unwrap(),
+            left: None,
+        }
+    }
+
+    fn read(id: u32, run_ms: u64, cpu: u32) -> ThreadSample {
+        ThreadSample {
+            id: ThreadId(id),
+            run: Span::from_ms(run_ms),
+            wait: Some(Span::from_ms(run_ms / 2)),
+            slices: Some(run_ms),
+            voluntary: Some(run_ms / 4),
+            cpu: Some(OsCpu(cpu)),
+        }
+    }
+
+    fn sample(at_ms: u64, news: Vec<ThreadInfo>, threads: Vec<ThreadSample>, busy: [u64; 2]) -> Sample {
+        let cpu = |cpu: usize| CpuSample {
+            cpu: OsCpu(u32::try_from(cpu).unwrap()),
+            busy: Span::from_ms(busy[cpu]),
+            steal: None,
+        };
+        let at = Moment(at_ms * 1_000_000);
+        Sample { at, news, threads, cpus: vec![cpu(0), cpu(1)], ..Sample::default() }
+    }
+
+    #[test]
+    fn time_is_counted_for_the_cpu_where_a_look_found_the_thread() {
+        let machine = parse_synthetic("numa:2 core:1 pu:1").unwrap();
+        let mut audit = Audit::new();
+        audit.take(&sample(0, vec![info(0)], vec![read(0, 40, 0)], [500, 100]));
+        // Thread 1 is born after the first look: all it did counts.
+        audit.take(&sample(100, vec![info(1)], vec![read(0, 100, 0), read(1, 20, 1)], [590, 130]));
+        audit.take(&sample(200, vec![], vec![read(0, 140, 1), read(1, 20, 1)], [600, 200]));
+        let seen = audit.report(&machine, &machine.cpus(), Some(Span::from_ms(160)));
+        assert_eq!((seen.looks, seen.run, seen.covered), (3, Span::from_ms(120), Some(0.75)));
+        let first = &seen.threads[0];
+        assert_eq!((first.run, first.wait), (Span::from_ms(100), Some(Span::from_ms(50))));
+        assert_eq!((first.moved_at_least, first.sleeps, first.preempted), (1, Some(25), Some(74)));
+        assert_eq!(first.cpus, [(OsCpu(0), 0.6), (OsCpu(1), 0.4)]);
+        assert_eq!(first.nodes, [(OsNode(0), 0.6), (OsNode(1), 0.4)]);
+        assert_eq!(seen.threads[1].nodes, [(OsNode(1), 1.0)]);
+        // 60 ms on each core of 200: even; others had 40 and 40 of 100 busy ones.
+        assert_eq!(seen.balance, Some(1.0));
+        assert_eq!((seen.cpus[0].ours, seen.cpus[0].others), (Some(0.3), Some(0.2)));
+        assert_eq!(seen.others, Some(0.2));
+    }
+
+    #[test]
+    fn nothing_seen_is_missing_and_not_zero() {
+        let machine = parse_synthetic("core:2 pu:1").unwrap();
+        let mut audit = Audit::new();
+        let seen = audit.report(&machine, &machine.cpus(), None);
+        assert_eq!((seen.balance, seen.others, seen.covered, seen.threads.len()), (None, None, None, 0));
+        let unread = ThreadSample { wait: None, slices: None, voluntary: None, cpu: None, ..read(0, 5, 0) };
+        audit.take(&Sample { news: vec![info(0)], threads: vec![unread], ..Sample::default() });
+        let thread = &audit.report(&machine, &machine.cpus(), None).threads[0];
+        assert_eq!((thread.wait, thread.preempted, thread.cpus.len()), (None, None, 0));
+    }
+
+    #[test]
+    fn an_auditor_looks_often_at_first_and_once_a_second_in_the_end() {
+        let mut observer = crate::observe::Observer::new(CpuSet::new());
+        let mut auditor = Auditor::default();
+        let mut next = |at: Moment| {
+            observer.take(&Sample { at, ..Sample::default() }, &[]);
+            auditor.decide(&observer.observation()).next.since(at)
+        };
+        assert_eq!(next(Moment(0)), LOOK_MIN);
+        assert_eq!(next(Moment(2_000_000_000)), Span::from_ms(100));
+        assert_eq!(next(Moment(3_600_000_000_000)), LOOK_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn times_sum_up_whatever_is_read(
+            reads in prop::collection::vec((0u32..3, 0u64..1_000, 0u32..2, 0u64..2_000), 1..30),
+        ) {
+            let machine = parse_synthetic("core:2 pu:1").unwrap();
+            let mut audit = Audit::new();
+            let mut most = [0u64; 3];
+            for (at, (id, run, cpu, busy)) in reads.into_iter().enumerate() {
+                most[id as usize] = most[id as usize].max(run);
+                let news = vec![info(id)];
+                audit.take(&sample(at as u64 * 10, news, vec![read(id, run, cpu)], [busy, busy]));
+            }
+            let seen = audit.report(&machine, &machine.cpus(), None);
+            for thread in &seen.threads {
+                let shares: f64 = thread.cpus.iter().map(|(_, share)| share).sum();
+                prop_assert!(thread.cpus.is_empty() || (shares - 1.0).abs() < 1e-9);
+                prop_assert!(thread.run <= Span::from_ms(most[(thread.tid - 7) as usize]));
+            }
+            for cpu in &seen.cpus {
+                prop_assert!(cpu.ours.is_none_or(|share| (0.0..=1.0).contains(&share)));
+                prop_assert!(cpu.others.is_none_or(|share| (0.0..=1.0).contains(&share)));
+            }
+            prop_assert!(seen.balance.is_none_or(|balance| (0.0..=1.0).contains(&balance)));
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Who sits where: what a policy remembers of each thread, and what it has asked for.
+//!
+//! Unit: seconds of work: CPU time weighted by the speed of the core it was had on. Problem: between a decision and the next
+//! look threads are born, end, are refused, move by themselves, and lose their CPUs; a policy that forgets any of it doubles
+//! threads up or moves the dead. Idea: one entry per living thread, in the order of the observation, and a move is believed only
+//! when its outcome says so.
+//!
+//! Properties: after [`Seating::update`] entry `i` is thread `i` of the observation; a thread is asked for at most one
+//! thing until the outcome of that is known; a thread that its program, somebody else or the kernel keeps is never touched
+//! again; nothing is remembered of a thread that ended; a thread that was not read keeps what was known of it, and a thread
+//! that slept is credited with what it would have had, so that it is not "behind".
+
+use super::ground::{Ground, Seat};
+use super::{Act, Decision, Outcome, Reason, Refusal, Settled};
+use crate::ids::{ProgramId, ThreadId};
+use crate::observe::{Metric, Observation, Rates, ThreadView};
+use crate::set::CpuSet;
+use crate::topology::Machine;
+use std::collections::BTreeMap;
+
+/// Below this share of the time on a CPU or waiting for one, a thread only looks after things (timers, progress
+/// threads, a thread in a serial part) and is not balanced. Chosen; waiters of a barrier want more than twice as much.
+pub(super) const LIGHT_MAX: f64 = 0.2;
+
+/// So many refusals that may pass (no CPU, anything else) are taken before a thread is left alone.
+const REFUSALS_MAX: u8 = 3;
+
+/// So many looks a pending move is waited for.
+const PENDING_MAX: u8 = 50;
+
+/// What a thread's mask is by our doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// Its own.
+    Own,
+    /// Wider than its own: it may go anywhere in its program's CPUs.
+    Wide,
+    /// One CPU.
+    Held,
+}
+
+/// A set of CPUs that threads call home, kept once for all of them.
+#[derive(Clone, Debug)]
+struct Home {
+    cpus: CpuSet,
+    open: CpuSet,
+}
+
+/// What was asked for and is not known to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Asked {
+    seat: Option<Seat>,
+    standing: Standing,
+    looks: u8,
+    pending: bool,
+}
+
+/// What is remembered of a thread.
+#[derive(Clone, Debug)]
+pub(super) struct Sitter {
+    /// Which.
+    pub(super) id: ThreadId,
+    /// Whose.
+    pub(super) program: ProgramId,
+    /// Where it sits: where it was put, else where it was last seen.
+    pub(super) seat: Option<Seat>,
+    /// What its mask is.
+    pub(super) standing: Standing,
+    /// How often it was moved.
+    pub(super) moves: u32,
+    /// The work it has done, in seconds, on its program's scale: newcomers begin where the others are.
+    pub(super) work: f64,
+    /// What it did in the last step; `None` when it was not read.
+    pub(super) rates: Option<Rates>,
+    /// The share of the time it wanted a CPU when last read; `None` before.
+    pub(super) wanted: Option<f64>,
+    /// Whether a seat was dealt to it.
+    pub(super) dealt: bool,
+    home: usize,
+    freed: Option<usize>,
+    asked: Option<Asked>,
+    kept: bool,
+    refusals: u8,
+    new: bool,
+}
+
+impl Sitter {
+    /// Whether it may be asked for something now.
+    pub(super) fn free(&self) -> bool {
+        !self.kept && self.asked.is_none()
+    }
+
+    /// Whether it is not known yet what became of the last thing it was asked for.
+    pub(super) fn waits(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Whether it is somebody else's to place.
+    pub(super) fn kept(&self) -> bool {
+        self.kept
+    }
+
+    /// Whether it computes, as far as known. A newcomer is taken to.
+    pub(super) fn active(&self) -> bool {
+        self.wanted.is_none_or(|wanted| wanted >= LIGHT_MAX)
+    }
+
+    /// Its speed in the last step; elapsed time serves where waiting is not counted.
+    pub(super) fn speed(&self, metric: Metric) -> Option<f64> {
+        let rates = self.rates.as_ref()?;
+        match rates.wait {
+            None => rates.speed(Metric::CpuShare),
+            Some(_) => rates.speed(metric),
+        }
+    }
+}
+
+/// All threads and the seats.
+#[derive(Clone, Debug)]
+pub(super) struct Seating {
+    /// The seats.
+    pub(super) ground: Ground,
+    /// The threads, as the last observation has them.
+    pub(super) sitters: Vec<Sitter>,
+    homes: Vec<Home>,
+}
+
+impl Seating {
+    /// Nobody yet.
+    pub(super) fn new(machine: &Machine) -> Self {
+        Self { ground: Ground::new(machine), sitters: Vec::new(), homes: Vec::new() }
+    }
+
+    /// Takes an observation in.
+    pub(super) fn update(&mut self, seen: &Observation<'_>) {
+        if self.ground.follow(seen.usable) {
+            for home in &mut self.homes {
+                home.open = home.cpus.intersection(seen.usable);
+            }
+        }
+        let mut before = std::mem::take(&mut self.sitters).into_iter().peekable();
+        let mut now = Vec::with_capacity(seen.threads.len());
+        for view in &seen.threads {
+            while before.next_if(|sitter| sitter.id < view.id()).is_some() {}
+            let known = before.next_if(|sitter| sitter.id == view.id());
+            now.push(self.met(known, view));
+        }
+        self.sitters = now;
+        self.settle(seen.outcomes);
+        self.work();
+    }
+
+    fn met(&mut self, known: Option<Sitter>, view: &ThreadView<'_>) -> Sitter {
+        let mut sitter = known.unwrap_or_else(|| Sitter {
+            id: view.id(),
+            program: view.info.program,
+            seat: None,
+            standing: Standing::Own,
+            moves: 0,
+            work: 0.0,
+            rates: None,
+            wanted: None,
+            dealt: false,
+            home: usize::MAX,
+            freed: None,
+            asked: None,
+            kept: false,
+            refusals: 0,
+            new: true,
+        });
+        if self.homes.get(sitter.home).is_none_or(|home| home.cpus != view.info.home) {
+            sitter.home = self.home(&view.info.home);
+            sitter.freed = None;
+        }
+        sitter.kept |= !view.movable();
+        if sitter.standing != Standing::Held {
+            sitter.seat = view.cpu.and_then(|cpu| self.ground.seat(cpu)).or(sitter.seat);
+        }
+        sitter.rates = view.rates;
+        if let Some(rates) = &view.rates {
+            sitter.wanted = Some(rates.run + rates.wait.unwrap_or(0.0));
+        }
+        sitter
+    }
+
+    /// The number of a set of CPUs as a home.
+    pub(super) fn home(&mut self, cpus: &CpuSet) -> usize {
+        if let Some(at) = self.homes.iter().position(|home| home.cpus == *cpus) {
+            return at;
+        }
+        let open = cpus.intersection(self.ground.usable());
+        self.homes.push(Home { cpus: cpus.clone(), open });
+        self.homes.len() - 1
+    }
+
+    /// The CPUs of thread `i`'s own will, whether usable or not.
+    pub(super) fn own(&self, i: usize) -> &CpuSet {
+        &self.homes[self.sitters[i].home].cpus
+    }
+
+    /// The home of thread `i`'s own will, as a number.
+    pub(super) fn own_number(&self, i: usize) -> usize {
+        self.sitters[i].home
+    }
+
+    /// Where thread `i` may be put: its home as far as usable, or what it was freed to.
+    pub(super) fn room(&self, i: usize) -> &CpuSet {
+        let sitter = &self.sitters[i];
+        &self.homes[sitter.freed.unwrap_or(sitter.home)].open
+    }
+
+    /// Whether thread `i` may be put on a seat.
+    pub(super) fn may(&self, i: usize, seat: Seat) -> bool {
+        self.ground.is_open(seat) && self.room(i).contains(self.ground.place(seat).os)
+    }
+
+    /// From now on thread `i` may be put anywhere in these CPUs, its own mask notwithstanding.
+    pub(super) fn free_to(&mut self, i: usize, home: usize) {
+        self.sitters[i].freed = Some(home);
+    }
+
+    /// Back to its own will.
+    pub(super) fn unfree(&mut self, i: usize) {
+        self.sitters[i].freed = None;
+    }
+
+    /// The threads that we hold on a CPU that may not be used any more.
+    pub(super) fn lost(&self) -> Vec<usize> {
+        let lost = |(i, sitter): (usize, &Sitter)| {
+            let gone = sitter.seat.is_some_and(|seat| !self.may(i, seat));
+            (sitter.standing == Standing::Held && sitter.free() && gone).then_some(i)
+        };
+        self.sitters.iter().enumerate().filter_map(lost).collect()
+    }
+
+    /// Puts thread `i` on a seat and keeps it there.
+    pub(super) fn confine(&mut self, i: usize, seat: Seat, reason: Reason) -> Decision {
+        self.ask(i, Some(seat), Standing::Held, Act::Confine(self.ground.only(seat)), reason)
+    }
+
+    /// Moves thread `i` to a seat, and lets it go at once.
+    pub(super) fn nudge(&mut self, i: usize, seat: Seat, reason: Reason) -> Decision {
+        let standing = self.sitters[i].standing;
+        self.ask(i, Some(seat), standing, Act::Nudge(self.ground.only(seat)), reason)
+    }
+
+    /// Lets thread `i` go anywhere in the room it was freed to.
+    pub(super) fn widen(&mut self, i: usize, reason: Reason) -> Decision {
+        let room = self.room(i).clone();
+        self.ask(i, None, Standing::Wide, Act::Confine(room), reason)
+    }
+
+    /// Gives thread `i` its own mask back.
+    pub(super) fn release(&mut self, i: usize, reason: Reason) -> Decision {
+        self.unfree(i);
+        self.ask(i, None, Standing::Own, Act::Release, reason)
+    }
+
+    fn ask(
+        &mut self,
+        i: usize,
+        seat: Option<Seat>,
+        standing: Standing,
+        act: Act,
+        reason: Reason,
+    ) -> Decision {
+        let sitter = &mut self.sitters[i];
+        sitter.asked = Some(Asked { seat, standing, looks: 0, pending: false });
+        Decision { thread: sitter.id, act, reason, gain: None }
+    }
+
+    /// Believes outcomes.
+    fn settle(&mut self, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            let Ok(at) = self.sitters.binary_search_by_key(&outcome.thread, |sitter| sitter.id) else {
+                continue;
+            };
+            let sitter = &mut self.sitters[at];
+            let Some(asked) = &mut sitter.asked else { continue };
+            match outcome.end {
+                Settled::Pending => {
+                    asked.pending = true;
+                    continue;
+                }
+                Settled::Applied => {
+                    if asked.seat.is_some() {
+                        sitter.seat = asked.seat;
+                        sitter.moves += 1;
+                    }
+                    sitter.standing = asked.standing;
+                    sitter.refusals = 0;
+                }
+                Settled::Refused(Refusal::Permission | Refusal::MovedMeanwhile) | Settled::Vanished => {
+                    sitter.kept = true;
+                }
+                Settled::Refused(Refusal::Cpus | Refusal::Other) => {
+                    sitter.refusals += 1;
+                    sitter.kept |= sitter.refusals >= REFUSALS_MAX;
+                }
+                Settled::Refused(Refusal::Replayed) => {}
+            }
+            sitter.asked = None;
+        }
+        for sitter in &mut self.sitters {
+            // What nobody says anything about is not known to be done.
+            let over = |asked: &mut Asked| {
+                asked.looks += 1;
+                !asked.pending || asked.looks > PENDING_MAX
+            };
+            if sitter.asked.as_mut().is_some_and(over) {
+                sitter.asked = None;
+            }
+        }
+    }
+
+    /// Adds up what was done.
+    fn work(&mut self) {
+        let mut programs: BTreeMap<ProgramId, Program> = BTreeMap::new();
+        for sitter in &self.sitters {
+            let program = programs.entry(sitter.program).or_default();
+            if !sitter.new && sitter.active() {
+                program.work += sitter.work;
+                program.threads += 1.0;
+            }
+            if let Some(rates) = &sitter.rates {
+                program.run += rates.run * sitter.seat.map_or(1.0, |seat| self.ground.place(seat).weight);
+                program.wanted += rates.run + rates.wait.unwrap_or(0.0);
+            }
+        }
+        for sitter in &mut self.sitters {
+            let Some(program) = programs.get(&sitter.program) else { continue };
+            if sitter.new {
+                sitter.new = false;
+                sitter.work = if program.threads > 0.0 { program.work / program.threads } else { 0.0 };
+            }
+            if let Some(rates) = &sitter.rates {
+                let weight = sitter.seat.map_or(1.0, |seat| self.ground.place(seat).weight);
+                let pace = if program.wanted > 0.0 { program.run / program.wanted } else { 0.0 };
+                let slept = rates.idle().unwrap_or(0.0) * pace;
+                sitter.work += (rates.run * weight + slept) * rates.span.seconds();
+            }
+        }
+    }
+}
+
+/// Sums over the threads of a program.
+#[derive(Clone, Copy, Default)]
+struct Program {
+    work: f64,
+    threads: f64,
+    run: f64,
+    wanted: f64,
+}

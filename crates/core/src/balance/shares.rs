@@ -1,0 +1,220 @@
+//! What each seat gives to each thread on it, now and after a move.
+//!
+//! Unit: work a second, 1 for a thread alone on the fastest make of core. Problem: a move must be judged before it is
+//! made, also to a seat that holds none of our threads. Counting such a seat as fast, as the paper does, doubles threads up
+//! beside the one core on which another program runs. Idea: a CPU gives everyone who wants it the same, so a seat of weight
+//! w with n of ours and f others gives w / (n + f) to each; n is known, and f is told by how much our threads wait there
+//! (1 / speed - n) or, where we have none, by how busy the CPU is.
+//!
+//! Properties: what was not read keeps its last estimate; a seat of which nothing is known is said to be so, and nobody is moved
+//! there; what was measured across a move is not used; others that do not always run count as a part. A move is [`Worth`] it when the slower of the two seats gets faster, or
+//! stays and together they give more; it is harmless when neither gets worse.
+
+use super::ground::{Ground, Seat};
+use super::seating::Seating;
+use crate::observe::{Metric, Observation};
+use crate::time::{Moment, Span};
+
+/// Less than this of another's load is taken for the noise of measuring: at speed 0.87, a timer tick in 30.
+const NOISE_MAX: f64 = 0.15;
+
+/// Differences below this are none: a fiftieth, what sampling loses at 250 ticks a second and half-second looks.
+const SAME: f64 = 0.02;
+
+/// What a move would bring.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Worth {
+    /// The slowest gets slower, or something is wasted.
+    Worse,
+    /// Others are slow now, as many as before.
+    Same,
+    /// The slowest gets faster, or as slow and others faster.
+    Better,
+}
+
+/// What is on the seats.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shares {
+    ours: Vec<u32>,
+    foreign: Vec<Option<f64>>,
+    weight: Vec<f64>,
+    first: Vec<usize>,
+    sitters: Vec<usize>,
+    changed: Vec<Moment>,
+    at: Moment,
+}
+
+impl Shares {
+    /// Looks at the seats again.
+    pub(super) fn look(&mut self, seating: &Seating, seen: &Observation<'_>) {
+        let ground = &seating.ground;
+        let seats = ground.len();
+        self.foreign.resize(seats, None);
+        if self.weight.is_empty() {
+            self.weight = (0..seats).map(|at| ground.place(Seat::at(at)).weight).collect();
+        }
+        self.occupants(seating);
+        self.at = seen.at;
+        self.changed.resize(seats, Moment::default());
+        let before = std::mem::replace(&mut self.ours, vec![0; seats]);
+        let mut read = vec![(0.0, 0u32); seats];
+        let mut run = vec![0.0; seats];
+        for sitter in &seating.sitters {
+            let Some(seat) = sitter.seat else { continue };
+            if sitter.active() {
+                self.ours[seat.index()] += 1;
+            }
+            if let Some(rates) = &sitter.rates {
+                run[seat.index()] += rates.run;
+            }
+        }
+        for (at, (before, ours)) in before.iter().zip(&self.ours).enumerate() {
+            if before != ours {
+                self.changed[at] = seen.at;
+            }
+        }
+        for sitter in &seating.sitters {
+            let (Some(seat), Some(rates)) = (sitter.seat, &sitter.rates) else { continue };
+            if let Some(speed) =
+                sitter.speed(Metric::RunWait).filter(|_| sitter.active() && self.clean(seat, rates.span))
+            {
+                read[seat.index()].0 += speed;
+                read[seat.index()].1 += 1;
+            }
+        }
+        for (at, (sum, count)) in read.into_iter().enumerate() {
+            let ours = self.ours[at];
+            if count > 0 && count == ours && sum > 0.0 {
+                self.hear(at, f64::from(count) / sum - f64::from(ours));
+            }
+        }
+        for view in &seen.cpus {
+            let (Some(seat), Some(busy)) = (ground.seat(view.cpu), view.busy) else { continue };
+            if self.ours[seat.index()] == 0 {
+                // What runs here without us; a CPU that is always busy has at least one who wants it always.
+                let busy = (busy - run[seat.index()]).clamp(0.0, 1.0);
+                let most = self.foreign[seat.index()].unwrap_or(0.0).max(1.0);
+                let wants = if busy < 1.0 { busy / (1.0 - busy) } else { most };
+                self.foreign[seat.index()] = Some(if wants < NOISE_MAX { 0.0 } else { wants.min(most) });
+            }
+        }
+    }
+
+    fn hear(&mut self, at: usize, others: f64) {
+        let others = if others < NOISE_MAX { 0.0 } else { others };
+        self.foreign[at] = Some(match self.foreign[at] {
+            Some(before) if (before - others).abs() > NOISE_MAX => (before + others) / 2.0,
+            _ => others,
+        });
+    }
+
+    /// Sorts the threads by seat, once, so that a seat's are a slice.
+    fn occupants(&mut self, seating: &Seating) {
+        let seats = seating.ground.len();
+        self.first = vec![0; seats + 1];
+        for seat in seating.sitters.iter().filter_map(|sitter| sitter.seat) {
+            self.first[seat.index() + 1] += 1;
+        }
+        for at in 0..seats {
+            self.first[at + 1] += self.first[at];
+        }
+        let mut next = self.first.clone();
+        self.sitters = vec![0; self.first[seats]];
+        for (i, sitter) in seating.sitters.iter().enumerate() {
+            if let Some(seat) = sitter.seat {
+                self.sitters[next[seat.index()]] = i;
+                next[seat.index()] += 1;
+            }
+        }
+    }
+
+    /// The threads that sit on a seat, as of the last look.
+    pub(super) fn on(&self, seat: Seat) -> &[usize] {
+        &self.sitters[self.first[seat.index()]..self.first[seat.index() + 1]]
+    }
+
+    /// How many of ours compute there, moves of this turn included.
+    pub(super) fn ours(&self, seat: Seat) -> u32 {
+        self.ours[seat.index()]
+    }
+
+    /// For the dealing: how many of ours there are, and how many others, none where nothing is known.
+    pub(super) fn loads(&self) -> (Vec<u32>, Vec<f64>) {
+        (self.ours.clone(), self.foreign.iter().map(|others| others.unwrap_or(0.0)).collect())
+    }
+
+    /// How many others there are; `None` when nothing is known of it.
+    pub(super) fn foreign(&self, seat: Seat) -> Option<f64> {
+        self.foreign[seat.index()]
+    }
+
+    /// What it gives to each of `ours` threads.
+    pub(super) fn each(&self, seat: Seat, ours: u32) -> f64 {
+        let at = seat.index();
+        self.weight[at] / (f64::from(ours.max(1)) + self.foreign[at].unwrap_or(0.0))
+    }
+
+    /// What it gives to each thread that is there now.
+    pub(super) fn now(&self, seat: Seat) -> f64 {
+        self.each(seat, self.ours(seat))
+    }
+
+    /// Whether what was measured on a seat over the time up to now tells of who is there: it began after the last change.
+    pub(super) fn clean(&self, seat: Seat, over: Span) -> bool {
+        over <= self.at.since(self.changed[seat.index()])
+    }
+
+    /// What moving one thread from a seat to another would bring.
+    pub(super) fn worth(&self, from: Seat, to: Seat) -> Worth {
+        let (here, there) = (self.ours(from), self.ours(to));
+        if here == 0 || self.foreign(to).is_none() && there == 0 {
+            return Worth::Worse;
+        }
+        let both = |here: u32, there: u32| {
+            let each = |seat, ours: u32| (ours > 0).then(|| self.each(seat, ours));
+            let (here_each, there_each) = (each(from, here), each(to, there));
+            let least = here_each.into_iter().chain(there_each).fold(f64::INFINITY, f64::min);
+            let sum =
+                f64::from(here) * here_each.unwrap_or(0.0) + f64::from(there) * there_each.unwrap_or(0.0);
+            (least, sum)
+        };
+        let (before, after) = (both(here, there), both(here - 1, there + 1));
+        let compare = |before: f64, after: f64| {
+            if after > before * (1.0 + SAME) {
+                Worth::Better
+            } else if after < before * (1.0 - SAME) {
+                Worth::Worse
+            } else {
+                Worth::Same
+            }
+        };
+        match compare(before.0, after.0) {
+            Worth::Same => compare(before.1, after.1),
+            other => other,
+        }
+    }
+
+    /// Counts a move that was decided.
+    pub(super) fn moved(&mut self, from: Seat, to: Seat) {
+        self.ours[from.index()] = self.ours[from.index()].saturating_sub(1);
+        self.changed[from.index()] = self.at;
+        self.came(to);
+    }
+
+    /// Counts a thread that had no seat.
+    pub(super) fn came(&mut self, to: Seat) {
+        self.ours[to.index()] += 1;
+        self.changed[to.index()] = self.at;
+    }
+
+    /// Counts an exchange that was decided.
+    pub(super) fn exchanged(&mut self, one: Seat, other: Seat) {
+        self.changed[one.index()] = self.at;
+        self.changed[other.index()] = self.at;
+    }
+}
+
+/// A thread's seat is open to it, and its own: what both halves of an exchange need.
+pub(super) fn fits(ground: &Ground, seating: &Seating, i: usize, seat: Seat) -> bool {
+    ground.is_open(seat) && seating.sitters[i].free() && seating.may(i, seat)
+}

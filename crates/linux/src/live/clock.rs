@@ -1,0 +1,76 @@
+//! The host's clock: nanoseconds since it began to look, and whether the machine stood still meanwhile.
+//!
+//! `CLOCK_MONOTONIC` is not set by anybody and stands still while the machine is suspended; `CLOCK_BOOTTIME` goes on. What they
+//! differ by more than before is time that the machine slept. A look that comes late for another reason (the machine is
+//! loaded, its host gave it no time) is no jump: the time passed for everybody, and rates over it are right.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use trimtab_core::time::{Moment, Span};
+
+/// Less than this is the clocks being read one after the other, or a stop too short to spoil a rate. Chosen.
+const JUMP_MIN: Span = Span::from_ms(10);
+
+/// Reads the time since it was made.
+#[derive(Debug)]
+pub(super) struct Clock {
+    begin: u64,
+    asleep: u64,
+}
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        let (begin, boot) = (monotonic(), nanoseconds(clock_gettime(ClockId::Boottime)));
+        Self { begin, asleep: boot.saturating_sub(begin) }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        Moment(monotonic().saturating_sub(self.begin))
+    }
+
+    /// How long the machine was suspended since this was last asked, if it was.
+    pub(super) fn slept(&mut self) -> Option<Span> {
+        let awake = monotonic();
+        let boot = nanoseconds(clock_gettime(ClockId::Boottime));
+        self.compare(awake, boot)
+    }
+
+    fn compare(&mut self, awake: u64, boot: u64) -> Option<Span> {
+        let asleep = boot.saturating_sub(awake);
+        let more = Span(asleep.saturating_sub(self.asleep));
+        // The smallest difference seen is the truest: the second clock is read later than the first.
+        self.asleep = if more >= JUMP_MIN { asleep } else { self.asleep.min(asleep) };
+        (more >= JUMP_MIN).then_some(more)
+    }
+}
+
+fn monotonic() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
+    u64::try_from(time.tv_sec)
+        .unwrap_or(0)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspended_machine_is_noticed_once_and_a_late_look_is_not() {
+        let second = 1_000_000_000;
+        let mut clock = Clock { begin: 0, asleep: 5 * second };
+        assert_eq!(clock.compare(second, 6 * second), None);
+        assert_eq!(clock.compare(100 * second, 105 * second + 1_000), None, "late, for both clocks");
+        assert_eq!(clock.compare(101 * second, 136 * second), Some(Span(30 * second)));
+        assert_eq!(clock.compare(102 * second, 137 * second), None, "said once");
+        assert_eq!(
+            clock.compare(103 * second, 137 * second),
+            None,
+            "a clock that goes backwards says nothing"
+        );
+        assert!(Clock::new().now() < Moment(60 * second));
+    }
+}

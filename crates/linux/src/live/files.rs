@@ -1,0 +1,78 @@
+//! Files of the kernel that are read again and again: opened once, read from their start each time.
+//!
+//! Measured: a thread's `schedstat` costs 0.9 us through a kept descriptor and 5.5 us when opened for each reading. A kept
+//! descriptor also tells a thread from a later one with its number: it fails when *its* thread is gone.
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// How many descriptors are kept at most, however many this process may have. Chosen: twice the threads of the largest
+/// machines, and a megabyte or two of kernel memory.
+const KEPT_MAX: usize = 16_384;
+
+/// Opens for reading, and never waits.
+pub(super) fn open(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
+    openat(at, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())
+}
+
+/// Opens a folder to look up names in.
+pub(super) fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
+    openat(rustix::fs::CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Reads a short file from its start; what is longer than the buffer is cut.
+pub(super) fn read_start<'a>(file: impl AsFd, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    loop {
+        match rustix::io::pread(&file, &mut *buffer, 0) {
+            Ok(read) => return Ok(&buffer[..read]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// How many descriptors may be kept for threads.
+#[derive(Debug)]
+pub(super) struct Budget {
+    most: usize,
+    used: usize,
+}
+
+impl Budget {
+    /// Half of what this process may open, so that everything else it does finds room.
+    pub(super) fn of_this_process() -> Self {
+        let limit = getrlimit(Resource::Nofile).current;
+        let half = limit.map_or(KEPT_MAX, |limit| usize::try_from(limit / 2).unwrap_or(KEPT_MAX));
+        Self { most: half.min(KEPT_MAX), used: 0 }
+    }
+
+    /// At most so many.
+    pub(super) fn lower_to(&mut self, most: usize) {
+        self.most = self.most.min(most);
+    }
+
+    /// Whether one more may be kept; it is counted if so.
+    pub(super) fn take(&mut self) -> bool {
+        let free = self.used < self.most;
+        self.used += usize::from(free);
+        free
+    }
+
+    /// One that was kept is closed.
+    pub(super) fn give_back(&mut self) {
+        self.used = self.used.saturating_sub(1);
+    }
+
+    /// How many are kept.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// The process has no more descriptors to give: what is kept now is the most that will be.
+    pub(super) fn stop_here(&mut self) {
+        self.most = self.used;
+    }
+}

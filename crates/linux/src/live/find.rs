@@ -1,0 +1,427 @@
+//! Finding processes and threads as they appear.
+//!
+//! Problem: threads are born at any moment, and listing everything at every look costs more than all else. Idea: ask three
+//! cheap questions first. Was any task made on this machine since the last look (`loadavg` ends with the number of the
+//! newest)? Has the number of a process's threads changed (its folder has a link for each)? And lists of children, which take a
+//! file for each thread, are read only as often as a fixed share of one CPU allows.
+//!
+//! Properties: work per look is bounded, whatever the program does: so many new threads are taken in, the others by the next
+//! look; the time spent on lists of children is at most [`SHARE`] of the time that passes; what was found stays found, also when its
+//! parent ends. Known gap: a process that is born and whose parent ends between two looks is not seen to belong to us.
+
+use super::counters::{self, CounterFile};
+use super::error::LiveError;
+use super::threads::Thread;
+use super::{Live, Root, files};
+use crate::process::{self, Pid, Stat, State, Tid};
+use crate::text::{self, ReadError};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use trimtab_core::ids::{ProgramId, ThreadId};
+use trimtab_core::observe::{Left, Notice, ProgramInfo, Sample};
+use trimtab_core::time::{Moment, Span};
+
+/// So many new threads are taken in at one look; each costs some 15 us. Chosen.
+const NEW_MAX: usize = 2_048;
+/// So many are watched at once; more are only counted. Chosen: twice the largest machine's.
+const WATCHED_MAX: usize = 32_768;
+/// Looking for children takes at most one part in this many of the time.
+const SHARE: u64 = 500;
+/// Everything is listed anew so often, whatever the cheap questions say.
+const FULL: Span = Span::from_ms(5_000);
+/// Groups below a group deeper than this are not looked for.
+const DEPTH_MAX: usize = 32;
+
+/// When what was looked for last.
+#[derive(Debug, Default)]
+pub(super) struct Finder {
+    newest: Option<u32>,
+    children_at: Option<Moment>,
+    /// No earlier than this.
+    children_next: Moment,
+    full_at: Option<Moment>,
+    /// Threads that were listed and not taken in.
+    untaken: u32,
+    /// The kernel has no lists of children.
+    no_lists: bool,
+}
+
+impl Live {
+    /// Takes in all that there is now, before the first look.
+    pub(super) fn find_first(&mut self) -> Result<(), LiveError> {
+        for at in 0..self.roots.len() {
+            let program = ProgramId(u32::try_from(at).unwrap_or(u32::MAX));
+            let name = match self.roots[at].root.clone() {
+                Root::Tree(pid) => {
+                    let stat = process::stat(&self.proc, pid)?;
+                    self.table.add_process(pid, stat.start, program);
+                    stat.comm
+                }
+                Root::Cgroup(path) => {
+                    let members = group_members(&path, 0)
+                        .map_err(|source| LiveError::NoGroup { path: path.clone(), source: source.into() })?;
+                    if members.is_empty() {
+                        return Err(LiveError::EmptyGroup(path));
+                    }
+                    self.add_members(members, program);
+                    let name = path.file_name().unwrap_or(path.as_os_str());
+                    text::printable(name.as_encoded_bytes())
+                }
+            };
+            let pid = match &self.roots[at].root {
+                Root::Tree(pid) => pid.0,
+                Root::Cgroup(_) => self.table.processes.keys().next().map_or(0, |pid| pid.0),
+            };
+            self.new_programs.push(ProgramInfo { id: program, pid, name });
+        }
+        self.find_children();
+        Ok(())
+    }
+
+    /// Looks for what is new and what has ended, and tells the sample.
+    pub(super) fn find(&mut self, now: Moment, sample: &mut Sample) {
+        sample.programs.append(&mut self.new_programs);
+        let mut buffer = [0; 128];
+        let newest = files::open(&self.folder, "loadavg")
+            .and_then(|file| files::read_start(&file, &mut buffer).map(counters::last_made))
+            .unwrap_or(None);
+        let full = self.finder.full_at.is_none_or(|at| now.since(at) >= FULL);
+        let made = newest.is_none() || newest != self.finder.newest || full;
+        self.finder.newest = newest;
+        if full {
+            self.finder.full_at = Some(now);
+        }
+        let due = now >= self.finder.children_next
+            && self.finder.children_at.is_none_or(|at| now.since(at) >= self.options.find_every);
+        if (made || self.finder.children_at.is_none()) && due {
+            let begin = self.clock.now();
+            self.find_groups();
+            self.find_children();
+            let cost = self.clock.now().since(begin);
+            self.finder.children_at = Some(now);
+            self.finder.children_next = now + Span(cost.0.saturating_mul(SHARE));
+        } else if !made && due {
+            // Processes can be moved into a group without being made.
+            self.find_groups();
+            self.finder.children_at = Some(now);
+        } else if made {
+            // Not now, but what was made must not be forgotten.
+            self.finder.newest = None;
+        }
+        if made || self.finder.untaken > 0 || self.table.processes.values().any(|process| process.stale) {
+            self.find_threads(full, sample);
+        }
+        if self.finder.untaken > 0 {
+            sample.notices.push(Notice::Unread(self.finder.untaken));
+        }
+        if full {
+            self.refresh(sample);
+        }
+    }
+
+    fn find_groups(&mut self) {
+        for at in 0..self.roots.len() {
+            let Root::Cgroup(path) = self.roots[at].root.clone() else { continue };
+            let program = ProgramId(u32::try_from(at).unwrap_or(u32::MAX));
+            let members = group_members(&path, 0).unwrap_or_default();
+            self.roots[at].ended = members.is_empty();
+            self.add_members(members, program);
+        }
+    }
+
+    fn add_members(&mut self, members: BTreeSet<Pid>, program: ProgramId) {
+        for pid in members {
+            if pid == Pid::own() || self.table.processes.contains_key(&pid) {
+                continue;
+            }
+            if let Ok(stat) = process::stat(&self.proc, pid)
+                && !stat.kernel_thread
+            {
+                self.table.add_process(pid, stat.start, program);
+            }
+        }
+    }
+
+    /// The children of all that is watched, theirs, and so on.
+    fn find_children(&mut self) {
+        if !self.finder.no_lists {
+            let mut from: Vec<(Pid, ProgramId)> =
+                self.table.processes.iter().map(|(pid, process)| (*pid, process.program)).collect();
+            while let Some((pid, program)) = from.pop() {
+                for child in self.children_of(pid) {
+                    if self.adopt(child, pid, program) {
+                        from.push((child, program));
+                    }
+                }
+            }
+        }
+        if self.finder.no_lists {
+            self.find_children_by_parents();
+        }
+    }
+
+    /// The children of a process by its threads' lists.
+    fn children_of(&mut self, pid: Pid) -> Vec<Pid> {
+        let threads = process::threads(&self.proc, pid).unwrap_or_default();
+        let mut children = Vec::new();
+        let mut buffer = vec![0; 4 << 10];
+        for tid in threads {
+            let Ok(file) = files::open(&self.folder, &format!("{pid}/task/{tid}/children")) else {
+                // Without the file although the thread is there, the kernel has none.
+                let there = process::thread_stat(&self.proc, pid, tid).is_ok();
+                self.finder.no_lists |= there;
+                continue;
+            };
+            if text::read_into(&file, &mut buffer).is_ok() {
+                children.extend(text::words(&buffer).filter_map(text::number).map(Pid));
+            }
+        }
+        children
+    }
+
+    fn find_children_by_parents(&mut self) {
+        let Ok(entries) = std::fs::read_dir(&self.proc) else { return };
+        let parents: BTreeMap<Pid, Pid> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
+            .filter_map(|pid| Some((pid, process::stat(&self.proc, pid).ok()?.parent)))
+            .collect();
+        loop {
+            let before = self.table.processes.len();
+            for (&pid, &parent) in &parents {
+                if let Some(program) = self.table.processes.get(&parent).map(|process| process.program) {
+                    self.adopt(pid, parent, program);
+                }
+            }
+            if self.table.processes.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Takes a child in; whether it is new.
+    fn adopt(&mut self, child: Pid, parent: Pid, program: ProgramId) -> bool {
+        if child == Pid::own() || self.table.processes.contains_key(&child) {
+            return false;
+        }
+        match process::stat(&self.proc, child) {
+            Ok(Stat { parent: seen, kernel_thread: false, start, .. }) if seen == parent => {
+                self.table.add_process(child, start, program)
+            }
+            _ => false,
+        }
+    }
+
+    /// Lists the threads of processes whose number of threads changed.
+    fn find_threads(&mut self, full: bool, sample: &mut Sample) {
+        let pids: Vec<Pid> = self.table.processes.keys().copied().collect();
+        let mut room = NEW_MAX;
+        self.finder.untaken = 0;
+        for pid in pids {
+            let path = self.proc.join(format!("{pid}/task"));
+            let links = rustix::fs::stat(&path).map(|stat| u64::from(stat.st_nlink));
+            let Some(process) = self.table.processes.get(&pid) else { continue };
+            match links {
+                Ok(links) if process.links == Some(links) && !process.stale && !full => continue,
+                Ok(links) => self.list_threads(pid, links, &mut room, sample),
+                Err(Errno::NOENT | Errno::SRCH) => self.end_process(pid, sample),
+                Err(_) => self.finder.untaken += 1,
+            }
+        }
+    }
+
+    fn list_threads(&mut self, pid: Pid, links: u64, room: &mut usize, sample: &mut Sample) {
+        let listed = match process::threads(&self.proc, pid) {
+            Ok(listed) => listed,
+            Err(error) if is_gone(&error) => return self.end_process(pid, sample),
+            Err(_) => {
+                self.finder.untaken += 1;
+                return;
+            }
+        };
+        // Another process with its number, or one that has ended and is still listed?
+        let stat = process::stat(&self.proc, pid);
+        let Some(process) = self.table.processes.get(&pid) else { return };
+        match stat {
+            Ok(stat) if stat.start != process.start => return self.end_process(pid, sample),
+            Ok(stat) if stat.state == State::Zombie && stat.threads <= 1 => {
+                return self.end_process(pid, sample);
+            }
+            Ok(stat) => {
+                let headless = stat.state == State::Zombie;
+                if let Some(process) = self.table.processes.get_mut(&pid) {
+                    process.headless = headless;
+                }
+            }
+            Err(_) => return self.end_process(pid, sample),
+        }
+        let Some(process) = self.table.processes.get_mut(&pid) else { return };
+        let leader = process.headless.then(|| pid.main_thread());
+        let listed: BTreeSet<Tid> = listed.into_iter().filter(|tid| Some(*tid) != leader).collect();
+        let ended: Vec<_> =
+            process.threads.iter().filter(|(tid, _)| !listed.contains(tid)).map(|(_, id)| *id).collect();
+        let new: Vec<Tid> = listed.into_iter().filter(|tid| !process.threads.contains_key(tid)).collect();
+        process.links = Some(links);
+        process.stale = false;
+        for id in ended {
+            self.end_thread(id, sample);
+        }
+        let mut left_over = 0;
+        for tid in new {
+            if *room == 0 || self.table.threads.len() >= WATCHED_MAX {
+                left_over += 1;
+            } else if self.take_in(pid, tid, sample) {
+                *room -= 1;
+            }
+        }
+        self.finder.untaken += left_over;
+        if let Some(process) = self.table.processes.get_mut(&pid) {
+            process.stale = left_over > 0;
+        }
+    }
+
+    /// Takes a thread in; false when it has ended already.
+    fn take_in(&mut self, pid: Pid, tid: Tid, sample: &mut Sample) -> bool {
+        let Ok(stat) = process::thread_stat(&self.proc, pid, tid) else { return false };
+        let Ok(home) = self.mask(pid, tid) else { return false };
+        let Some(process) = self.table.processes.get_mut(&pid) else { return false };
+        if process.threads.is_empty() && process.balancer.is_none() && process.record.is_none() {
+            process.balancer = self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
+        }
+        let left = match process.balancer {
+            _ if stat.fixed || stat.kernel_thread => Some(Left::Refused),
+            Some(balancer) => Some(Left::Balancer(balancer)),
+            None => self.options.hands_off.then_some(Left::Asked),
+        };
+        let program = process.program;
+        let id = self.table.add_thread(Thread {
+            program,
+            pid,
+            tid,
+            start: stat.start,
+            name: stat.comm,
+            home,
+            held: None,
+            moved: false,
+            left,
+            file: CounterFile::default(),
+            last: None,
+            voluntary: None,
+            cpu: None,
+        });
+        self.tell(id, sample);
+        true
+    }
+
+    /// What is known about a thread goes into the sample's news.
+    pub(super) fn tell(&self, id: ThreadId, sample: &mut Sample) {
+        if let Some(thread) = self.table.threads.get(&id) {
+            sample.news.retain(|info| info.id != id);
+            sample.news.push(thread.info(id, self.bounds.scheduler()));
+        }
+    }
+
+    /// A thread has ended.
+    pub(super) fn end_thread(&mut self, id: ThreadId, sample: &mut Sample) {
+        let Some(thread) = self.table.remove_thread(id, &mut self.budget) else { return };
+        if let Some(record) =
+            self.table.processes.get_mut(&thread.pid).and_then(|process| process.record.as_mut())
+        {
+            record.forget(thread.tid);
+        }
+        self.audit.thread_ended(id, &thread);
+        sample.news.retain(|info| info.id != id);
+        sample.gone.push(id);
+    }
+
+    /// A process has ended, and all its threads.
+    fn end_process(&mut self, pid: Pid, sample: &mut Sample) {
+        for id in self.table.threads_of(pid) {
+            self.end_thread(id, sample);
+        }
+        if let Some(record) = self.table.remove_process(pid).and_then(|process| process.record) {
+            record.finish();
+        }
+    }
+
+    /// Looks whether names changed: programs rename their threads, and a process that calls exec becomes another program.
+    fn refresh(&mut self, sample: &mut Sample) {
+        let ids: Vec<_> = self.table.threads.keys().copied().collect();
+        // So many at each full look, in turn: names are for people.
+        let count = ids.len().min(256);
+        for step in 0..count {
+            let id = ids[(self.refreshed + step) % ids.len()];
+            self.refresh_thread(id, sample);
+        }
+        self.refreshed = self.refreshed.wrapping_add(count);
+    }
+
+    /// Looks at one thread's name, and whether it is still the same.
+    pub(super) fn refresh_thread(&mut self, id: ThreadId, sample: &mut Sample) {
+        let Some(thread) = self.table.threads.get(&id) else { return };
+        match process::thread_stat(&self.proc, thread.pid, thread.tid) {
+            Ok(stat) => self.renamed(id, &stat, sample),
+            Err(error) if is_gone(&error) => self.end_thread(id, sample),
+            Err(_) => {}
+        }
+    }
+
+    /// What a thread's stat line says about who it is.
+    pub(super) fn renamed(&mut self, id: ThreadId, stat: &Stat, sample: &mut Sample) {
+        let Some(thread) = self.table.threads.get_mut(&id) else { return };
+        if thread.start != stat.start {
+            return self.end_thread(id, sample);
+        }
+        if thread.name == stat.comm {
+            return;
+        }
+        thread.name.clone_from(&stat.comm);
+        let (pid, program) = (thread.pid, thread.program);
+        let leads = pid.main_thread() == thread.tid
+            && self.roots.get(program.0 as usize).is_some_and(|watched| watched.root == Root::Tree(pid));
+        if leads {
+            sample.programs.push(ProgramInfo { id: program, pid: pid.0, name: stat.comm.clone() });
+        }
+        self.tell(id, sample);
+    }
+}
+
+/// Whether a process or thread is gone.
+pub(super) fn is_gone(error: &ReadError) -> bool {
+    error.is_gone()
+}
+
+/// The processes of a group and of all below it.
+fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
+    let mut members = BTreeSet::new();
+    let file = |path: &Path| -> Result<Vec<u8>, Errno> {
+        let name = path.join("cgroup.procs");
+        let mut text = Vec::new();
+        let file = files::open(rustix::fs::CWD, name.to_str().ok_or(Errno::ILSEQ)?)?;
+        text::read_into(&file, &mut text)?;
+        Ok(text)
+    };
+    match file(path) {
+        Ok(text) => {
+            members.extend(text::words(&text).filter_map(text::number).map(Pid).filter(|pid| pid.0 != 0))
+        }
+        // A threaded group: its processes are listed above it.
+        Err(Errno::OPNOTSUPP) => {}
+        Err(errno) => return Err(errno),
+    }
+    if depth < DEPTH_MAX
+        && let Ok(entries) = std::fs::read_dir(path)
+    {
+        let below: BTreeSet<PathBuf> = entries
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path())
+            .collect();
+        for path in below {
+            // One that vanishes meanwhile has nobody in it.
+            members.extend(group_members(&path, depth + 1).unwrap_or_default());
+        }
+    }
+    Ok(members)
+}

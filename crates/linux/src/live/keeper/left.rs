@@ -1,0 +1,164 @@
+//! Giving back what a killed balancer could not.
+
+use super::{Entries, Folder, KeeperError, LOCKED, Lines, contents, is_plain, namespace};
+use crate::ledger::Location;
+use crate::process::{self, Pid, StartTime};
+use crate::sys::affinity;
+use crate::sys::lock::{LockKind, try_lock};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// No more records are looked at: whoever fills the directory with names must not keep us busy. Chosen.
+const RECORDS_MAX: usize = 4_096;
+
+/// A record that was found, and what became of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeftBehind {
+    /// The process whose threads were moved.
+    pub pid: Pid,
+    /// Who moved them, by the record's account.
+    pub balancer: Option<Pid>,
+    /// What became of it.
+    pub end: LeftEnd,
+}
+
+/// What became of a record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LeftEnd {
+    /// The balancer is gone, and what it could not give back was given back.
+    Restored {
+        /// Threads that have their own mask again.
+        given_back: u32,
+        /// Threads that had another mask than they were given: left as they are.
+        changed: u32,
+        /// Threads that have ended.
+        vanished: u32,
+        /// Threads that may not be changed by us.
+        refused: u32,
+    },
+    /// The balancer lives.
+    InUse,
+    /// It belongs to this user, and is not believed or not ours to carry out.
+    Foreign(u32),
+    /// It is no record, or one of another process-id namespace.
+    Unreadable,
+}
+
+/// Gives threads back the masks that killed balancers left them with; `only` looks at records of this process, of the tree that
+/// begins with it, or made by it. A restored record is removed.
+///
+/// # Errors
+/// [`KeeperError`]: there is no place for records, or it cannot be listed.
+pub fn restore_left_behind(
+    location: &Location,
+    proc: &Path,
+    only: Option<Pid>,
+) -> Result<Vec<LeftBehind>, KeeperError> {
+    let folder = Folder::find(location)?;
+    let failed = |error| folder.failed("listing", "", error);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let list = openat(&*folder.directory, ".", flags, Mode::empty()).map_err(failed)?;
+    let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+    let mut entries = RawDir::new(&list, &mut buffer);
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry.map_err(failed)?;
+        let Some((pid, start)) = entry.file_name().to_str().ok().and_then(|name| folder.process(name)) else {
+            continue;
+        };
+        found.push((pid, start));
+        if found.len() == RECORDS_MAX {
+            break;
+        }
+    }
+    found.sort_unstable();
+    let namespace = namespace(proc);
+    Ok(found
+        .into_iter()
+        .filter_map(|(pid, start)| restore_one(&folder, proc, namespace, (pid, start), only))
+        .collect())
+}
+
+fn restore_one(
+    folder: &Folder,
+    proc: &Path,
+    namespace: u64,
+    (pid, start): (Pid, StartTime),
+    only: Option<Pid>,
+) -> Option<LeftBehind> {
+    let about = |balancer, end| Some(LeftBehind { pid, balancer, end });
+    let asked = only == Some(pid);
+    let name = folder.name(pid, start);
+    // Not ours to open, gone meanwhile, or no file: of interest only to who asked for it.
+    let file = match folder.open(&name) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return None,
+        Err(_) if asked => return about(None, LeftEnd::Unreadable),
+        Err(_) => return None,
+    };
+    let stat = fstat(&file).ok()?;
+    let euid = geteuid();
+    if !is_plain(&stat) {
+        return if asked { about(None, LeftEnd::Unreadable) } else { None };
+    }
+    if stat.st_uid != euid.as_raw() && !euid.is_root() {
+        return if asked { about(None, LeftEnd::Foreign(stat.st_uid)) } else { None };
+    }
+    let lines = contents(&file, &stat).and_then(|text| Lines::decode(&text));
+    let Some(Lines { header, .. }) = lines else {
+        // Killed between making the file and writing its first line, before anything was moved.
+        if try_lock(file.as_fd(), LOCKED, LockKind::Write).is_ok_and(|ours| ours) {
+            let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
+        }
+        return if asked { about(None, LeftEnd::Unreadable) } else { None };
+    };
+    if only.is_some_and(|only| ![pid, header.root, header.balancer].contains(&only)) {
+        return None;
+    }
+    let balancer = Some(header.balancer);
+    if header.namespace != namespace {
+        return about(balancer, LeftEnd::Unreadable);
+    }
+    if !try_lock(file.as_fd(), LOCKED, LockKind::Write).ok()? {
+        return about(balancer, LeftEnd::InUse);
+    }
+    // Read again, now that nobody else writes.
+    let stat = fstat(&file).ok().filter(is_plain)?;
+    let lines = contents(&file, &stat).and_then(|text| Lines::decode(&text))?;
+    let owner = (stat.st_uid != 0 && euid.is_root()).then_some(stat.st_uid);
+    let end = restore_threads(proc, pid, &lines.threads, owner);
+    // Best effort; a record whose threads have their own masks does no harm.
+    let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
+    about(balancer, end)
+}
+
+/// Gives the masks back; only on threads of `owner`, if root does it for a user.
+fn restore_threads(proc: &Path, pid: Pid, threads: &Entries, owner: Option<u32>) -> LeftEnd {
+    let (mut given_back, mut changed, mut vanished, mut refused) = (0, 0, 0, 0);
+    for (&tid, entry) in threads {
+        let is_it = process::thread_stat(proc, pid, tid).is_ok_and(|stat| stat.start == entry.start);
+        let count = match affinity::get(Some(tid)) {
+            _ if !is_it => &mut vanished,
+            Ok(now) if now == entry.home => continue,
+            Ok(now) if now != entry.held => &mut changed,
+            Ok(_) => {
+                let theirs = owner.is_none_or(|owner| {
+                    process::thread_status(proc, pid, tid).is_ok_and(|status| status.uid == owner)
+                });
+                let set = if theirs { affinity::set(Some(tid), &entry.home) } else { Err(Errno::PERM) };
+                match set {
+                    Ok(()) => &mut given_back,
+                    Err(Errno::SRCH) => &mut vanished,
+                    Err(_) => &mut refused,
+                }
+            }
+            Err(_) => &mut vanished,
+        };
+        *count += 1;
+    }
+    LeftEnd::Restored { given_back, changed, vanished, refused }
+}

@@ -1,0 +1,329 @@
+//! What a balancer leaves for the case that it is killed: which threads it moved, and how they were before.
+//!
+//! Problem: masks outlive whoever set them. A balancer that ends gives them back; one that is killed with SIGKILL cannot. And two
+//! balancers of one program would undo each other's work without end. Idea: a file for each process whose threads are
+//! moved, `balance-PID-START`, made and locked (an open-file-description lock, which the kernel takes back with the process)
+//! before the first move. Locked, it says that the process is looked after. Unlocked, it says what must be given back.
+//!
+//! Properties: a record is private to its user; names that others made are never written to and never believed, and cost no
+//! more than one warning; only threads that are the same (number and start) and that still have the mask that they were given
+//! are given theirs back; root restores a user's record only on that user's own threads. Known gap: whoever can make files
+//! in the directory can make the one that we would, and then nothing is kept for that process.
+
+mod left;
+mod lines;
+
+pub use left::{LeftBehind, LeftEnd, restore_left_behind};
+pub use lines::{Entry, Header, Lines};
+
+use crate::ledger::{LedgerError, Location};
+use crate::process::{self, Pid, StartTime, Tid};
+use crate::sys::lock::{LockKind, try_lock};
+use crate::text::ReadError;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat, unlinkat};
+use rustix::io::{Errno, pwrite};
+use rustix::process::{Resource, geteuid, getrlimit};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// No record is larger: 16,384 threads with masks of some hundred characters.
+const BYTES_MAX: u64 = 8 << 20;
+/// A record that has grown to this, and to four times what it would take anew, is written anew. Chosen.
+const ANEW_BYTES: u64 = 64 << 10;
+/// How often a name may come and go before that is called interference. Chosen: an honest race needs two.
+const ATTEMPTS: u32 = 8;
+/// The byte that is locked.
+const LOCKED: std::ops::Range<u64> = 0..1;
+
+/// Why no record is kept. The balancing goes on; only a killed balancer's masks are then not given back.
+#[derive(Debug, Error)]
+pub enum KeeperError {
+    /// There is no place for records.
+    #[error("no record of masks is kept: {0}")]
+    Place(#[from] LedgerError),
+    /// This process cannot be named.
+    #[error("no record of masks is kept: {0}")]
+    Own(#[from] ReadError),
+    /// A call failed.
+    #[error("no record of masks is kept: {attempt} {}: {source}", path.display())]
+    Io {
+        /// What was attempted, to be read before the path.
+        attempt: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Something else stands there.
+    #[error("no record of masks is kept: {} belongs to user {uid} or is no plain file; its owner or root should remove it", path.display())]
+    Squatted {
+        /// The name.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+    },
+    /// It keeps changing.
+    #[error("no record of masks is kept: {} keeps appearing and vanishing", path.display())]
+    Unsettled {
+        /// The name.
+        path: PathBuf,
+    },
+    /// It would be too large.
+    #[error("no record of masks is kept: {} would be larger than 8 MiB", path.display())]
+    Large {
+        /// The name.
+        path: PathBuf,
+    },
+}
+
+/// Keeps the records of one balancer.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    folder: Folder,
+    own: (Pid, StartTime),
+    namespace: u64,
+}
+
+/// Where records are.
+#[derive(Clone, Debug)]
+struct Folder {
+    directory: Arc<OwnedFd>,
+    path: PathBuf,
+    stem: String,
+}
+
+/// What became of the wish to balance a process.
+#[derive(Debug)]
+pub(super) enum Claim {
+    /// It is ours.
+    Ours(Record),
+    /// This process balances it.
+    Others(u32),
+}
+
+impl Folder {
+    fn find(location: &Location) -> Result<Self, KeeperError> {
+        let scratch = location.scratch()?;
+        let stem = format!("{}.balance-", scratch.stem);
+        Ok(Self { directory: Arc::new(scratch.directory), path: scratch.path, stem })
+    }
+
+    fn name(&self, pid: Pid, start: StartTime) -> String {
+        format!("{}{pid}-{}", self.stem, start.0)
+    }
+
+    /// The process that a file's name stands for.
+    fn process(&self, name: &str) -> Option<(Pid, StartTime)> {
+        let (pid, start) = name.strip_prefix(&self.stem)?.split_once('-')?;
+        let (pid, start) = (Pid(pid.parse().ok()?), StartTime(start.parse().ok()?));
+        (self.name(pid, start) == name).then_some((pid, start))
+    }
+
+    fn failed(&self, attempt: &'static str, name: &str, error: impl Into<io::Error>) -> KeeperError {
+        KeeperError::Io { attempt, path: self.path.join(name), source: error.into() }
+    }
+
+    /// A file that is there.
+    fn open(&self, name: &str) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        openat(&self.directory, name, flags, Mode::empty())
+    }
+}
+
+/// Whether a file may be a record: plain, known by one name only.
+fn is_plain(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1
+}
+
+/// The process-id namespace of this process, if `proc` shows it.
+fn namespace(proc: &Path) -> u64 {
+    std::fs::metadata(proc.join("self/ns/pid")).map_or(0, |meta| meta.ino())
+}
+
+/// What a file holds, at most [`BYTES_MAX`].
+fn contents(file: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
+    let length = u64::try_from(stat.st_size).ok().filter(|length| *length <= BYTES_MAX)?;
+    let mut text = vec![0; usize::try_from(length).ok()?];
+    let mut filled = 0;
+    while filled < text.len() {
+        match rustix::io::pread(file, &mut text[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    text.truncate(filled);
+    Some(text)
+}
+
+impl Keeper {
+    /// A keeper for this process in the ledger's directory. `proc` is where procfs is mounted.
+    ///
+    /// # Errors
+    /// [`KeeperError`]: one warning, and the balancing goes on without.
+    pub fn open(location: &Location, proc: &Path) -> Result<Self, KeeperError> {
+        let folder = Folder::find(location)?;
+        let start = process::stat(proc, Pid::own())?.start;
+        Ok(Self { folder, own: (Pid::own(), start), namespace: namespace(proc) })
+    }
+
+    /// Who balances this process now, if another does.
+    pub(super) fn balancer(&self, pid: Pid, start: StartTime) -> Option<u32> {
+        let file = self.folder.open(&self.folder.name(pid, start)).ok()?;
+        let stat = fstat(&file).ok().filter(is_plain)?;
+        if ![0, geteuid().as_raw()].contains(&stat.st_uid) && !geteuid().is_root() {
+            return None;
+        }
+        match try_lock(file.as_fd(), LOCKED, LockKind::Write) {
+            // Left behind by a killed one: nobody's.
+            Ok(true) | Err(_) => None,
+            Ok(false) => Some(named_balancer(&file, &stat)),
+        }
+    }
+
+    /// Claims a process, before any of its threads is moved.
+    pub(super) fn claim(&self, pid: Pid, start: StartTime, root: Pid) -> Result<Claim, KeeperError> {
+        let name = self.folder.name(pid, start);
+        let path = self.folder.path.join(&name);
+        for _ in 0..ATTEMPTS {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mode = Mode::RUSR | Mode::WUSR;
+            let file = match openat(&*self.folder.directory, &name, flags, mode) {
+                Ok(file) => file,
+                Err(Errno::EXIST) => match self.folder.open(&name) {
+                    Ok(file) => file,
+                    Err(Errno::NOENT) => continue,
+                    Err(Errno::ACCESS | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => {
+                        let uid = std::fs::symlink_metadata(&path).map_or(0, |meta| meta.uid());
+                        return Err(KeeperError::Squatted { path, uid });
+                    }
+                    Err(error) => return Err(self.folder.failed("opening", &name, error)),
+                },
+                Err(error) => return Err(self.folder.failed("making", &name, error)),
+            };
+            let failed = |attempt, error: Errno| self.folder.failed(attempt, &name, error);
+            let stat = fstat(&file).map_err(|error| failed("looking at", error))?;
+            if stat.st_nlink == 0 {
+                continue; // removed since
+            }
+            if !is_plain(&stat) || ![0, geteuid().as_raw()].contains(&stat.st_uid) {
+                return Err(KeeperError::Squatted { path, uid: stat.st_uid });
+            }
+            match try_lock(file.as_fd(), LOCKED, LockKind::Write) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Claim::Others(named_balancer(&file, &stat))),
+                Err(error) => return Err(self.folder.failed("locking", &name, error)),
+            }
+            // Whoever had the lock before may have removed the name; then it is nobody's file any more.
+            let stat = fstat(&file).map_err(|error| failed("looking at", error))?;
+            if stat.st_nlink == 0 {
+                continue;
+            }
+            return self.begin(file, &stat, name, root).map(Claim::Ours);
+        }
+        Err(KeeperError::Unsettled { path })
+    }
+
+    /// Begins a record in a file that is locked. What a killed balancer left in it is taken over: its threads' own masks are those
+    /// that it found, not those that it set.
+    fn begin(&self, file: OwnedFd, stat: &Stat, name: String, root: Pid) -> Result<Record, KeeperError> {
+        let before = contents(&file, stat).and_then(|text| Lines::decode(&text));
+        let before = before.filter(|lines| lines.header.namespace == self.namespace);
+        let generation = before.as_ref().map_or(0, |lines| lines.header.generation.wrapping_add(1));
+        let header =
+            Header { generation, balancer: self.own.0, start: self.own.1, namespace: self.namespace, root };
+        let threads = before.map(|lines| lines.threads).unwrap_or_default();
+        let mut record =
+            Record { file, folder: self.folder.clone(), name, lines: Lines { header, threads }, end: 0 };
+        record.write_anew()?;
+        Ok(record)
+    }
+}
+
+/// Who has a locked record, by its own account.
+fn named_balancer(file: &OwnedFd, stat: &Stat) -> u32 {
+    let header = contents(file, stat).and_then(|text| Lines::decode(&text)).map(|lines| lines.header);
+    header.map_or(0, |header| header.balancer.0)
+}
+
+/// The record of one process, ours as long as this lives.
+#[derive(Debug)]
+pub(super) struct Record {
+    file: OwnedFd,
+    folder: Folder,
+    name: String,
+    lines: Lines,
+    end: u64,
+}
+
+impl Record {
+    /// What a balancer before us found, of threads that it did not give back.
+    pub(super) fn entry(&self, tid: Tid, start: StartTime) -> Option<&Entry> {
+        self.lines.threads.get(&tid).filter(|entry| entry.start == start)
+    }
+
+    /// Writes down what will be done to a thread, before it is done.
+    pub(super) fn note(&mut self, tid: Tid, entry: Entry) -> Result<(), KeeperError> {
+        if self.lines.threads.get(&tid) == Some(&entry) {
+            return Ok(());
+        }
+        let line = entry.encode(self.lines.header.generation, tid);
+        self.lines.threads.insert(tid, entry);
+        let anew = 256 + self.lines.threads.len() as u64 * (line.len() as u64 + 16);
+        if self.end > ANEW_BYTES && self.end > 4 * anew {
+            self.lines.header.generation = self.lines.header.generation.wrapping_add(1);
+            return self.write_anew();
+        }
+        self.write(self.end, line.as_bytes())?;
+        self.end += line.len() as u64;
+        Ok(())
+    }
+
+    /// A thread has ended, or has its own mask back.
+    pub(super) fn forget(&mut self, tid: Tid) {
+        self.lines.threads.remove(&tid);
+    }
+
+    /// Everything was given back: nothing remains to be kept.
+    pub(super) fn finish(self) {
+        // Best effort: a record without a lock whose threads all have their own masks does no harm.
+        let _ = unlinkat(&*self.folder.directory, &self.name, AtFlags::empty());
+    }
+
+    fn write_anew(&mut self) -> Result<(), KeeperError> {
+        let text = self.lines.encode();
+        self.write(0, text.as_bytes())?;
+        self.end = text.len() as u64;
+        ftruncate(&self.file, self.end).map_err(|error| self.folder.failed("cutting", &self.name, error))
+    }
+
+    fn write(&self, mut at: u64, mut bytes: &[u8]) -> Result<(), KeeperError> {
+        let end = at + bytes.len() as u64;
+        // Beyond the limit of this process the kernel does not just refuse, it kills us (SIGXFSZ).
+        let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        if end > BYTES_MAX || end > limit {
+            return Err(KeeperError::Large { path: self.folder.path.join(&self.name) });
+        }
+        while !bytes.is_empty() {
+            match pwrite(&self.file, bytes, at) {
+                Ok(0) => return Err(self.folder.failed("writing", &self.name, Errno::NOSPC)),
+                Ok(written) => {
+                    at += written as u64;
+                    bytes = &bytes[written..];
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.folder.failed("writing", &self.name, error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Threads by number: what is to be given back.
+type Entries = BTreeMap<Tid, Entry>;

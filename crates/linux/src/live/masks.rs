@@ -1,0 +1,315 @@
+//! Setting masks, and giving them back.
+
+use super::bounds::{self, is_gone};
+use super::keeper::{Claim, Entry};
+use super::threads::Thread;
+use super::{Live, Root};
+use crate::process::{self, Pid, Tid};
+use crate::sys::affinity;
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled};
+use trimtab_core::ids::ThreadId;
+use trimtab_core::observe::{Left, Sample};
+use trimtab_core::set::CpuSet;
+
+/// What became of the masks that were ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Restored {
+    /// Threads that have their own mask again.
+    pub given_back: u32,
+    /// Threads whose mask somebody else had set since: left as they are.
+    pub changed: u32,
+    /// Threads that had ended.
+    pub vanished: u32,
+    /// Threads whose mask the kernel did not let us give back.
+    pub refused: u32,
+}
+
+impl Live {
+    /// Gives every thread that still has our mask its own back. Until it is moved again, nothing of ours is left.
+    pub fn restore(&mut self) -> Restored {
+        let restored = self.restore_threads();
+        for process in self.table.processes.values_mut() {
+            if let Some(record) = process.record.take()
+                && restored.refused == 0
+            {
+                record.finish();
+            }
+        }
+        restored
+    }
+
+    pub(super) fn restore_threads(&mut self) -> Restored {
+        let mut restored = Restored::default();
+        let held: Vec<ThreadId> = self
+            .table
+            .threads
+            .iter()
+            .filter(|(_, thread)| thread.held.is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in held {
+            let count = match self.release(id) {
+                Ok(true) => &mut restored.given_back,
+                Ok(false) => &mut restored.changed,
+                Err(errno) if is_gone(errno) => &mut restored.vanished,
+                Err(_) => &mut restored.refused,
+            };
+            *count += 1;
+        }
+        restored
+    }
+
+    /// The mask of a thread now.
+    pub(super) fn mask(&self, pid: Pid, tid: Tid) -> Result<CpuSet, Errno> {
+        if self.own_namespace {
+            affinity::get(Some(tid))
+        } else {
+            // Numbers mean other tasks to the kernel than in this procfs.
+            process::thread_status(&self.proc, pid, tid)
+                .map(|status| status.cpus)
+                .map_err(|error| if error.is_gone() { Errno::SRCH } else { Errno::IO })
+        }
+    }
+
+    /// Carries one decision out.
+    pub(super) fn carry_out(&mut self, decision: &Decision) -> Outcome {
+        let end = match self.act(decision.thread, &decision.act) {
+            Ok(()) => Settled::Applied,
+            Err(end) => end,
+        };
+        Outcome { thread: decision.thread, end }
+    }
+
+    fn act(&mut self, id: ThreadId, act: &Act) -> Result<(), Settled> {
+        let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
+        let (pid, tid) = (thread.pid, thread.tid);
+        if !self.own_namespace {
+            return Err(Settled::Refused(Refusal::Other));
+        }
+        if self.bounds.scheduler().is_some() {
+            return Err(Settled::Refused(Refusal::Other));
+        }
+        match thread.left {
+            None => {}
+            Some(Left::Refused) => return Err(Settled::Refused(Refusal::Permission)),
+            Some(Left::MovedItself | Left::MovedByOthers) => {
+                return Err(Settled::Refused(Refusal::MovedMeanwhile));
+            }
+            Some(_) => return Err(Settled::Refused(Refusal::Other)),
+        }
+        self.is_same(id)?;
+        let now = self.mask(pid, tid).map_err(|errno| self.refusal(id, errno))?;
+        self.compare(id, now)?;
+        let target = match act.to() {
+            None => {
+                return match self.release(id) {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Err(Settled::Refused(Refusal::MovedMeanwhile)),
+                    Err(errno) => Err(self.refusal(id, errno)),
+                };
+            }
+            Some(to) => to.intersection(self.bounds.usable()),
+        };
+        if target.is_empty() {
+            return Err(Settled::Refused(Refusal::Cpus));
+        }
+        self.claim(pid, id)?;
+        let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
+        let back = thread.expected().clone();
+        self.note(id, &target);
+        affinity::set(Some(tid), &target).map_err(|errno| self.refusal(id, errno))?;
+        if matches!(act, Act::Nudge(_)) {
+            affinity::set(Some(tid), &back).map_err(|errno| self.refusal(id, errno))?;
+            if let Some(thread) = self.table.threads.get_mut(&id) {
+                thread.moved = true;
+            }
+            return Ok(());
+        }
+        // The kernel drops CPUs that its cpuset withholds: what took effect is what is held.
+        let took = affinity::get(Some(tid)).unwrap_or_else(|_| target.clone());
+        if took != target {
+            self.note(id, &took);
+        }
+        if let Some(thread) = self.table.threads.get_mut(&id) {
+            thread.moved = true;
+            thread.held = (took != thread.home).then_some(took);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the number still is this thread's.
+    fn is_same(&mut self, id: ThreadId) -> Result<(), Settled> {
+        let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Settled::Vanished) };
+        let (pid, tid, start) = (thread.pid, thread.tid, thread.start);
+        let same = if thread.file.is_kept() {
+            thread.file.read(self.folder.as_fd(), (pid, tid), self.source, &mut self.budget).is_ok()
+        } else {
+            process::thread_stat(&self.proc, pid, tid).is_ok_and(|stat| stat.start == start)
+        };
+        if same { Ok(()) } else { Err(Settled::Vanished) }
+    }
+
+    /// Whether somebody else set the mask since we last knew it.
+    fn compare(&mut self, id: ThreadId, now: CpuSet) -> Result<(), Settled> {
+        let mut scratch = Sample::default();
+        let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
+        if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
+            return Ok(());
+        }
+        if self.look_at_usable(&mut scratch) {
+            self.later.notices.append(&mut scratch.notices);
+            self.later.news.append(&mut scratch.news);
+        }
+        let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Settled::Vanished) };
+        if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
+            return Ok(());
+        }
+        if thread.moved {
+            self.set_by_others(id, now);
+        } else {
+            // Before we ever touched it, its program set itself up: that is where it is at home.
+            thread.home = now;
+        }
+        self.tell_later(id);
+        Err(Settled::Refused(Refusal::MovedMeanwhile))
+    }
+
+    /// What the kernel's answer means for a decision. A thread that may not be moved is not tried again.
+    fn refusal(&mut self, id: ThreadId, errno: Errno) -> Settled {
+        match errno {
+            Errno::SRCH | Errno::NOENT => return Settled::Vanished,
+            Errno::INVAL => return Settled::Refused(Refusal::Cpus),
+            Errno::PERM | Errno::ACCESS => {}
+            _ => return Settled::Refused(Refusal::Other),
+        }
+        if let Some(thread) = self.table.threads.get_mut(&id) {
+            thread.left = Some(Left::Refused);
+            self.tell_later(id);
+        }
+        Settled::Refused(Refusal::Permission)
+    }
+
+    /// Makes sure that nobody else balances the process, and that a record is kept.
+    fn claim(&mut self, pid: Pid, id: ThreadId) -> Result<(), Settled> {
+        let Some(process) = self.table.processes.get_mut(&pid) else { return Err(Settled::Vanished) };
+        let Some(keep) = self.options.keep.as_ref().filter(|_| process.record.is_none()) else {
+            return Ok(());
+        };
+        let root = match self.roots.get(process.program.0 as usize).map(|watched| &watched.root) {
+            Some(Root::Tree(root)) => *root,
+            _ => pid,
+        };
+        match keep.claim(pid, process.start, root) {
+            Ok(Claim::Ours(record)) => {
+                // What a killed balancer left is ours to give back now.
+                for id in process.threads.values() {
+                    let Some(thread) = self.table.threads.get_mut(id) else { continue };
+                    if let Some(entry) = record.entry(thread.tid, thread.start)
+                        && thread.held.is_none()
+                        && thread.home == entry.held
+                    {
+                        thread.held = Some(std::mem::replace(&mut thread.home, entry.home.clone()));
+                        thread.moved = true;
+                    }
+                }
+                process.record = Some(record);
+                Ok(())
+            }
+            Ok(Claim::Others(balancer)) => {
+                process.balancer = Some(balancer);
+                let ids: Vec<ThreadId> = process.threads.values().copied().collect();
+                for id in ids {
+                    if let Some(thread) = self.table.threads.get_mut(&id) {
+                        thread.left = Some(Left::Balancer(balancer));
+                    }
+                    self.tell_later(id);
+                }
+                let _ = id;
+                Err(Settled::Refused(Refusal::Other))
+            }
+            Err(fault) => {
+                // Said once; the balancing goes on.
+                self.keeper_fault.get_or_insert_with(|| fault.to_string());
+                self.options.keep = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&mut self, id: ThreadId, held: &CpuSet) {
+        let Some(thread) = self.table.threads.get(&id) else { return };
+        let entry = Entry { start: thread.start, home: thread.home.clone(), held: held.clone() };
+        let (pid, tid) = (thread.pid, thread.tid);
+        let Some(process) = self.table.processes.get_mut(&pid) else { return };
+        if let Some(record) = process.record.as_mut()
+            && let Err(fault) = record.note(tid, entry)
+        {
+            self.keeper_fault.get_or_insert_with(|| fault.to_string());
+        }
+    }
+
+    pub(super) fn forget_in_record(&mut self, id: ThreadId) {
+        let Some(Thread { pid, tid, .. }) = self.table.threads.get(&id) else { return };
+        let (pid, tid) = (*pid, *tid);
+        if let Some(record) = self.table.processes.get_mut(&pid).and_then(|process| process.record.as_mut()) {
+            record.forget(tid);
+        }
+    }
+
+    /// Gives a thread its own mask back; false when it no longer had ours.
+    fn release(&mut self, id: ThreadId) -> Result<bool, Errno> {
+        let Some(thread) = self.table.threads.get(&id) else { return Err(Errno::SRCH) };
+        let (pid, tid) = (thread.pid, thread.tid);
+        let Some(held) = thread.held.clone() else { return Ok(true) };
+        let home = thread.home.clone();
+        if self.is_same(id).is_err() {
+            return Err(Errno::SRCH);
+        }
+        let now = self.mask(pid, tid)?;
+        if !bounds::is_cut(&now, &held, self.bounds.active()) {
+            self.set_by_others(id, now);
+            self.tell_later(id);
+            return Ok(false);
+        }
+        affinity::set(Some(tid), &home)?;
+        if let Some(thread) = self.table.threads.get_mut(&id) {
+            thread.held = None;
+        }
+        self.forget_in_record(id);
+        Ok(true)
+    }
+
+    /// The CPUs that the kernel allows changed, and it changed masks: those that we did not set are the threads' own now,
+    /// and those that it took from us are ours no more.
+    pub(super) fn rebase(&mut self, sample: &mut Sample) {
+        let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
+        for id in ids {
+            let Some(thread) = self.table.threads.get(&id) else { continue };
+            let Ok(now) = self.mask(thread.pid, thread.tid) else { continue };
+            let Some(thread) = self.table.threads.get_mut(&id) else { continue };
+            match &thread.held {
+                Some(held) if bounds::is_cut(&now, held, self.bounds.active()) => {
+                    thread.held = Some(now);
+                    continue;
+                }
+                // Emptied by the change: the kernel gave it all that it allows.
+                Some(_) if self.bounds.active() == Some(&now) => thread.held = None,
+                Some(_) => continue,
+                None => {}
+            }
+            if thread.home != now && thread.left != Some(Left::MovedItself) {
+                thread.home = now;
+                self.tell(id, sample);
+            }
+        }
+    }
+
+    /// News that the next sample will tell.
+    fn tell_later(&mut self, id: ThreadId) {
+        let mut scratch = std::mem::take(&mut self.later);
+        self.tell(id, &mut scratch);
+        self.later = scratch;
+    }
+}

@@ -1,0 +1,171 @@
+//! What is watched, whether it may be, and when it has ended.
+
+use super::error::LiveError;
+use super::{Live, Stopper, files, find};
+use crate::process::{self, Pid, State};
+use crate::text::{self, ReadError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, geteuid, pidfd_open, test_kill_process};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use trimtab_core::drive::Awake;
+use trimtab_core::time::{Moment, Span};
+
+/// What is watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Root {
+    /// A process and all that come from it.
+    Tree(Pid),
+    /// All processes of a control group and of those below it.
+    Cgroup(PathBuf),
+}
+
+/// `CAP_SYS_NICE`: the right to set the masks of others.
+const SYS_NICE: u32 = 23;
+/// Where the kernel cannot wake us when a process ends, we look so often. Chosen.
+const LOOK: Span = Span::from_ms(100);
+
+/// A root under watch.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) root: Root,
+    pub(super) ended: bool,
+    ends: Option<OwnedFd>,
+}
+
+impl Watched {
+    /// Looks whether it can be watched. `signals` says that numbers of processes mean the same to the kernel.
+    pub(super) fn new(proc: &Path, root: &Root, signals: bool) -> Result<Self, LiveError> {
+        let pid = match root {
+            Root::Tree(pid) => *pid,
+            Root::Cgroup(path) => {
+                files::open_folder(path)
+                    .map_err(|errno| LiveError::NoGroup { path: path.clone(), source: errno.into() })?;
+                return Ok(Self { root: root.clone(), ended: false, ends: None });
+            }
+        };
+        if pid == Pid::own() {
+            return Err(LiveError::Own(pid));
+        }
+        let kernel = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw).filter(|_| signals);
+        // Opened before the process is looked at, so that both mean the same one.
+        let ends = kernel.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let missing = |error: ReadError| {
+            let there = kernel.is_some_and(|pid| matches!(test_kill_process(pid), Ok(()) | Err(Errno::PERM)));
+            match error {
+                error if error.is_gone() && there => LiveError::Hidden(pid),
+                error if error.is_gone() => LiveError::NoProcess(pid),
+                error if error.is_refused() => LiveError::Hidden(pid),
+                error => error.into(),
+            }
+        };
+        let stat = process::stat(proc, pid).map_err(missing)?;
+        if stat.kernel_thread {
+            return Err(LiveError::KernelThread(pid));
+        }
+        if stat.state == State::Zombie && stat.threads <= 1 {
+            return Err(LiveError::Ended(pid));
+        }
+        let status = text::read(&proc.join(format!("{pid}/status"))).map_err(missing)?;
+        let number = |name: &[u8]| text::field(&status, name).and_then(text::number::<u32>);
+        if let Some(process) = number(b"Tgid:").map(Pid).filter(|process| *process != pid) {
+            return Err(LiveError::Thread { thread: pid, process });
+        }
+        let ids: Vec<u32> = text::field(&status, b"Uid:")
+            .map(|line| text::words(line).take(2).filter_map(text::number).collect())
+            .unwrap_or_default();
+        if let Some(&uid) = ids.first()
+            && !ids.contains(&geteuid().as_raw())
+            && !may_move_others(proc)
+        {
+            return Err(LiveError::NotYours { pid, uid });
+        }
+        Ok(Self { root: root.clone(), ended: false, ends })
+    }
+}
+
+/// Whether this process may set the masks of other users' threads.
+fn may_move_others(proc: &Path) -> bool {
+    let status = text::read(&proc.join("self/status")).unwrap_or_default();
+    let effective = text::field(&status, b"CapEff:").and_then(|hex| std::str::from_utf8(hex).ok());
+    effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
+}
+
+impl Live {
+    /// A process that is watched and lives, if there is one.
+    pub(super) fn member(&self) -> Option<Pid> {
+        self.table.processes.keys().next().copied()
+    }
+
+    fn over(&mut self) -> bool {
+        for watched in &mut self.roots {
+            let Root::Tree(pid) = watched.root else { continue };
+            if !watched.ended && watched.ends.is_none() {
+                // A later process with the number is not told apart here, but by the table, which then has no threads.
+                watched.ended = match process::stat(&self.proc, pid) {
+                    Ok(stat) => stat.state == State::Zombie && stat.threads <= 1,
+                    Err(error) => find::is_gone(&error),
+                };
+            }
+        }
+        self.roots.iter().all(|watched| watched.ended)
+    }
+
+    /// Sleeps until a moment, or until all roots have ended, or until it is stopped.
+    pub(super) fn wait_until(&mut self, until: Moment) -> Result<Awake, LiveError> {
+        let begin = self.clock.now();
+        loop {
+            if self.over() {
+                return Ok(Awake::Over);
+            }
+            let left = until.since(self.clock.now());
+            let blind = self.roots.iter().any(|watched| !watched.ended && watched.ends.is_none());
+            let nap = if blind { left.min(LOOK) } else { left };
+            if self.nap(nap)? {
+                return Ok(Awake::Over);
+            }
+            let now = self.clock.now();
+            if now >= until {
+                if self.over() {
+                    return Ok(Awake::Over);
+                }
+                let late = now.since(until);
+                self.latest = self.latest.max(late);
+                let interval = until.since(begin);
+                self.late += u64::from(interval > Span::ZERO && late.0 > interval.0.saturating_mul(10));
+                return Ok(Awake::Due);
+            }
+        }
+    }
+
+    /// Sleeps so long, or until something ends. Whether we were stopped.
+    fn nap(&mut self, nap: Span) -> Result<bool, LiveError> {
+        let stopper: &Stopper = &self.stopper;
+        let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(stopper, PollFlags::IN)];
+        let watched: Vec<usize> = (0..self.roots.len())
+            .filter(|at| !self.roots[*at].ended && self.roots[*at].ends.is_some())
+            .collect();
+        for at in &watched {
+            if let Some(ends) = &self.roots[*at].ends {
+                waited.push(PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN));
+            }
+        }
+        let timeout = Timespec {
+            tv_sec: i64::try_from(nap.0 / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(nap.0 % 1_000_000_000).unwrap_or(0),
+        };
+        match poll(&mut waited, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => {
+                return Err(LiveError::System { attempt: "waiting", source: errno.into() });
+            }
+        }
+        let ready: Vec<bool> = waited.iter().map(|waited| !waited.revents().is_empty()).collect();
+        drop(waited);
+        for (at, ready) in watched.into_iter().zip(ready.iter().skip(1)) {
+            self.roots[at].ended |= ready;
+        }
+        Ok(ready[0])
+    }
+}

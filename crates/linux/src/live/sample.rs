@@ -1,0 +1,209 @@
+//! One look: what was asked for, read as cheaply as it can be.
+
+use super::bounds;
+use super::counters::{self, Unread};
+use super::{Live, files};
+use crate::process::{self, Pid, Stat};
+use crate::survey::LoadSample;
+use crate::text;
+use rustix::fs::SeekFrom;
+use std::os::fd::AsFd;
+use trimtab_core::balance::Wanted;
+use trimtab_core::ids::ThreadId;
+use trimtab_core::observe::{CpuSample, Left, Notice, Sample, ThreadSample};
+use trimtab_core::time::Span;
+
+impl Live {
+    /// Reads what is wanted, now.
+    pub(super) fn sample(&mut self, wanted: &Wanted) -> Sample {
+        let mut sample = Sample { at: self.clock.now(), ..std::mem::take(&mut self.later) };
+        if let Some(span) = self.clock.slept() {
+            self.suspended = self.suspended + span;
+            sample.notices.push(Notice::ClockJump(span));
+        }
+        self.look_at_bounds(&mut sample);
+        let known: Vec<ThreadId> = self.table.threads.keys().copied().collect();
+        let mut unread = self.read_threads(&known, wanted, &mut sample);
+        self.find(sample.at, &mut sample);
+        let new: Vec<ThreadId> =
+            sample.news.iter().map(|info| info.id).filter(|id| known.binary_search(id).is_err()).collect();
+        unread += self.read_threads(&new, wanted, &mut sample);
+        if unread > 0 {
+            sample.notices.push(Notice::Unread(unread));
+        }
+        self.check_masks(&mut sample);
+        if wanted.cpus {
+            sample.cpus = self.read_cpus();
+        }
+        sample.throttled = self.bounds.throttled();
+        sample.threads.sort_unstable_by_key(|read| read.id);
+        let gone = std::mem::take(&mut sample.gone);
+        sample.threads.retain(|read| !gone.contains(&read.id) || gone.is_empty());
+        sample.gone = gone;
+        sample
+    }
+
+    /// What the machine lets the programs use may have changed, and with it their masks.
+    fn look_at_bounds(&mut self, sample: &mut Sample) {
+        let member = self.member();
+        if self.bounds.look_slowly(sample.at, member) {
+            let scheduler = self.bounds.scheduler().map(str::to_owned);
+            if scheduler.is_some() {
+                // It places threads now: they get their own masks back.
+                self.restore_threads();
+            }
+            sample.notices.push(Notice::Scheduler(scheduler));
+            let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
+            for id in ids {
+                self.tell(id, sample);
+            }
+        }
+        self.look_at_usable(sample);
+    }
+
+    /// Whether the CPUs that may be used changed, and with them masks that nobody else set.
+    pub(super) fn look_at_usable(&mut self, sample: &mut Sample) -> bool {
+        let before = self.bounds.usable().clone();
+        if !self.bounds.look() {
+            return false;
+        }
+        if *self.bounds.usable() != before {
+            sample.notices.push(Notice::Usable(self.bounds.usable().clone()));
+        }
+        self.rebase(sample);
+        true
+    }
+
+    /// Reads these threads; how many could not be read.
+    fn read_threads(&mut self, ids: &[ThreadId], wanted: &Wanted, sample: &mut Sample) -> u32 {
+        let mut unread = 0;
+        for &id in ids {
+            let Some(thread) = self.table.threads.get(&id) else { continue };
+            if let (Some(on), Some(place)) = (&wanted.on, thread.place())
+                && !on.contains(place)
+            {
+                continue;
+            }
+            match self.read_thread(id, wanted, sample) {
+                Ok(read) => sample.threads.push(read),
+                Err(Unread::Gone) => self.end_thread(id, sample),
+                Err(Unread::Trouble) => unread += 1,
+            }
+        }
+        unread
+    }
+
+    fn read_thread(
+        &mut self,
+        id: ThreadId,
+        wanted: &Wanted,
+        sample: &mut Sample,
+    ) -> Result<ThreadSample, Unread> {
+        let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Unread::Gone) };
+        let (pid, tid, start) = (thread.pid, thread.tid, thread.start);
+        let kept = thread.file.is_kept();
+        let now = thread.file.read(self.folder.as_fd(), (pid, tid), self.source, &mut self.budget)?;
+        let before = thread.last.replace(now);
+        let ran = before != Some(now);
+        let backwards = before.is_some_and(|before| now.run < before.run);
+        // Opened anew, the file may be another thread's with the same number.
+        if (!kept && before.is_some() || backwards)
+            && process::thread_stat(&self.proc, pid, tid).map(|stat| stat.start).ok() != Some(start)
+        {
+            return Err(Unread::Gone);
+        }
+        let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Unread::Gone) };
+        let mut seen_stat: Option<Stat> = None;
+        if let Some(only) = thread.only_cpu() {
+            thread.cpu = Some(only);
+        } else if wanted.places && (ran || thread.cpu.is_none()) {
+            let mut buffer = [0; 1024];
+            let stat = files::open(&self.folder, &format!("{pid}/task/{tid}/stat"))
+                .and_then(|file| files::read_start(&file, &mut buffer).map(Stat::parse))?;
+            if let Ok(stat) = stat {
+                thread.cpu = stat.last_cpu.or(thread.cpu);
+                seen_stat = Some(stat);
+            }
+        }
+        if wanted.sleeps && (ran || thread.voluntary.is_none()) {
+            let file = files::open(&self.folder, &format!("{pid}/task/{tid}/status"))?;
+            text::read_into(file, &mut self.text)?;
+            thread.voluntary = counters::switches(&self.text).0.or(thread.voluntary);
+        }
+        if let (Some(cpu), true) = (thread.cpu, ran) {
+            let run = now.run.less(before.map_or(Span::ZERO, |before| before.run));
+            self.audit.ran(id, thread, cpu, run);
+        }
+        let read = ThreadSample {
+            id,
+            run: now.run,
+            wait: now.wait,
+            slices: now.slices,
+            voluntary: thread.voluntary.filter(|_| wanted.sleeps),
+            cpu: thread.cpu,
+        };
+        if let Some(stat) = seen_stat {
+            self.renamed(id, &stat, sample);
+        }
+        Ok(read)
+    }
+
+    fn read_cpus(&mut self) -> Vec<CpuSample> {
+        if self.stat_file.is_none() {
+            self.stat_file = files::open(&self.folder, "stat").ok();
+        }
+        let Some(file) = &self.stat_file else { return Vec::new() };
+        let read = rustix::fs::seek(file, SeekFrom::Start(0))
+            .and_then(|_| text::read_into(file.as_fd(), &mut self.text))
+            .ok()
+            .and_then(|()| LoadSample::parse(&self.text).ok());
+        let span = |ticks: u64| Span::from(process::from_ticks(ticks));
+        read.map(|read| {
+            let cpus = read.cpus.into_iter();
+            cpus.map(|(cpu, ticks)| {
+                let busy = [ticks.user, ticks.nice, ticks.system, ticks.irq, ticks.softirq];
+                let busy = busy.into_iter().fold(0u64, u64::saturating_add);
+                CpuSample { cpu, busy: span(busy), steal: Some(span(ticks.steal)) }
+            })
+            .collect()
+        })
+        .unwrap_or_default()
+    }
+
+    /// Whether masks that we hold are still there.
+    fn check_masks(&mut self, sample: &mut Sample) {
+        let held: Vec<(ThreadId, Pid)> = self
+            .table
+            .threads
+            .iter()
+            .filter(|(_, thread)| thread.held.is_some())
+            .map(|(id, thread)| (*id, thread.pid))
+            .collect();
+        for (id, _) in held {
+            let Some(thread) = self.table.threads.get(&id) else { continue };
+            let Ok(now) = self.mask(thread.pid, thread.tid) else { continue };
+            if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
+                continue;
+            }
+            // Perhaps the kernel did it, because what it allows changed since we looked.
+            if self.look_at_usable(sample) {
+                let Some(thread) = self.table.threads.get(&id) else { continue };
+                if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
+                    continue;
+                }
+            }
+            self.set_by_others(id, now);
+            self.tell(id, sample);
+        }
+    }
+
+    /// Somebody else set a mask: that is respected from now on.
+    pub(super) fn set_by_others(&mut self, id: ThreadId, now: trimtab_core::set::CpuSet) {
+        if let Some(thread) = self.table.threads.get_mut(&id) {
+            thread.held = None;
+            thread.home = now;
+            thread.left = Some(Left::MovedItself);
+        }
+        self.forget_in_record(id);
+    }
+}

@@ -1,0 +1,146 @@
+//! The threads and processes that are watched, each with a number that is never used again.
+
+use super::counters::{CounterFile, Counters};
+use super::files::Budget;
+use super::keeper::Record;
+use crate::process::{Pid, StartTime, Tid};
+use std::collections::{BTreeMap, BTreeSet};
+use trimtab_core::ids::{OsCpu, ProgramId, ThreadId};
+use trimtab_core::observe::{Left, ThreadInfo};
+use trimtab_core::set::CpuSet;
+
+/// A thread that is watched.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) program: ProgramId,
+    pub(super) pid: Pid,
+    pub(super) tid: Tid,
+    pub(super) start: StartTime,
+    pub(super) name: String,
+    /// Its own mask.
+    pub(super) home: CpuSet,
+    /// The mask that we gave it and that it should still have.
+    pub(super) held: Option<CpuSet>,
+    /// Whether we ever moved it.
+    pub(super) moved: bool,
+    /// Why it is not ours to move, but for a loaded scheduler.
+    pub(super) left: Option<Left>,
+    pub(super) file: CounterFile,
+    pub(super) last: Option<Counters>,
+    pub(super) voluntary: Option<u64>,
+    pub(super) cpu: Option<OsCpu>,
+}
+
+impl Thread {
+    /// The mask it should have now.
+    pub(super) fn expected(&self) -> &CpuSet {
+        self.held.as_ref().unwrap_or(&self.home)
+    }
+
+    /// The only CPU it may run on, if it is only one.
+    pub(super) fn only_cpu(&self) -> Option<OsCpu> {
+        let mask = self.expected();
+        mask.first().filter(|first| mask.last() == Some(*first))
+    }
+
+    /// Where it runs, as far as is known without looking.
+    pub(super) fn place(&self) -> Option<OsCpu> {
+        self.only_cpu().or(self.cpu)
+    }
+
+    pub(super) fn info(&self, id: ThreadId, scheduler: Option<&str>) -> ThreadInfo {
+        ThreadInfo {
+            id,
+            program: self.program,
+            pid: self.pid.0,
+            tid: self.tid.0,
+            name: self.name.clone(),
+            home: self.home.clone(),
+            left: scheduler.map(|name| Left::Scheduler(name.to_owned())).or_else(|| self.left.clone()),
+        }
+    }
+}
+
+/// A process that is watched.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) start: StartTime,
+    pub(super) program: ProgramId,
+    pub(super) threads: BTreeMap<Tid, ThreadId>,
+    /// How many links its folder of threads had when it was last listed: two more than threads.
+    pub(super) links: Option<u64>,
+    /// Whether a thread of it has ended since, or some were not taken in.
+    pub(super) stale: bool,
+    /// The leader has ended and others live on: its number stays listed.
+    pub(super) headless: bool,
+    /// The record of its masks, from the first move on.
+    pub(super) record: Option<Record>,
+    /// Another balancer looks after it.
+    pub(super) balancer: Option<u32>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) threads: BTreeMap<ThreadId, Thread>,
+    pub(super) processes: BTreeMap<Pid, Process>,
+    next: u32,
+}
+
+impl Table {
+    /// Whether a process was taken in, or is.
+    pub(super) fn add_process(&mut self, pid: Pid, start: StartTime, program: ProgramId) -> bool {
+        if self.processes.get(&pid).is_some_and(|process| process.start == start) {
+            return false;
+        }
+        self.processes.insert(
+            pid,
+            Process {
+                start,
+                program,
+                threads: BTreeMap::new(),
+                links: None,
+                stale: true,
+                headless: false,
+                record: None,
+                balancer: None,
+            },
+        );
+        true
+    }
+
+    /// Takes a thread of a known process in.
+    pub(super) fn add_thread(&mut self, thread: Thread) -> ThreadId {
+        let id = ThreadId(self.next);
+        self.next = self.next.saturating_add(1);
+        if let Some(process) = self.processes.get_mut(&thread.pid) {
+            process.threads.insert(thread.tid, id);
+        }
+        self.threads.insert(id, thread);
+        id
+    }
+
+    /// Forgets a thread that has ended.
+    pub(super) fn remove_thread(&mut self, id: ThreadId, budget: &mut Budget) -> Option<Thread> {
+        let mut thread = self.threads.remove(&id)?;
+        thread.file.close(budget);
+        if let Some(process) = self.processes.get_mut(&thread.pid) {
+            process.threads.remove(&thread.tid);
+            process.stale = true;
+        }
+        Some(thread)
+    }
+
+    /// Forgets a process that has ended; its threads were forgotten before.
+    pub(super) fn remove_process(&mut self, pid: Pid) -> Option<Process> {
+        self.processes.remove(&pid)
+    }
+
+    /// The threads of a process.
+    pub(super) fn threads_of(&self, pid: Pid) -> BTreeSet<ThreadId> {
+        self.processes
+            .get(&pid)
+            .map(|process| process.threads.values().copied().collect())
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,167 @@
+//! Signals taken one by one instead of by handlers, and handed on.
+//!
+//! A parent that stands in for its program must tell who sent a signal: the terminal sends its own to the whole group, so that
+//! the program has it already; what another process sends to the parent alone has to be handed on. Handlers of the
+//! usual kind do not say; a blocked signal that is waited for does. Nothing is handled in interrupted code this way.
+
+use super::errno;
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+/// Who sent a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sender {
+    /// The kernel: the terminal, a timer, the end of a child.
+    Kernel,
+    /// A process, by its number; 0 for one outside our process-id namespace.
+    Process(u32),
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Came {
+    /// Its number.
+    pub number: c_int,
+    /// Who sent it.
+    pub sender: Sender,
+}
+
+/// How signals were before [`block`].
+#[derive(Clone, Copy)]
+pub struct Inherited {
+    mask: libc::sigset_t,
+    child: libc::sigaction,
+}
+
+impl std::fmt::Debug for Inherited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inherited").finish_non_exhaustive()
+    }
+}
+
+/// Everything but SIGPIPE, which is about this process's own writing. What cannot be blocked, the kernel leaves out.
+fn all() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is valid memory of the right type, and all zero is a valid (empty) set; both calls only write to it,
+    // and fail for signal numbers that do not exist, which SIGPIPE is not.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        libc::sigdelset(set.as_mut_ptr(), libc::SIGPIPE);
+        set.assume_init()
+    }
+}
+
+/// A set of one signal.
+fn only(number: c_int) -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: as above; a number that is no signal leaves the set empty.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), number);
+        set.assume_init()
+    }
+}
+
+/// Blocks all signals of the calling thread, and of threads it starts from now on, so that [`next`] gets them. Children are
+/// waited for even where this process was started with SIGCHLD ignored.
+///
+/// # Errors
+/// None that a kernel gives in practice.
+pub fn block() -> Result<Inherited, Errno> {
+    let (set, mut mask) = (all(), MaybeUninit::<libc::sigset_t>::zeroed());
+    // SAFETY: the new set is initialised, the old one is written to valid memory of the right type, for which all zero is
+    // valid already.
+    let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, mask.as_mut_ptr()) };
+    if blocked != 0 {
+        return Err(Errno::from_raw_os_error(blocked));
+    }
+    let default = MaybeUninit::<libc::sigaction>::zeroed();
+    let mut child = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: all zero is the default action without flags; the old one is written to valid memory of the right type.
+    let answer = unsafe { libc::sigaction(libc::SIGCHLD, default.as_ptr(), child.as_mut_ptr()) };
+    if answer < 0 {
+        return Err(errno::last());
+    }
+    // SAFETY: both were zeroed, which is valid, and then written by calls that succeeded.
+    unsafe { Ok(Inherited { mask: mask.assume_init(), child: child.assume_init() }) }
+}
+
+impl Inherited {
+    /// Makes signals of the calling thread as they were.
+    pub fn restore(&self) {
+        // SAFETY: both values were written by the kernel in `block` and are of the right types; null asks for no old value.
+        unsafe {
+            libc::sigaction(libc::SIGCHLD, &raw const self.child, std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Waits for the next of the signals that [`block`] holds back.
+///
+/// # Errors
+/// None that a kernel gives in practice; being stopped and continued meanwhile is none.
+pub fn next() -> Result<Came, Errno> {
+    let (set, mut info) = (all(), MaybeUninit::<libc::siginfo_t>::zeroed());
+    loop {
+        // SAFETY: the set is initialised, and the kernel writes what came to valid memory of the right type.
+        let number = unsafe { libc::sigwaitinfo(&raw const set, info.as_mut_ptr()) };
+        if number > 0 {
+            // SAFETY: zeroed at first, which is valid, and written by the call that succeeded.
+            let info = unsafe { info.assume_init() };
+            // User, queue, thread-directed: everything that a process sends has a code of at most zero.
+            let sender = if info.si_code <= 0 && number != libc::SIGCHLD {
+                // SAFETY: signals that a process sends carry its number in this field.
+                Sender::Process(u32::try_from(unsafe { info.si_pid() }).unwrap_or(0))
+            } else {
+                Sender::Kernel
+            };
+            return Ok(Came { number, sender });
+        }
+        match errno::last() {
+            Errno::INTR => {}
+            error => return Err(error),
+        }
+    }
+}
+
+/// Sends a signal, of whatever number, to a process.
+///
+/// # Errors
+/// `ESRCH` when it has ended, `EPERM` when it belongs to somebody else by now.
+pub fn send(process: u32, number: c_int) -> Result<(), Errno> {
+    let process = libc::pid_t::try_from(process).ok().filter(|&pid| pid > 0).ok_or(Errno::SRCH)?;
+    // SAFETY: takes integers only; a positive number names one process.
+    if unsafe { libc::kill(process, number) } < 0 { Err(errno::last()) } else { Ok(()) }
+}
+
+/// Stops this process, as a signal of the terminal does, until it is continued. The kernel does not stop members of a group
+/// that nobody could continue (an orphaned one), and then this returns at once.
+pub fn stop(number: c_int) {
+    let set = only(number);
+    // Raised while it is blocked: where the terminal's own is pending too, the two stop us once, since a continuation
+    // takes away what is still pending.
+    // SAFETY: the set is initialised; null asks for no old value; raise takes an integer. None of the signals that stop has a
+    // handler here.
+    unsafe {
+        libc::raise(number);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Ends this process by a signal, as its program ended, and without a core file of its own. Returns only where the signal
+/// does not end a process.
+pub fn die(number: c_int) {
+    let default = MaybeUninit::<libc::sigaction>::zeroed();
+    let set = only(number);
+    // SAFETY: PR_SET_DUMPABLE takes an integer and touches no memory; the action, all zero, is the default one; the set is
+    // initialised; raise takes an integer. No handler runs.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+        libc::sigaction(number, default.as_ptr(), std::ptr::null_mut());
+        libc::raise(number);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
