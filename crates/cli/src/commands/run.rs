@@ -159,7 +159,10 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
         return Ok(exit::DONE);
     }
-    tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), &waiting, volume);
+    tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), volume);
+    if args.run.env == EnvMode::Set {
+        tell_waiting(&waiting, &user, volume);
+    }
     apply(&plan, request.memory.policy, args.place.strict, volume)?;
 
     let mut variables = Variables::new();
@@ -418,14 +421,7 @@ fn environment_table(environment: &[Variable]) -> String {
 }
 
 /// Says what the run got, and with `--verbose` why.
-fn tell(
-    plan: &Plan,
-    guest: &Guest,
-    nesting: Option<&Nesting>,
-    rule: Option<&str>,
-    waiting: &Waiting,
-    volume: Volume,
-) {
+fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str>, volume: Volume) {
     say::headline(volume, &headline(plan));
     for reason in &plan.reasons {
         say::note(volume, &format!("  {reason}"));
@@ -446,7 +442,14 @@ fn tell(
         Guest::Goes(handoff::Pin::Mask) => "threads float inside the mask".to_owned(),
     };
     say::note(volume, &format!("  {threads}"));
+}
+
+/// Says how threads wait, and what of it is not ours to say.
+fn tell_waiting(waiting: &Waiting, user: &dyn Fn(&str) -> Option<String>, volume: Volume) {
     say::note(volume, &format!("  {waiting}"));
+    for left in waiting.left_to_user(user) {
+        say::note(volume, &format!("    {left}"));
+    }
 }
 
 /// One line: how much, where.

@@ -277,6 +277,15 @@ struct Family {
     also: &'static [&'static str],
 }
 
+impl Family {
+    /// What is said where the user set any of it.
+    fn of_user(&self, user: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+        let names = self.variables.iter().map(|row| row.name).chain(self.also.iter().copied());
+        let (name, value) = names.into_iter().find_map(|name| Some((name, user(name)?)))?;
+        Some(format!("you set {name}={value}: how {} is left to you", self.name))
+    }
+}
+
 /// A variable and its values: when threads spin, yield, wait briefly, sleep. `Err` is why there is none.
 struct Row {
     name: &'static str,
@@ -350,9 +359,11 @@ fn kmp_blocktime(how: How, _: Yield) -> Result<&'static str, &'static str> {
     })
 }
 
-/// Also where threads sleep: this runtime's locks spin, and must let their holder run.
+/// Also where threads sleep: this runtime's locks spin, and must let their holder run. 2 yields once there are more threads than
+/// CPUs, as libgomp spins less then; never to yield (0) made barriers take a hundred times as long with three threads on two
+/// CPUs.
 fn kmp_use_yield(how: How, _: Yield) -> Result<&'static str, &'static str> {
-    Ok(if how == How::Spin { "0" } else { "1" })
+    Ok(if how == How::Spin { "2" } else { "1" })
 }
 
 /// 2 is `sched_yield`, 3 a sleep of microseconds.
@@ -368,6 +379,12 @@ impl Waiting {
     /// Whether it matters what `sched_yield` does here, which takes some milliseconds to measure.
     pub fn asks_for_yield(&self) -> bool {
         matches!(self.how, How::Yield | How::Brief)
+    }
+
+    /// What the user decides, in words, where something would have been set.
+    pub fn left_to_user(&self, user: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+        let families = FAMILIES.iter().filter(|_| self.how != How::Left);
+        families.filter_map(|family| family.of_user(user)).collect()
     }
 
     /// What should be known of yielding here, where it is not what its name says.
@@ -491,7 +508,7 @@ mod tests {
                 [
                     "OMP_WAIT_POLICY=active",
                     "KMP_BLOCKTIME=infinite",
-                    "KMP_USE_YIELD=0",
+                    "KMP_USE_YIELD=2",
                     "OMPI_MCA_mpi_yield_when_idle=0",
                     "I_MPI_WAIT_MODE=0",
                     "I_MPI_THREAD_YIELD=0",
@@ -530,6 +547,10 @@ mod tests {
                 assert_eq!(kept.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), [name]);
             }
         }
+        let of_user = |name: &str| (name == "KMP_LIBRARY").then(|| "serial".to_owned());
+        let said = |occupancy| decide(WaitPolicy::Auto, &occupancy).left_to_user(&of_user);
+        assert_eq!(said(own(3, 2)), ["you set KMP_LIBRARY=serial: how OpenMP threads wait is left to you"]);
+        assert_eq!(said(own(2, 2)), [""; 0], "nothing would have been set");
         // What mpirun says to Open MPI leaves OpenMP to us.
         let all = set(WaitPolicy::Auto, &own(3, 2), Yield::Posix, &[("OMPI_MCA_mpi_yield_when_idle", "0")]);
         assert_eq!(all[..3], BRIEF[..3]);
