@@ -376,9 +376,10 @@ fn impi_thread_yield(how: How, yields: Yield) -> Result<&'static str, &'static s
 }
 
 impl Waiting {
-    /// Whether it matters what `sched_yield` does here, which takes some milliseconds to measure.
-    pub fn asks_for_yield(&self) -> bool {
-        matches!(self.how, How::Yield | How::Brief)
+    /// Whether it matters what `sched_yield` does here, which takes some milliseconds to measure: where threads yield, and where
+    /// what cannot sleep does, which is MPI's ranks.
+    pub fn asks_for_yield(&self, mpi: bool) -> bool {
+        self.how == How::Yield || (self.how == How::Brief && mpi)
     }
 
     /// What the user decides, in words, where something would have been set.
@@ -475,7 +476,7 @@ mod tests {
         for occupancy in [own(2, 2), own(1, 4), Occupancy { quota: Some(2_000), ..own(2, 2) }] {
             assert_eq!(set(WaitPolicy::Auto, &occupancy, Yield::Posix, &[]), [""; 0], "{occupancy:?}");
             let waiting = decide(WaitPolicy::Auto, &occupancy);
-            assert_eq!((waiting.how, waiting.asks_for_yield()), (How::Left, false));
+            assert_eq!((waiting.how, waiting.asks_for_yield(true)), (How::Left, false));
             assert_eq!(waiting.to_string(), "threads wait as their runtimes do: every thread has a CPU");
         }
     }
@@ -496,7 +497,7 @@ mod tests {
                 waiting.to_string(),
                 format!("waiting threads spin for a moment and then sleep: {why}")
             );
-            assert!(waiting.asks_for_yield());
+            assert!(waiting.asks_for_yield(true) && !waiting.asks_for_yield(false));
         }
     }
 
