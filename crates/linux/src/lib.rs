@@ -6,6 +6,7 @@
 
 #![warn(missing_docs)]
 
+pub mod calibrate;
 pub mod child;
 pub mod ledger;
 pub mod limits;

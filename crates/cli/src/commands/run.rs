@@ -21,6 +21,8 @@ use trimtab_core::place::waiting::{Occupancy, Waiting, Yield, decide};
 use trimtab_core::place::{
     Action, Amount, Binder, LocalRank, OpenMp, Plan, Variable, environment, local_rank,
 };
+use trimtab_core::set::CpuSet;
+use trimtab_linux::calibrate::{YieldKind, yield_share};
 use trimtab_linux::child::{self, Two};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
@@ -153,7 +155,12 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let quota = situation.taken.quota;
     let occupancy = Occupancy::of(&plan, user("OMP_NUM_THREADS").as_deref(), nested, quota);
     let waiting = decide(args.run.wait_policy, &occupancy);
-    environment.extend(waiting.variables(Yield::Unknown, &user));
+    let mpi = !matches!(rank, Rank::None) || program.family == Some(Family::Launcher);
+    let yields = if waiting.asks_for_yield(mpi) { measured_yield(&plan.mask) } else { Yield::Unknown };
+    if waiting.asks_for_yield(mpi) {
+        say::note(volume, &format!("{yields}"));
+    }
+    environment.extend(waiting.variables(yields, &user));
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
     if args.run.env == EnvMode::Print {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
@@ -161,7 +168,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), volume);
     if args.run.env == EnvMode::Set {
-        tell_waiting(&waiting, &user, volume);
+        tell_waiting(&waiting, yields, &user, volume);
     }
     apply(&plan, request.memory.policy, args.place.strict, volume)?;
 
@@ -444,8 +451,20 @@ fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str
     say::note(volume, &format!("  {threads}"));
 }
 
+/// What `sched_yield` does on these CPUs.
+fn measured_yield(cpus: &CpuSet) -> Yield {
+    match yield_share(cpus) {
+        None => Yield::Unknown,
+        Some(YieldKind::Posix) => Yield::Posix,
+        Some(YieldKind::Weak { share }) => Yield::Weak { share },
+    }
+}
+
 /// Says how threads wait, and what of it is not ours to say.
-fn tell_waiting(waiting: &Waiting, user: &dyn Fn(&str) -> Option<String>, volume: Volume) {
+fn tell_waiting(waiting: &Waiting, yields: Yield, user: &dyn Fn(&str) -> Option<String>, volume: Volume) {
+    if let Some(caution) = waiting.caution(yields) {
+        say::warning(volume, &caution);
+    }
     say::note(volume, &format!("  {waiting}"));
     for left in waiting.left_to_user(user) {
         say::note(volume, &format!("    {left}"));

@@ -66,6 +66,23 @@ fn more_threads_than_cpus_spin_for_a_moment_and_sleep() {
 }
 
 #[test]
+fn yielding_is_measured_only_where_something_hangs_on_it() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let said = |options: &str, variables: &[(&str, &str)]| {
+        let call = sandbox.run(&format!("-c 2 -v {options}")).arg("true");
+        let outcome = variables.iter().fold(call, |call, (name, value)| call.env(name, value)).ends();
+        assert_eq!(outcome.code, Some(0), "{outcome}");
+        outcome.stderr.contains("sched_yield")
+    };
+    assert!(said("--wait-policy yield", &[]));
+    // Ranks that share cores cannot sleep.
+    let ranks = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "3")];
+    assert!(said("", &ranks) && !said("--wait-policy sleep", &ranks));
+    assert!(!said("", &[]) && !said("", &[("OMP_NUM_THREADS", "3")]));
+}
+
+#[test]
 fn cores_that_others_use_too_are_short() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();

@@ -92,6 +92,23 @@ pub enum Yield {
     Unknown,
 }
 
+impl fmt::Display for Yield {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Posix => f.write_str("sched_yield gives the CPU away on this kernel: measured"),
+            Self::Weak { share } => write!(
+                f,
+                "sched_yield barely gives the CPU away on this kernel: measured, a thread that computes beside one that yields \
+                 gets {:.0} % of it",
+                share * 100.0
+            ),
+            Self::Unknown => f.write_str(
+                "what sched_yield does on this kernel could not be measured: others wanted the CPU",
+            ),
+        }
+    }
+}
+
 /// How full the plan's CPUs will be.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Occupancy {
@@ -390,18 +407,13 @@ impl Waiting {
 
     /// What should be known of yielding here, where it is not what its name says.
     pub fn caution(&self, yields: Yield) -> Option<String> {
-        let Yield::Weak { share } = yields else { return None };
-        let who = match self.how {
-            How::Yield => "waiting threads",
-            How::Brief => "what cannot sleep (MPI ranks, UPC++)",
+        let Yield::Weak { .. } = yields else { return None };
+        let (who, remedy) = match self.how {
+            How::Yield => ("waiting threads", "; --wait-policy sleep gives it away"),
+            How::Brief => ("what cannot sleep (MPI ranks, UPC++)", ""),
             _ => return None,
         };
-        let percent = (share * 100.0).round();
-        let remedy = if self.how == How::Yield { "; --wait-policy sleep gives it away" } else { "" };
-        Some(format!(
-            "sched_yield barely gives the CPU away on this kernel (a thread that computes beside one that yields gets \
-             {percent} % of it): {who} will cost almost what spinning costs{remedy}"
-        ))
+        Some(format!("{yields}: {who} will cost almost what spinning costs{remedy}"))
     }
 
     /// The variables. `user` answers what the user set.

@@ -154,10 +154,10 @@ impl Auditor {
             ended: false,
         });
         entry.name.clone_from(&thread.name);
-        if let Some(last) = thread.last {
+        if let Some(last) = thread.last.filter(|last| last.run >= entry.run) {
             (entry.run, entry.wait) = (last.run, last.wait);
         }
-        entry.voluntary = thread.voluntary.or(entry.voluntary);
+        entry.voluntary = thread.voluntary.max(entry.voluntary);
         Some(entry)
     }
 

@@ -24,7 +24,7 @@ pub(super) fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Reads a short file from its start; what is longer than the buffer is cut.
-pub(super) fn read_start<'a>(file: impl AsFd, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+pub(super) fn read_start(file: impl AsFd, buffer: &mut [u8]) -> Result<&[u8], Errno> {
     loop {
         match rustix::io::pread(&file, &mut *buffer, 0) {
             Ok(read) => return Ok(&buffer[..read]),

@@ -124,9 +124,7 @@ impl Live {
         for at in 0..self.roots.len() {
             let Root::Cgroup(path) = self.roots[at].root.clone() else { continue };
             let program = ProgramId(u32::try_from(at).unwrap_or(u32::MAX));
-            let members = group_members(&path, 0).unwrap_or_default();
-            self.roots[at].ended = members.is_empty();
-            self.add_members(members, program);
+            self.add_members(group_members(&path, 0).unwrap_or_default(), program);
         }
     }
 
@@ -220,7 +218,7 @@ impl Live {
         self.finder.untaken = 0;
         for pid in pids {
             let path = self.proc.join(format!("{pid}/task"));
-            let links = rustix::fs::stat(&path).map(|stat| u64::from(stat.st_nlink));
+            let links = links(&path);
             let Some(process) = self.table.processes.get(&pid) else { continue };
             match links {
                 Ok(links) if process.links == Some(links) && !process.stale && !full => continue,
@@ -332,7 +330,10 @@ impl Live {
         }
         self.audit.thread_ended(id, &thread);
         sample.news.retain(|info| info.id != id);
-        sample.gone.push(id);
+        // Of one that came and went within this look nobody needs to know.
+        if id < self.table.untold {
+            sample.gone.push(id);
+        }
     }
 
     /// A process has ended, and all its threads.
@@ -387,13 +388,19 @@ impl Live {
     }
 }
 
+/// How many links a folder has.
+#[allow(clippy::useless_conversion, reason = "the number of links is narrower on other architectures")]
+fn links(path: &Path) -> Result<u64, Errno> {
+    rustix::fs::stat(path).map(|stat| u64::from(stat.st_nlink))
+}
+
 /// Whether a process or thread is gone.
 pub(super) fn is_gone(error: &ReadError) -> bool {
     error.is_gone()
 }
 
 /// The processes of a group and of all below it.
-fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
+pub(super) fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
     let mut members = BTreeSet::new();
     let file = |path: &Path| -> Result<Vec<u8>, Errno> {
         let name = path.join("cgroup.procs");

@@ -100,6 +100,9 @@ impl Live {
             Some(_) => return Err(Settled::Refused(Refusal::Other)),
         }
         self.is_same(id)?;
+        if act.to().is_some() {
+            self.claim(pid)?;
+        }
         let now = self.mask(pid, tid).map_err(|errno| self.refusal(id, errno))?;
         self.compare(id, now)?;
         let target = match act.to() {
@@ -115,7 +118,6 @@ impl Live {
         if target.is_empty() {
             return Err(Settled::Refused(Refusal::Cpus));
         }
-        self.claim(pid, id)?;
         let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
         let back = thread.expected().clone();
         self.note(id, &target);
@@ -192,7 +194,7 @@ impl Live {
     }
 
     /// Makes sure that nobody else balances the process, and that a record is kept.
-    fn claim(&mut self, pid: Pid, id: ThreadId) -> Result<(), Settled> {
+    fn claim(&mut self, pid: Pid) -> Result<(), Settled> {
         let Some(process) = self.table.processes.get_mut(&pid) else { return Err(Settled::Vanished) };
         let Some(keep) = self.options.keep.as_ref().filter(|_| process.record.is_none()) else {
             return Ok(());
@@ -226,7 +228,6 @@ impl Live {
                     }
                     self.tell_later(id);
                 }
-                let _ = id;
                 Err(Settled::Refused(Refusal::Other))
             }
             Err(fault) => {

@@ -100,7 +100,15 @@ impl Live {
 
     fn over(&mut self) -> bool {
         for watched in &mut self.roots {
-            let Root::Tree(pid) = watched.root else { continue };
+            let pid = match &watched.root {
+                Root::Tree(pid) => *pid,
+                // Also a group that was removed has no members.
+                Root::Cgroup(path) => {
+                    watched.ended = find::group_members(path, 0).is_ok_and(|members| members.is_empty());
+                    watched.ended |= !path.exists();
+                    continue;
+                }
+            };
             if !watched.ended && watched.ends.is_none() {
                 // A later process with the number is not told apart here, but by the table, which then has no threads.
                 watched.ended = match process::stat(&self.proc, pid) {

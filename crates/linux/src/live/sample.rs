@@ -37,9 +37,10 @@ impl Live {
         }
         sample.throttled = self.bounds.throttled();
         sample.threads.sort_unstable_by_key(|read| read.id);
-        let gone = std::mem::take(&mut sample.gone);
-        sample.threads.retain(|read| !gone.contains(&read.id) || gone.is_empty());
-        sample.gone = gone;
+        // Some were read and then turned out to have ended.
+        let table = &self.table.threads;
+        sample.threads.retain(|read| table.contains_key(&read.id));
+        self.table.told();
         sample
     }
 

@@ -85,6 +85,8 @@ pub(super) struct Table {
     pub(super) threads: BTreeMap<ThreadId, Thread>,
     pub(super) processes: BTreeMap<Pid, Process>,
     next: u32,
+    /// Threads from this number on are new since the last sample was told.
+    pub(super) untold: ThreadId,
 }
 
 impl Table {
@@ -107,6 +109,11 @@ impl Table {
             },
         );
         true
+    }
+
+    /// All that is known has been told.
+    pub(super) fn told(&mut self) {
+        self.untold = ThreadId(self.next);
     }
 
     /// Takes a thread of a known process in.

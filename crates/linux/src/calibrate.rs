@@ -1,0 +1,173 @@
+//! What this kernel does when it is tried, since versions do not say: distributions change and configure it.
+//!
+//! [`yield_share`] costs some 10 ms of one CPU, [`costs`] less than one. Nothing is measured unless asked.
+
+use crate::process::Pid;
+use crate::sys::affinity;
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use trimtab_core::ids::OsCpu;
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::Span;
+
+/// How long the two threads compete.
+const CONTEST: Duration = Duration::from_millis(10);
+/// Less CPU time than this part of the contest, and others ran there too: nothing can be said.
+const QUIET: f64 = 0.8;
+/// From this share of a yielder's partner on, a yield is one. Measured: 0.50 on Linux 6.1, 0.985 on 6.12.117, 0.997 on 6.18.44.
+const POSIX_MIN: f64 = 0.9;
+
+/// What `sched_yield` does to whoever calls it beside a thread that computes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum YieldKind {
+    /// It lets the other run, as POSIX says.
+    Posix,
+    /// It goes on having a share of its own.
+    Weak {
+        /// The share of the time that the computing thread got.
+        share: f64,
+    },
+}
+
+impl YieldKind {
+    /// From the CPU time of the two, of a contest of this length; `None` when others had too much of it.
+    fn of(computing: Span, yielding: Span, contest: Span) -> Option<Self> {
+        let both = computing + yielding;
+        if both.share_of(contest)? < QUIET {
+            return None;
+        }
+        let share = computing.share_of(both)?;
+        Some(if share >= POSIX_MIN { Self::Posix } else { Self::Weak { share } })
+    }
+}
+
+/// Lets two threads compete on one CPU of these, one that computes and one that yields. `None` when that CPU was not theirs alone
+/// meanwhile, or cannot be had.
+pub fn yield_share(cpus: &CpuSet) -> Option<YieldKind> {
+    // The last one: interrupts and daemons prefer the first.
+    let cpu = cpus.last()?;
+    let (ready, stop) = (Barrier::new(3), AtomicBool::new(false));
+    let (computing, yielding, contest) = thread::scope(|scope| {
+        let run = |work: fn()| {
+            let (ready, stop) = (&ready, &stop);
+            move || on_cpu(cpu, ready, stop, work)
+        };
+        let computing = scope.spawn(run(compute));
+        let yielding = scope.spawn(run(thread::yield_now));
+        ready.wait();
+        let begin = monotonic();
+        thread::sleep(CONTEST);
+        stop.store(true, Ordering::Release);
+        let contest = monotonic() - begin;
+        (computing.join().ok().flatten(), yielding.join().ok().flatten(), contest)
+    });
+    YieldKind::of(computing?, yielding?, contest.into())
+}
+
+/// Does something again and again on a CPU; the CPU time that took.
+fn on_cpu(cpu: OsCpu, ready: &Barrier, stop: &AtomicBool, work: fn()) -> Option<Span> {
+    let bound = affinity::set(None, &[cpu].into_iter().collect());
+    ready.wait();
+    let begin = thread_time();
+    while !stop.load(Ordering::Acquire) {
+        work();
+    }
+    let took = thread_time() - begin;
+    bound.ok().map(|()| took.into())
+}
+
+/// A microsecond or so of dependent arithmetic.
+fn compute() {
+    let mut value = black_box(1u64);
+    for _ in 0..1_000 {
+        value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    }
+    black_box(value);
+}
+
+/// What one reading and one setting cost here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// One reading of a thread's `schedstat` through a kept descriptor.
+    pub read: Span,
+    /// One setting of a thread's mask.
+    pub set: Span,
+}
+
+/// So often each is tried; the fastest counts, since the others were disturbed.
+const TRIES: u32 = 64;
+
+/// Measures on the calling thread, whose mask stays as it is. `proc` is where procfs is mounted.
+///
+/// # Errors
+/// What the kernel answered: it has no `schedstat`, or refuses to set masks.
+pub fn costs(proc: &Path) -> Result<Costs, Errno> {
+    let path = proc.join(format!("{}/schedstat", Pid::own()));
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())?;
+    let mut buffer = [0; 80];
+    let read = fastest(|| rustix::io::pread(&file, &mut buffer[..], 0).map(drop))?;
+    let own = affinity::get(None)?;
+    let set = fastest(|| affinity::set(None, &own))?;
+    Ok(Costs { read, set })
+}
+
+fn fastest(mut action: impl FnMut() -> Result<(), Errno>) -> Result<Span, Errno> {
+    let mut best = Span(u64::MAX);
+    for _ in 0..TRIES {
+        let begin = monotonic();
+        action()?;
+        best = best.min((monotonic() - begin).into());
+    }
+    Ok(best)
+}
+
+fn monotonic() -> Duration {
+    duration(ClockId::Monotonic)
+}
+
+fn thread_time() -> Duration {
+    duration(ClockId::ThreadCPUTime)
+}
+
+fn duration(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_told_apart_and_noise_is_not_believed() {
+        let ms = Span::from_ms;
+        assert_eq!(YieldKind::of(ms(99), ms(1), ms(105)), Some(YieldKind::Posix));
+        assert_eq!(YieldKind::of(ms(5), ms(5), ms(10)), Some(YieldKind::Weak { share: 0.5 }));
+        assert_eq!(YieldKind::of(ms(5), ms(1), ms(10)), None, "somebody else had 40 %");
+        assert_eq!(YieldKind::of(ms(0), ms(0), ms(10)), None);
+        assert_eq!(YieldKind::of(ms(0), ms(0), ms(0)), None);
+    }
+
+    #[test]
+    fn this_kernel_answers_or_the_machine_is_too_busy() {
+        let own = affinity::get(None).unwrap();
+        match yield_share(&own) {
+            Some(YieldKind::Weak { share }) => assert!((0.0..POSIX_MIN).contains(&share)),
+            Some(YieldKind::Posix) | None => {}
+        }
+        assert_eq!(yield_share(&CpuSet::new()), None);
+        assert_eq!(affinity::get(None).unwrap(), own);
+        match costs(Path::new("/proc")) {
+            Ok(costs) => assert!(costs.read < Span(u64::MAX) && costs.set < Span(u64::MAX)),
+            Err(errno) => assert_eq!(errno, Errno::NOENT),
+        }
+        assert_eq!(affinity::get(None).unwrap(), own);
+    }
+}

@@ -1,0 +1,40 @@
+//! What is known of a run at its end.
+
+use crate::scene::{NO_COMPILER, Seen, Worker, eventually, need, usable};
+use trimtab_core::set::CpuSet;
+
+#[test]
+fn an_audit_knows_threads_that_live_and_that_ended() {
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(2);
+    worker.ask("busy 1");
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    let busy = seen.last.threads.last().unwrap().clone();
+    eventually("it runs", || seen.look(&mut live).threads.last().unwrap().run > busy.run);
+    live.look_closely();
+    let audit = live.audit();
+    assert_eq!(audit.threads.len(), 4);
+    let of = |tid: u32| audit.threads.iter().find(|thread| thread.tid.0 == tid).unwrap();
+    assert!(of(tids[0].0).voluntary > Some(0), "{:?}", of(tids[0].0));
+    assert!(of(tids[0].0).involuntary.is_some());
+    if std::path::Path::new("/proc/self/sched").exists() {
+        assert!(of(tids[0].0).migrations.is_some());
+    }
+    assert!(audit.memory.contains_key(&worker.pid()));
+    let cores: Vec<CpuSet> = usable().iter().map(|cpu| [cpu].into_iter().collect()).collect();
+    assert!(audit.balance(&cores).is_some_and(|balance| (0.0..=1.0).contains(&balance)));
+    assert!(audit.run_on().keys().all(|cpu| usable().contains(*cpu)));
+    worker.end();
+    eventually("all have ended", || {
+        seen.look(&mut live);
+        seen.threads.is_empty()
+    });
+    let last = live.audit();
+    assert!(last.threads.iter().all(|thread| thread.ended));
+    for thread in &audit.threads {
+        let after = last.threads.iter().find(|after| after.id == thread.id).unwrap();
+        assert!(after.run >= thread.run && after.voluntary >= thread.voluntary, "what was read last is kept");
+    }
+    assert_eq!(last.memory, audit.memory);
+}

@@ -1,0 +1,134 @@
+//! Control groups: as what is watched, as what shrinks, and as what holds back.
+
+use crate::scene::{
+    NO_COMPILER, PROC, Seen, Worker, apply, eventually, is_root, mask, need, two_cpus, usable,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use trimtab_core::balance::{Act, Settled};
+use trimtab_core::drive::{Awake, Host};
+use trimtab_core::observe::Notice;
+use trimtab_core::time::{Moment, Span};
+use trimtab_linux::live::{Live, LiveError, Options, Root};
+use trimtab_linux::process::Pid;
+
+/// A group of its own in a hierarchy of version 1, removed at the end.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(controller: &str, name: &str) -> Option<Self> {
+        let parent = Path::new("/sys/fs/cgroup").join(controller);
+        if !is_root() || !parent.join("cgroup.procs").exists() {
+            return None;
+        }
+        let path = parent.join(format!("trimtab-test-{name}-{}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        Some(Self(path))
+    }
+
+    fn write(&self, file: &str, text: &str) -> std::io::Result<()> {
+        fs::write(self.0.join(file), text)
+    }
+
+    fn add(&self, pid: Pid) {
+        self.write("cgroup.procs", &pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let members = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for pid in members.lines() {
+            let _ = fs::write(self.0.parent().unwrap().join("cgroup.procs"), pid);
+        }
+        let _ = fs::remove_dir(self.0.join("below"));
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+const NO_GROUPS: &str = "no control group of version 1 can be made here (root and the hierarchy are needed)";
+
+#[test]
+fn a_groups_processes_are_found_also_below_and_also_later() {
+    let group = need!(Group::make("cpuacct", "members"), NO_GROUPS);
+    let eager = Options { find_every: Span::ZERO, ..Options::default() };
+    let watch = || Live::with(Path::new(PROC), &[Root::Cgroup(group.0.clone())], &usable(), eager.clone());
+    assert!(matches!(watch().unwrap_err(), LiveError::EmptyGroup(_)));
+    let (one, other) = (need!(Worker::start(), NO_COMPILER), need!(Worker::start(), NO_COMPILER));
+    group.add(one.pid());
+    let mut live = watch().unwrap();
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    assert_eq!(seen.tids(), [one.pid().0]);
+    assert!(seen.last.programs[0].name.starts_with("trimtab-test-members"));
+    let below = group.0.join("below");
+    fs::create_dir(&below).unwrap();
+    fs::write(below.join("cgroup.procs"), other.pid().to_string()).unwrap();
+    eventually("the one below is found", || {
+        seen.look(&mut live);
+        seen.tids().contains(&other.pid().0)
+    });
+    drop((one, other));
+    eventually("both have ended", || {
+        seen.look(&mut live);
+        seen.threads.is_empty()
+    });
+    assert_eq!(live.wait(Moment(u64::MAX)).unwrap(), Awake::Over);
+}
+
+#[test]
+fn a_cpuset_that_shrinks_is_told_and_is_no_foreign_call() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let group = need!(Group::make("cpuset", "shrinks"), NO_GROUPS);
+    let both = one.union(&other);
+    if group.write("cpuset.mems", "0").and_then(|()| group.write("cpuset.cpus", &both.to_string())).is_err() {
+        eprintln!("SKIPPED: a cpuset cannot be set up here");
+        return;
+    }
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(3);
+    group.add(worker.pid());
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    assert_eq!(seen.info(tids[0]).home, both);
+    for (tid, cpu) in tids.iter().zip([&one, &other]) {
+        assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(cpu.clone())), Settled::Applied);
+    }
+    group.write("cpuset.cpus", &one.to_string()).unwrap();
+    seen.look(&mut live);
+    assert!(seen.notices.contains(&Notice::Usable(one.clone())), "{:?}", seen.notices);
+    assert!(tids.iter().all(|tid| mask(*tid) == one), "the kernel moved them");
+    assert!(seen.threads.values().all(|info| info.left.is_none()), "{:?}", seen.threads);
+    // What is asked for outside is refused, and inside done.
+    let refused = Settled::Refused(trimtab_core::balance::Refusal::Cpus);
+    assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(other.clone())), refused);
+    assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Confine(one.clone())), Settled::Applied);
+    group.write("cpuset.cpus", &both.to_string()).unwrap();
+    seen.look(&mut live);
+    assert_eq!(seen.notices.last(), Some(&Notice::Usable(both.clone())));
+    assert!(seen.threads.values().all(|info| info.left.is_none()), "{:?}", seen.threads);
+    assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(other)), Settled::Applied);
+    let restored = live.restore();
+    assert_eq!((restored.changed, restored.refused), (0, 0));
+    assert_eq!(mask(tids[0]), both);
+}
+
+#[test]
+fn a_quota_that_holds_back_is_counted() {
+    let group = need!(Group::make("cpu", "quota"), NO_GROUPS);
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let mut live = worker.live();
+    let mut seen = Seen::default();
+    assert_eq!(seen.look(&mut live).throttled, None, "no quota");
+    if group.write("cpu.cfs_quota_us", "1000").is_err() {
+        eprintln!("SKIPPED: no quotas here");
+        return;
+    }
+    group.add(worker.pid());
+    worker.ask("busy 1");
+    let mut live = worker.live();
+    eventually("time off the CPUs is counted", || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        seen.look(&mut live).throttled > Some(Span::ZERO)
+    });
+}

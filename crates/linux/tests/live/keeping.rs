@@ -1,0 +1,318 @@
+//! What is kept for the case that a balancer is killed, and what two balancers make of each other.
+
+use crate::scene::{
+    NO_COMPILER, PROC, Seen, TASK, Worker, apply, eventually, is_root, mask, need, set, two_cpus, usable,
+};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use trimtab_core::balance::{Act, Refusal, Settled};
+use trimtab_core::observe::Left;
+use trimtab_linux::ledger::{BootId, Location};
+use trimtab_linux::live::keeper::{LeftBehind, LeftEnd, restore_left_behind};
+use trimtab_linux::live::{Keeper, Live, Options, Restored, Root};
+use trimtab_linux::process::{Pid, Tid};
+use trimtab_linux::sys::affinity;
+
+const BOOT: &str = "00000000-1111-2222-3333-444444444444";
+
+fn location(folder: &Path) -> Location {
+    Location::named(folder, BootId::parse(BOOT).unwrap())
+}
+
+/// A directory like the shared ones of a real machine.
+fn shared() -> tempfile::TempDir {
+    let folder = tempfile::Builder::new().prefix("live-test-").tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    folder
+}
+
+fn keeping(folder: &Path) -> Options {
+    let keep = Keeper::open(&location(folder), Path::new(PROC)).unwrap();
+    Options { keep: Some(keep), ..Options::default() }
+}
+
+fn records(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+fn left(folder: &Path, only: Option<Pid>) -> Vec<LeftBehind> {
+    restore_left_behind(&location(folder), Path::new(PROC), only).unwrap()
+}
+
+fn restored(given_back: u32, changed: u32, vanished: u32, refused: u32) -> LeftEnd {
+    LeftEnd::Restored { given_back, changed, vanished, refused }
+}
+
+/// This test where any user can start it.
+pub(crate) fn for_others() -> (PathBuf, tempfile::TempDir) {
+    let folder = tempfile::Builder::new().prefix("live-actor-").tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = folder.path().join("actor");
+    // By another program: while a file is open for writing here, a child that another test starts just now has it open too.
+    let own = std::env::current_exe().unwrap();
+    assert!(Command::new("cp").args([own.as_path(), &copy]).status().unwrap().success());
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    (copy, folder)
+}
+
+/// The role: `balance PID CPU FOLDER` moves all threads of a process to a CPU and stays until it is killed; others are for
+/// tests with several users. Says what it did in a line that begins with `@`.
+pub(crate) fn balance(task: &str) {
+    let say = |text: &str| println!("\n@{text}");
+    let words: Vec<&str> = task.split(' ').collect();
+    match words[..] {
+        ["balance", pid, cpu, folder] => {
+            let root = Root::Tree(Pid(pid.parse().unwrap()));
+            let options = keeping(Path::new(folder));
+            let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
+            let mut seen = Seen::default();
+            seen.look(&mut live);
+            for id in seen.threads.keys().copied().collect::<Vec<_>>() {
+                assert_eq!(apply(&mut live, id, Act::Confine(set(cpu))), Settled::Applied);
+            }
+            say("moved");
+            loop {
+                std::thread::park();
+            }
+        }
+        ["refused", pid] => {
+            let root = Root::Tree(Pid(pid.parse().unwrap()));
+            say(&Live::new(Path::new(PROC), &[root], &usable()).unwrap_err().to_string());
+        }
+        ["others", _] => say(&crate::refusals::watch_others()),
+        ["restore", folder] => say(&format!("{:?}", left(Path::new(folder), None))),
+        _ => panic!("{words:?}"),
+    }
+}
+
+/// Another balancer that has moved everything of `worker` to `cpu`.
+struct Balancer(Child);
+
+impl Balancer {
+    fn start(worker: &Worker, cpu: &str, folder: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["role", "--exact", "--nocapture", "--test-threads=1"])
+            .env(TASK, format!("balance {} {cpu} {}", worker.pid(), folder.display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line == "@moved"));
+        Self(child)
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_killed_balancers_masks_are_given_back() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tids = worker.threads(3);
+    assert_eq!(worker.ask(&format!("bind {} {other}", tids[0])), "0");
+    let balancer = Balancer::start(&worker, &one.to_string(), folder.path());
+    assert!(tids.iter().all(|tid| mask(*tid) == one));
+    let pid = Pid(balancer.0.id());
+    let in_use = vec![LeftBehind { pid: worker.pid(), balancer: Some(pid), end: LeftEnd::InUse }];
+    assert_eq!(left(folder.path(), None), in_use, "while it lives nothing is touched");
+    balancer.kill();
+    assert!(tids.iter().all(|tid| mask(*tid) == one), "the program still runs as it was");
+    assert_eq!(records(folder.path()).len(), 1);
+    // One was rebound by its program since.
+    assert_eq!(worker.ask(&format!("bind {} {other}", tids[2])), "0");
+    assert_eq!(left(folder.path(), Some(Pid(1))), [], "another's");
+    let found = left(folder.path(), Some(worker.pid()));
+    let end = restored(3, 1, 0, 0);
+    assert_eq!(found, [LeftBehind { pid: worker.pid(), balancer: Some(pid), end }]);
+    let masks: Vec<_> = tids.iter().map(|tid| mask(*tid)).collect();
+    assert_eq!(masks, [other.clone(), usable(), other]);
+    assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
+    assert_eq!(left(folder.path(), None), []);
+}
+
+#[test]
+fn threads_that_ended_since_and_numbers_used_again_are_left_alone() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    worker.threads(1);
+    Balancer::start(&worker, &one.to_string(), folder.path()).kill();
+    worker.end();
+    let found = left(folder.path(), None);
+    assert_eq!(found[0].end, restored(0, 0, 2, 0));
+    assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn the_next_balancer_takes_over_what_a_killed_one_left() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tid = worker.threads(1)[0];
+    Balancer::start(&worker, &one.to_string(), folder.path()).kill();
+    let mut live = worker.live_with(keeping(folder.path()));
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    assert_eq!(seen.info(tid).left, None, "nobody balances it any more");
+    assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(other.clone())), Settled::Applied);
+    assert_eq!(mask(tid), other);
+    assert_eq!(live.restore(), Restored { given_back: 2, ..Restored::default() });
+    assert_eq!([mask(tid), mask(worker.pid().main_thread())], [usable(), usable()]);
+    assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn of_two_balancers_the_second_stands_back() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tid = worker.threads(1)[0];
+    // Neither has moved anything when both begin.
+    let mut first = worker.live_with(keeping(folder.path()));
+    let mut second = worker.live_with(keeping(folder.path()));
+    let (mut seen, mut seen_too) = (Seen::default(), Seen::default());
+    seen.look(&mut first);
+    seen_too.look(&mut second);
+    assert_eq!(seen_too.info(tid).left, None);
+    assert_eq!(apply(&mut first, seen.id(tid), Act::Confine(one.clone())), Settled::Applied);
+    let end = apply(&mut second, seen_too.id(tid), Act::Confine(other));
+    assert_eq!(end, Settled::Refused(Refusal::Other));
+    assert_eq!(mask(tid), one);
+    seen_too.look(&mut second);
+    let own = std::process::id();
+    assert!(seen_too.threads.values().all(|info| info.left == Some(Left::Balancer(own))));
+    // One that comes later sees it at once.
+    let mut third = worker.live_with(keeping(folder.path()));
+    let mut seen_last = Seen::default();
+    seen_last.look(&mut third);
+    assert_eq!(seen_last.info(tid).left, Some(Left::Balancer(own)));
+    drop((second, third));
+    assert_eq!(mask(tid), one, "and gives nothing back that is not its own");
+    drop(first);
+    assert_eq!(mask(tid), usable());
+    assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_record_stays_small_however_often_threads_are_moved() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tid = worker.threads(1)[0];
+    let mut live = worker.live_with(keeping(folder.path()));
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    for _ in 0..2_000 {
+        for cpu in [&one, &other] {
+            assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(cpu.clone())), Settled::Applied);
+        }
+    }
+    let size = fs::metadata(&records(folder.path())[0]).unwrap().len();
+    assert!(size < 100_000, "{size}");
+    assert_eq!(live.facts().keeper_fault, None);
+}
+
+#[test]
+fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tids = worker.threads(2);
+    let options = keeping(folder.path());
+    // Somebody made a link under the name that we would use.
+    let start = trimtab_linux::process::stat(Path::new(PROC), worker.pid()).unwrap().start;
+    let stem = BootId::parse(BOOT).unwrap();
+    let name = folder.path().join(format!("trimtab-{stem}.balance-{}-{}", worker.pid(), start.0));
+    let victim = folder.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    symlink(&victim, &name).unwrap();
+    let mut live = worker.live_with(options);
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    for tid in &tids {
+        assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
+    }
+    let fault = live.facts().keeper_fault.unwrap();
+    assert!(fault.starts_with("no record of masks is kept: ") && fault.contains("balance-"), "{fault}");
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert_eq!(live.restore().given_back, 2);
+    assert_eq!(left(folder.path(), None), []);
+    assert_eq!(left(folder.path(), Some(worker.pid()))[0].end, LeftEnd::Unreadable, "to who asks for it");
+    assert!(Keeper::open(&location(Path::new("/nowhere")), Path::new(PROC)).is_err());
+}
+
+#[test]
+fn hostile_records_do_no_harm() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tid = worker.threads(1)[0];
+    affinity::set(Some(tid), &one).unwrap();
+    let stem = format!("trimtab-{}.balance-", BootId::parse(BOOT).unwrap());
+    for (name, text) in [
+        ("1-2", &b"rubbish\n\xff\xff"[..]),
+        ("7-8", b""),
+        ("x-y", b"names no process"),
+        ("00007-8", b"nor does this"),
+        ("1-2-3", b""),
+    ] {
+        fs::write(folder.path().join(format!("{stem}{name}")), text).unwrap();
+    }
+    fs::create_dir(folder.path().join(format!("{stem}5-5"))).unwrap();
+    fs::File::create(folder.path().join(format!("{stem}6-6"))).unwrap().set_len(1 << 40).unwrap();
+    assert_eq!(left(folder.path(), None), []);
+    assert_eq!(mask(tid), one);
+}
+
+#[test]
+fn root_restores_a_users_record_only_on_that_users_threads() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tid = worker.threads(1)[0];
+    Balancer::start(&worker, &one.to_string(), folder.path()).kill();
+    // Another user makes a record about root's process.
+    let record = &records(folder.path())[0];
+    std::os::unix::fs::chown(record, Some(61_001), Some(61_001)).unwrap();
+    let (program, _copy) = for_others();
+    let mut other = Command::new(program);
+    other.args(["role", "--exact", "--nocapture", "--test-threads=1"]).current_dir("/");
+    other.env(TASK, format!("restore {}", folder.path().display()));
+    std::os::unix::process::CommandExt::uid(&mut other, 61_002);
+    let said = other.output().unwrap().stdout;
+    assert!(String::from_utf8_lossy(&said).contains("@[]"), "a third user does not even see it");
+    assert_eq!(left(folder.path(), None)[0].end, restored(0, 0, 0, 2));
+    assert_eq!(mask(tid), one);
+    affinity::set(Some(tid), &usable()).unwrap();
+    assert_eq!(mask(Tid(tid.0)), usable());
+}
+
+#[test]
+fn a_record_ends_with_its_process() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tid = worker.threads(1)[0];
+    let mut live = worker.live_with(keeping(folder.path()));
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(one)), Settled::Applied);
+    assert_eq!(records(folder.path()).len(), 1);
+    worker.end();
+    eventually("its record is gone", || {
+        seen.look(&mut live);
+        records(folder.path()).is_empty()
+    });
+}

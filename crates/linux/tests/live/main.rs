@@ -1,0 +1,24 @@
+//! The live host with real programs: threads that come, go, rename, bind and multiply, balancers that are killed, bounds that
+//! shrink. One test per claim. Nothing here asserts a time.
+
+#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::print_stdout, reason = "what another process says to its test")]
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
+mod audits;
+mod finding;
+mod groups;
+mod keeping;
+mod moving;
+mod paper;
+mod refusals;
+mod scene;
+mod waiting;
+
+/// Not a test: another process that balances. Does nothing when started by the test runner.
+#[test]
+fn role() {
+    if let Some(task) = std::env::var_os(scene::TASK) {
+        keeping::balance(&task.into_string().unwrap());
+    }
+}

@@ -1,0 +1,144 @@
+//! Masks are set, checked, respected and given back.
+
+use crate::scene::{NO_COMPILER, Seen, Worker, apply, mask, need, set, two_cpus, usable};
+use trimtab_core::balance::{Act, Refusal, Settled};
+use trimtab_core::drive::Host;
+use trimtab_core::ids::ThreadId;
+use trimtab_core::observe::Left;
+use trimtab_linux::live::{Options, Restored};
+use trimtab_linux::sys::affinity;
+
+#[test]
+fn threads_are_confined_nudged_and_released() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tid = worker.threads(1)[0];
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    let id = seen.id(tid);
+    assert_eq!(apply(&mut live, id, Act::Confine(one.clone())), Settled::Applied);
+    assert_eq!(mask(tid), one);
+    assert_eq!(apply(&mut live, id, Act::Nudge(other.clone())), Settled::Applied);
+    assert_eq!(mask(tid), one, "the mask that it had");
+    assert_eq!(apply(&mut live, id, Act::Confine(other.clone())), Settled::Applied);
+    assert_eq!(mask(tid), other);
+    assert_eq!(apply(&mut live, id, Act::Release), Settled::Applied);
+    assert_eq!(mask(tid), usable());
+    assert_eq!(apply(&mut live, id, Act::Release), Settled::Applied, "nothing to do is done");
+    assert_eq!(apply(&mut live, id, Act::Nudge(other)), Settled::Applied);
+    assert_eq!(mask(tid), usable());
+    seen.look(&mut live);
+    assert_eq!(seen.info(tid).left, None);
+}
+
+#[test]
+fn what_cannot_be_done_says_why() {
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tid = worker.threads(1)[0];
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    let id = seen.id(tid);
+    assert_eq!(apply(&mut live, id, Act::Confine(set("9999"))), Settled::Refused(Refusal::Cpus));
+    assert_eq!(apply(&mut live, id, Act::Confine(set(""))), Settled::Refused(Refusal::Cpus));
+    assert_eq!(apply(&mut live, ThreadId(12_345), Act::Release), Settled::Vanished);
+    worker.end();
+    assert_eq!(apply(&mut live, id, Act::Confine(usable())), Settled::Vanished);
+    assert_eq!(live.apply(&[]).unwrap(), []);
+}
+
+#[test]
+fn restoring_is_exact() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(4);
+    // One that its program bound before we came.
+    assert_eq!(worker.ask(&format!("bind {} {other}", tids[3])), "0");
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    assert_eq!(seen.info(tids[3]).home, other);
+    for tid in &tids {
+        assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
+        assert_eq!(mask(*tid), one);
+    }
+    let restored = live.restore();
+    assert_eq!(restored, Restored { given_back: 4, ..Restored::default() });
+    let masks = tids.iter().map(|tid| mask(*tid)).collect::<Vec<_>>();
+    assert_eq!(masks, [usable(), usable(), usable(), other.clone()]);
+    assert_eq!(live.restore(), Restored::default(), "once is enough");
+    // And when the host is dropped.
+    assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(one.clone())), Settled::Applied);
+    drop(live);
+    assert_eq!(mask(tids[0]), usable());
+}
+
+#[test]
+fn a_mask_that_the_program_sets_itself_is_respected() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(2);
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    for tid in &tids {
+        assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
+    }
+    assert_eq!(worker.ask(&format!("bind {} {other}", tids[0])), "0");
+    seen.look(&mut live);
+    let info = seen.info(tids[0]);
+    assert_eq!((info.left.clone(), &info.home), (Some(Left::MovedItself), &other));
+    assert_eq!(seen.info(tids[1]).left, None);
+    let refused = Settled::Refused(Refusal::MovedMeanwhile);
+    assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(one.clone())), refused);
+    // Noticed at the move too, when nobody looked in between.
+    assert_eq!(worker.ask(&format!("bind {} {other}", tids[1])), "0");
+    assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Nudge(one)), refused);
+    seen.look(&mut live);
+    assert_eq!(seen.info(tids[1]).left, Some(Left::MovedItself));
+    assert_eq!(live.restore(), Restored::default(), "neither is ours any more");
+    assert_eq!([mask(tids[0]), mask(tids[1])], [other.clone(), other]);
+}
+
+#[test]
+fn a_mask_set_before_we_moved_anything_is_where_the_thread_is_at_home() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tid = worker.threads(1)[0];
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    // A runtime that binds its threads does so after they were found.
+    assert_eq!(worker.ask(&format!("bind {tid} {other}")), "0");
+    let id = seen.id(tid);
+    let refused = Settled::Refused(Refusal::MovedMeanwhile);
+    assert_eq!(apply(&mut live, id, Act::Confine(one.clone())), refused);
+    seen.look(&mut live);
+    assert_eq!((&seen.info(tid).home, &seen.info(tid).left), (&other, &None));
+    assert_eq!(apply(&mut live, id, Act::Confine(one)), Settled::Applied, "it can be freed");
+    live.restore();
+    assert_eq!(mask(tid), other);
+}
+
+#[test]
+fn a_mask_changed_back_by_somebody_is_not_restored_over() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(2);
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    for tid in &tids {
+        assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
+    }
+    affinity::set(Some(tids[1]), &usable()).unwrap();
+    let restored = live.restore();
+    assert_eq!(restored, Restored { given_back: 1, changed: 1, ..Restored::default() });
+}
+
+#[test]
+fn with_hands_off_nothing_is_moved() {
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tid = worker.threads(1)[0];
+    let mut live = worker.live_with(Options { hands_off: true, ..Options::default() });
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    assert_eq!(seen.info(tid).left, Some(Left::Asked));
+    let end = apply(&mut live, seen.id(tid), Act::Confine(usable()));
+    assert_eq!(end, Settled::Refused(Refusal::Other));
+}

@@ -1,0 +1,108 @@
+//! What cannot be watched is refused in one line that says what would help.
+
+use crate::scene::{NO_COMPILER, PROC, Seen, TASK, Worker, apply, is_root, need, usable};
+use std::path::Path;
+use std::process::Command;
+use trimtab_core::balance::{Act, Refusal, Settled};
+use trimtab_core::observe::Left;
+use trimtab_linux::live::{Live, Root};
+use trimtab_linux::process::Pid;
+
+fn refused(root: Root) -> String {
+    Live::new(Path::new(PROC), &[root], &usable()).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_no_program_is_refused_by_what_it_is() {
+    assert_eq!(refused(Root::Tree(Pid(4_000_000_000))), "there is no process 4000000000");
+    assert!(refused(Root::Tree(Pid::own())).contains("is trimtab itself"));
+    assert!(refused(Root::Cgroup("/nowhere".into())).starts_with("no control group at /nowhere"));
+    assert!(Live::new(Path::new(PROC), &[], &usable()).unwrap_err().to_string().contains("nothing to watch"));
+    let kernel = trimtab_linux::process::stat(Path::new(PROC), Pid(2));
+    if kernel.is_ok_and(|stat| stat.kernel_thread) {
+        assert!(refused(Root::Tree(Pid(2))).contains("thread of the kernel"));
+    } else {
+        eprintln!("SKIPPED: no thread of the kernel to be seen here");
+    }
+}
+
+#[test]
+fn a_thread_is_no_process() {
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tid = worker.threads(1)[0];
+    let said = refused(Root::Tree(Pid(tid.0)));
+    assert_eq!(said, format!("{tid} is a thread of process {}: name the process", worker.pid()));
+}
+
+#[test]
+fn a_process_that_only_waits_to_be_collected_is_refused() {
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = Pid(child.id());
+    crate::scene::eventually("it ends", || {
+        trimtab_linux::process::stat(Path::new(PROC), pid)
+            .is_ok_and(|stat| stat.state == trimtab_linux::process::State::Zombie)
+    });
+    assert!(refused(Root::Tree(pid)).contains("has ended"));
+    child.wait().unwrap();
+}
+
+#[test]
+fn another_users_program_is_refused_and_its_threads_are_left() {
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    let mut theirs = need!(Worker::start_as(Some(61_001)), NO_COMPILER);
+    theirs.threads(1);
+    // The test itself, as another user, tries to watch it.
+    let (program, _copy) = crate::keeping::for_others();
+    let mut other = Command::new(program);
+    other.args(["role", "--exact", "--nocapture", "--test-threads=1"]);
+    other.env(TASK, format!("refused {}", theirs.pid())).current_dir("/");
+    std::os::unix::process::CommandExt::uid(&mut other, 61_002);
+    let output = other.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains(&format!("@process {} belongs to user 61001: only that user", theirs.pid())),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_childs_thread_that_may_not_be_moved_is_left_and_said_once() {
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    need!(Worker::start(), NO_COMPILER);
+    // Ours, with a child of another user: what `sudo` in a script is.
+    let (program, _copy) = crate::keeping::for_others();
+    let mut other = Command::new(program);
+    other.args(["role", "--exact", "--nocapture", "--test-threads=1"]);
+    other.env(TASK, "others 1").current_dir("/");
+    let output = other.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("@Refused(Permission) Refused(Permission) Some(Refused)"), "{said}");
+}
+
+/// In a process that has given up its rights: watches a tree with another user's process in it.
+pub(crate) fn watch_others() -> String {
+    let mut theirs = Worker::start_as(Some(61_001)).unwrap();
+    let tid = theirs.threads(1)[0];
+    let mut live = theirs.live();
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    let id = seen.id(tid);
+    rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(61_002)).unwrap();
+    let [first, second] = [(), ()].map(|()| apply(&mut live, id, Act::Confine(usable())));
+    seen.look(&mut live);
+    let left = seen.info(tid).left.clone();
+    // It could not be killed from here any more.
+    theirs.end();
+    assert!(matches!(first, Settled::Refused(Refusal::Permission)) && left == Some(Left::Refused));
+    format!("{} {} {left:?}", plain(first), plain(second))
+}
+
+fn plain(end: Settled) -> String {
+    format!("{end:?}")
+}

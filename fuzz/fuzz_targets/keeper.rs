@@ -1,0 +1,10 @@
+//! What a killed balancer left: a file that anybody may have written.
+#![no_main]
+use libfuzzer_sys::fuzz_target;
+use trimtab_linux::live::keeper::Lines;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Some(lines) = Lines::decode(bytes) {
+        assert_eq!(Lines::decode(lines.encode().as_bytes()), Some(lines));
+    }
+});
