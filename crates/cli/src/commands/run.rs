@@ -156,11 +156,8 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let occupancy = Occupancy::of(&plan, user("OMP_NUM_THREADS").as_deref(), nested, quota);
     let waiting = decide(args.run.wait_policy, &occupancy);
     let mpi = !matches!(rank, Rank::None) || program.family == Some(Family::Launcher);
-    let yields = if waiting.asks_for_yield(mpi) { measured_yield(&plan.mask) } else { Yield::Unknown };
-    if waiting.asks_for_yield(mpi) {
-        say::note(volume, &format!("{yields}"));
-    }
-    environment.extend(waiting.variables(yields, &user));
+    let yields = waiting.asks_for_yield(mpi).then(|| measured_yield(&plan.mask));
+    environment.extend(waiting.variables(yields.unwrap_or_default(), &user));
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
     if args.run.env == EnvMode::Print {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
@@ -461,11 +458,18 @@ fn measured_yield(cpus: &CpuSet) -> Yield {
 }
 
 /// Says how threads wait, and what of it is not ours to say.
-fn tell_waiting(waiting: &Waiting, yields: Yield, user: &dyn Fn(&str) -> Option<String>, volume: Volume) {
-    if let Some(caution) = waiting.caution(yields) {
-        say::warning(volume, &caution);
-    }
+fn tell_waiting(
+    waiting: &Waiting,
+    yields: Option<Yield>,
+    user: &dyn Fn(&str) -> Option<String>,
+    volume: Volume,
+) {
     say::note(volume, &format!("  {waiting}"));
+    match yields.map(|yields| (yields, waiting.caution(yields))) {
+        Some((_, Some(caution))) => say::warning(volume, &caution),
+        Some((yields, None)) => say::note(volume, &format!("    {yields}")),
+        None => {}
+    }
     for left in waiting.left_to_user(user) {
         say::note(volume, &format!("    {left}"));
     }
