@@ -137,6 +137,23 @@ fn a_noisy_run_is_never_called_clean() {
 }
 
 #[test]
+fn everything_that_is_listed_can_be_run() {
+    let cpus = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let listed = bench(&sandbox, cpus, "--quick --list").ends().ok();
+    bench(&sandbox, cpus, "--quick --repeats 1 --json record").ends().out();
+    let all = lines(&text(&sandbox.path("record")));
+    let mut names: Vec<&str> = of(&all, "result").iter().map(|line| line["cell"].as_str().unwrap()).collect();
+    assert_eq!(names, listed.lines().collect::<Vec<_>>());
+    let runs = of(&all, "run");
+    names.retain(|name| !runs.iter().any(|run| run["cell"] == *name && run["error"].is_null()));
+    assert_eq!(names, [""; 0], "did not go well");
+    for run in runs.iter().filter(|run| run["cell"].as_str().unwrap().ends_with("/auto")) {
+        assert!(run["command"].as_array().unwrap().contains(&"--balance=auto".into()), "{run}");
+    }
+}
+
+#[test]
 fn the_users_settings_do_not_reach_the_programs() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
