@@ -26,9 +26,9 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf
 
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
-BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver
+BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog
 
-.PHONY: build help test test-numa demo bench-launch bench-nested lint install uninstall clean
+.PHONY: build help test test-numa demo bench-launch bench-nested bench-balance lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -64,6 +64,13 @@ bench-nested: ## measure nested OpenMP teams, bound and unbound (ARGS='--quick',
 	$(CARGO) build --release --workspace
 	$(MAKE) -C bench
 	$(TARGET)/release/trimtab bench nested --programs bench/build/gcc $(ARGS)
+
+# RECORD=1 keeps the samples and the table in experiments/balance/results.
+bench-balance: ## measure balancing and waiting on too few cores (RECORD=1 keeps it; ARGS='--quick', '--only omp')
+	scripts/packages build nested
+	$(CARGO) build --release --workspace
+	$(MAKE) -C bench
+	$(if $(RECORD),experiments/balance/measure --trimtab $(TARGET)/release/trimtab --record,$(TARGET)/release/trimtab bench balance --programs bench/build/gcc) $(ARGS)
 
 lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check

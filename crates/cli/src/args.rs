@@ -5,7 +5,7 @@ pub mod bench;
 pub mod view;
 
 pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
-pub use bench::{BenchArgs, BenchCommand, NestedArgs};
+pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
 pub use view::{ReportArgs, TopArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

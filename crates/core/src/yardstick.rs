@@ -122,9 +122,9 @@ impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.goal {
             Goal::AtMost(bound) => write!(f, "<= {bound:.2} ")?,
-            Goal::NoWorse => f.write_str("no worse than kernel ")?,
-            Goal::AsSteady => f.write_str("as steady ")?,
-            Goal::HalfOfSpinning => f.write_str("half of spinning ")?,
+            Goal::NoWorse => f.write_str("no worse ")?,
+            Goal::AsSteady => f.write_str("steady ")?,
+            Goal::HalfOfSpinning => f.write_str("half of spin ")?,
         }
         match (self.met, self.value, self.bound) {
             (Some(true), ..) => f.write_str("met"),
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(judge(Goal::AtMost(1.02)).to_string(), "<= 1.02 met");
         assert_eq!(judge(Goal::AtMost(0.92)).to_string(), "<= 0.92 MISSED by 0.09");
         assert_eq!(judge(Goal::NoWorse).met, Some(true));
-        assert_eq!(judge(Goal::AsSteady).to_string(), "as steady MISSED by 0.03");
+        assert_eq!(judge(Goal::AsSteady).to_string(), "steady MISSED by 0.03");
         assert_eq!(judge(Goal::HalfOfSpinning).met, Some(true));
         let few = clean(&[1.0; SAMPLES_MIN - 1]);
         assert_eq!(few.judge(Goal::AtMost(2.0), None, None).to_string(), "<= 2.00 not judged");

@@ -13,6 +13,7 @@ pub struct BenchArgs {
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
     Nested(NestedArgs),
+    Balance(BenchBalanceArgs),
 }
 
 /// Nested OpenMP teams, bound and unbound: bandwidth, synchronisation, a solver.
@@ -60,6 +61,54 @@ const EXAMPLES: &str = "Examples:\n  trimtab bench nested --quick               
     trimtab bench nested --rounds 15 --json n.jsonl --svg n.svg   a measurement to keep\n  \
     trimtab bench nested --only stream --shape 8x4    one program in one shape\n  \
     trimtab bench nested --init master                data near each team's master\n\n\
+    The programs are built by: make -C bench\n\
+    Ctrl-C ends it early: what was measured until then is shown and written.";
+
+/// Equal threads on too few cores: balanced by Linux alone, bound, by trimtab's policies; waiting in four ways.
+///
+/// Runs a program whose threads all do the same work: more of them than cores, with one barrier at the end or many, beside
+/// competitors, bound and to be freed; its waiters spin, yield, sleep, or spin for a moment and sleep. The ways of running
+/// take turns in a random order, round by round. Shown is the time of the ideal in which all share the cores evenly, as
+/// medians with 95 % bootstrap intervals, beside the goals that trimtab sets itself. Each run measures what else used the
+/// machine meanwhile; runs with more than 5 % are noisy, and no goal is judged on them. A full measurement takes about half
+/// an hour, --quick two to three minutes; use a machine that is otherwise idle.
+#[derive(Args, Debug)]
+#[command(after_help = BALANCE_EXAMPLES)]
+pub struct BenchBalanceArgs {
+    /// How often each case is run each way; fewer than 5 give no intervals and judge no goal.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// A few telling cases with less work each: minutes instead of half an hour.
+    #[arg(long)]
+    pub quick: bool,
+    /// Only cases whose name contains this, as in final-3, hog, /sleep/ or /auto; can be repeated. See --list.
+    #[arg(long = "only", value_name = "PATTERN")]
+    pub only: Vec<String>,
+    /// List the cases by name, and run nothing.
+    #[arg(long)]
+    pub list: bool,
+    /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc.
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+    /// Seed of order and bootstrap.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write all samples and results to FILE as JSON lines, each as soon as it is known (schema in docs/json.md);
+    /// - for standard output, instead of the tables.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Go on with the record in --json's file: what it holds is not run again.
+    #[arg(long, requires = "json")]
+    pub resume: bool,
+    /// Write the table to FILE too, anew after each round.
+    #[arg(long, value_name = "FILE")]
+    pub table: Option<PathBuf>,
+}
+
+const BALANCE_EXAMPLES: &str = "Examples:\n  trimtab bench balance --quick                          a first look\n  \
+    trimtab bench balance --repeats 9 --json b.jsonl       a measurement to keep\n  \
+    trimtab bench balance --json b.jsonl --resume          go on after an interruption\n  \
+    trimtab bench balance --only barrier-1ms --only omp    how waiting costs\n\n\
     The programs are built by: make -C bench\n\
     Ctrl-C ends it early: what was measured until then is shown and written.";
 

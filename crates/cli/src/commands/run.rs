@@ -22,6 +22,8 @@ use trimtab_core::place::waiting::{Occupancy, Waiting, Yield, decide};
 use trimtab_core::place::{
     Action, Amount, Binder, LocalRank, OpenMp, Plan, Variable, environment, local_rank,
 };
+use trimtab_core::set::CpuSet;
+use trimtab_linux::calibrate::{YieldKind, yield_share};
 use trimtab_linux::child::{self, Two};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
@@ -155,13 +157,18 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let quota = situation.taken.quota;
     let occupancy = Occupancy::of(&plan, user("OMP_NUM_THREADS").as_deref(), nested, quota);
     let waiting = decide(args.run.wait_policy, &occupancy);
-    environment.extend(waiting.variables(Yield::Unknown, &user));
+    let mpi = !matches!(rank, Rank::None) || program.family == Some(Family::Launcher);
+    let yields = waiting.asks_for_yield(mpi).then(|| measured_yield(&plan.mask));
+    environment.extend(waiting.variables(yields.unwrap_or_default(), &user));
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
     if args.run.env == EnvMode::Print {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
         return Ok(exit::DONE);
     }
-    tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), &waiting, volume);
+    tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), volume);
+    if args.run.env == EnvMode::Set {
+        tell_waiting(&waiting, yields, &user, volume);
+    }
     apply(&plan, request.memory.policy, args.place.strict, volume)?;
 
     let mut variables = Variables::new();
@@ -420,14 +427,7 @@ fn environment_table(environment: &[Variable]) -> String {
 }
 
 /// Says what the run got, and with `--verbose` why.
-fn tell(
-    plan: &Plan,
-    guest: &Guest,
-    nesting: Option<&Nesting>,
-    rule: Option<&str>,
-    waiting: &Waiting,
-    volume: Volume,
-) {
+fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str>, volume: Volume) {
     say::headline(volume, &headline(plan));
     for reason in &plan.reasons {
         say::note(volume, &format!("  {reason}"));
@@ -448,7 +448,33 @@ fn tell(
         Guest::Goes(handoff::Pin::Mask) => "threads float inside the mask".to_owned(),
     };
     say::note(volume, &format!("  {threads}"));
+}
+
+/// What `sched_yield` does on these CPUs.
+fn measured_yield(cpus: &CpuSet) -> Yield {
+    match yield_share(cpus) {
+        None => Yield::Unknown,
+        Some(YieldKind::Posix) => Yield::Posix,
+        Some(YieldKind::Weak { share }) => Yield::Weak { share },
+    }
+}
+
+/// Says how threads wait, and what of it is not ours to say.
+fn tell_waiting(
+    waiting: &Waiting,
+    yields: Option<Yield>,
+    user: &dyn Fn(&str) -> Option<String>,
+    volume: Volume,
+) {
     say::note(volume, &format!("  {waiting}"));
+    match yields.map(|yields| (yields, waiting.caution(yields))) {
+        Some((_, Some(caution))) => say::warning(volume, &caution),
+        Some((yields, None)) => say::note(volume, &format!("    {yields}")),
+        None => {}
+    }
+    for left in waiting.left_to_user(user) {
+        say::note(volume, &format!("    {left}"));
+    }
 }
 
 /// One line: how much, where.

@@ -10,6 +10,7 @@ mod util;
 
 mod attach;
 mod balance;
+mod balances;
 mod bench;
 mod bounds;
 mod descriptors;

@@ -66,6 +66,23 @@ fn more_threads_than_cpus_spin_for_a_moment_and_sleep() {
 }
 
 #[test]
+fn yielding_is_measured_only_where_something_hangs_on_it() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let said = |options: &str, variables: &[(&str, &str)]| {
+        let call = sandbox.run(&format!("-c 2 -v {options}")).arg("true");
+        let outcome = variables.iter().fold(call, |call, (name, value)| call.env(name, value)).ends();
+        assert_eq!(outcome.code, Some(0), "{outcome}");
+        outcome.stderr.contains("sched_yield")
+    };
+    assert!(said("--wait-policy yield", &[]));
+    // Ranks that share cores cannot sleep.
+    let ranks = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "3")];
+    assert!(said("", &ranks) && !said("--wait-policy sleep", &ranks));
+    assert!(!said("", &[]) && !said("", &[("OMP_NUM_THREADS", "3")]));
+}
+
+#[test]
 fn cores_that_others_use_too_are_short() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
@@ -109,7 +126,7 @@ fn runtimes_take_what_they_are_told() {
             ("auto", "3", ["KMP_BLOCKTIME=0", "KMP_USE_YIELD=1", "KMP_LIBRARY=throughput"]),
             ("yield", "2", ["KMP_BLOCKTIME=2147483647", "KMP_USE_YIELD=1", "KMP_LIBRARY=throughput"]),
             ("sleep", "2", ["KMP_BLOCKTIME=0", "KMP_USE_YIELD=1", "KMP_LIBRARY=throughput"]),
-            ("spin", "2", ["KMP_BLOCKTIME=2147483647", "KMP_USE_YIELD=0", "KMP_LIBRARY=turnaround"]),
+            ("spin", "2", ["KMP_BLOCKTIME=2147483647", "KMP_USE_YIELD=2", "KMP_LIBRARY=turnaround"]),
         ] {
             let said = run(&program, policy, threads);
             assert!(takes.iter().all(|line| said.contains(&format!("{line}\n"))), "{policy}: {said}");
@@ -133,6 +150,12 @@ fn what_the_user_set_stays_and_rules_its_family() {
     }
     let found = full("OMPI_MCA_mpi_yield_when_idle", "0");
     assert_eq!((&*found["OMPI_MCA_mpi_yield_when_idle"], &*found["GOMP_SPINCOUNT"]), ("0", "100"));
+    let call =
+        sandbox.run("-c 2 -v").arg("true").env("OMP_NUM_THREADS", "3").env("GOMP_SPINCOUNT", "5").ends();
+    let left = "    you set GOMP_SPINCOUNT=5: how OpenMP threads wait is left to you";
+    assert!(call.stderr.contains(left), "{call}");
+    let keep = sandbox.run("-c 2 -v --env keep").arg("true").env("OMP_NUM_THREADS", "3").ends();
+    assert!(!keep.stderr.contains("waiting threads"), "nothing is set: {keep}");
     let print = sandbox.run("-c 2 --env print --wait-policy sleep").arg("true");
     let said = print.env("GOMP_SPINCOUNT", "5").ends().ok();
     assert!(said.contains("kept as you set it: 5"), "{said}");

@@ -110,6 +110,24 @@ pub(super) struct Case {
     pub(super) shape: Shape,
 }
 
+impl Case {
+    /// What is wrong with a report that should be of this case.
+    pub(super) fn fault(self, report: &serde_json::Value) -> Option<String> {
+        let of_case = report["kernel"] == self.program.file()
+            && report["outer"] == self.shape.outer
+            && report["inner"] == self.shape.inner;
+        if !of_case {
+            return Some("its report is of something else".to_owned());
+        }
+        let missing =
+            self.program.figures().into_iter().find(|figure| figure.value(self.program, report).is_none());
+        // What did not verify is said to be so, and not to lack anything.
+        missing
+            .filter(|_| report["verified"] == true)
+            .map(|figure| format!("its report lacks {}", figure.name))
+    }
+}
+
 impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.program.file(), self.shape)

@@ -2,13 +2,16 @@
 //!
 //! `nested` is the order of events; `cases` says what is run, `programs` finds and runs it, `interrupt` hears Ctrl-C,
 //! `record` writes samples as they come, `published` holds what others measured, `tables` and `chart` show it all.
-//! Medians, intervals and verdicts are `trimtab_core::stats`'.
+//! `balance` is another order of events with the same helpers, and cases and a page of its own.
+//! Medians, intervals and verdicts are `trimtab_core::stats`' and `trimtab_core::yardstick`'s.
 
+mod balance;
 mod cases;
 mod chart;
 mod interrupt;
 mod nested;
 mod programs;
+mod progress;
 mod published;
 mod record;
 mod tables;
@@ -24,5 +27,6 @@ use crate::world::World;
 pub fn run(world: &World, args: &BenchArgs) -> Result<u8, Exit> {
     match &args.what {
         BenchCommand::Nested(args) => nested::run(world, args),
+        BenchCommand::Balance(args) => balance::run(world, args),
     }
 }

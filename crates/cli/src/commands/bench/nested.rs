@@ -7,6 +7,7 @@
 use super::cases::{Case, Figure, Variant, cases, command};
 use super::interrupt::Interrupt;
 use super::programs::{self, Ran};
+use super::progress;
 use super::record::{End, Outcome, Record, Recorder, Run, Start};
 use super::{chart, tables};
 use crate::args::NestedArgs;
@@ -16,7 +17,7 @@ use crate::say::{self, Volume};
 use crate::situation::Situation;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -98,7 +99,7 @@ impl<'a> Bench<'a> {
         let usable = machine.cores().iter().filter(|core| machine.cpus_of(&core.pus).intersects(allowed));
         let cores = usable.count();
         let cases = cases(args, cores, machine.nodes_of(allowed).len());
-        let wanted: Vec<_> = cases.iter().map(|case| case.program).collect();
+        let wanted: Vec<_> = cases.iter().map(|case| case.program.file()).collect();
         let folder = programs::folder(args.programs.as_deref(), &trimtab, &wanted)?;
         for warning in &situation.warnings {
             say::warning(Volume::Normal, warning);
@@ -144,7 +145,7 @@ impl<'a> Bench<'a> {
     /// Runs everything, as long as no signal comes.
     fn measure(&mut self, harvest: &mut Harvest) -> Result<()> {
         self.recorder.write(&Record::Start(&self.start))?;
-        let bar = progress(self.cases.len() * Variant::ALL.len() * self.args.rounds as usize);
+        let bar = progress::bar(self.cases.len() * Variant::ALL.len() * self.args.rounds as usize);
         let measured = self.rounds(harvest, &bar);
         bar.finish_and_clear();
         measured
@@ -184,7 +185,9 @@ impl<'a> Bench<'a> {
         let program = self.folder.join(case.program.file());
         let words = command(self.args, case, variant, &self.trimtab, &program);
         let others = runnable(&self.proc).ok().map(Runnable::others);
-        let ran = programs::run(&words, case, &self.interrupt);
+        // The programs ask for their threads themselves; trimtab would take the user's number for a limit of his.
+        let variables = [("OMP_NUM_THREADS", None)];
+        let ran = programs::run(&words, &variables, &|report| case.fault(report), &self.interrupt);
         if matches!(ran, Ran::Stopped) {
             return Ok(false);
         }
@@ -195,7 +198,7 @@ impl<'a> Bench<'a> {
             Ran::Badly { error, stderr } => {
                 let run = Run::new(case, variant, round, others, &words, Err(&error), &stderr);
                 self.recorder.write(&Record::Run(run))?;
-                let failure = format!("{case} {}: {error}; {}", variant.word(), quoted(&stderr));
+                let failure = format!("{case} {}: {error}; {}", variant.word(), progress::quoted(&stderr));
                 let times = harvest.failures.entry((case, variant)).or_default();
                 *times += 1;
                 if *times == 1 {
@@ -257,18 +260,4 @@ impl<'a> Bench<'a> {
         }
         measured
     }
-}
-
-/// What a program said, in one line.
-fn quoted(stderr: &str) -> String {
-    let said: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    if said.is_empty() { "it said nothing".to_owned() } else { format!("it said: {}", said.join(" / ")) }
-}
-
-/// A bar on stderr, if that is a terminal. It is drawn between runs only, so that it disturbs none.
-fn progress(runs: usize) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(runs as u64), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}  {eta} left");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
 }

@@ -1,8 +1,6 @@
 //! Where the benchmark programs are, and what comes of running one.
 
-use super::cases::Case;
 use super::interrupt::Interrupt;
-use crate::args::bench::NestedProgram;
 use anyhow::{Result, bail};
 use serde_json::Value;
 use std::ffi::OsString;
@@ -21,9 +19,8 @@ const MOMENT: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// There is none; the message says how to make one.
-pub(super) fn folder(named: Option<&Path>, trimtab: &Path, wanted: &[NestedProgram]) -> Result<PathBuf> {
-    let missing =
-        |folder: &Path| wanted.iter().map(|program| program.file()).find(|file| !folder.join(file).is_file());
+pub(super) fn folder(named: Option<&Path>, trimtab: &Path, wanted: &[&str]) -> Result<PathBuf> {
+    let missing = |folder: &Path| wanted.iter().find(|file| !folder.join(file).is_file());
     if let Some(folder) = named {
         if let Some(file) = missing(folder) {
             bail!("{file} is not in {}: build it with make -C bench", folder.display());
@@ -54,12 +51,21 @@ pub(super) enum Ran {
     Stopped,
 }
 
-/// Runs one program to its end.
-pub(super) fn run(words: &[OsString], case: Case, interrupt: &Interrupt) -> Ran {
+/// Runs one program to its end. Its variables are set, or taken away; `check` finds what is wrong with its report.
+pub(super) fn run(
+    words: &[OsString],
+    variables: &[(&str, Option<String>)],
+    check: &dyn Fn(&Value) -> Option<String>,
+    interrupt: &Interrupt,
+) -> Ran {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // The programs ask for their threads themselves; trimtab would take the user's number for a limit of his.
-    command.env_remove("OMP_NUM_THREADS");
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -80,7 +86,7 @@ pub(super) fn run(words: &[OsString], case: Case, interrupt: &Interrupt) -> Ran 
     // Its end tells more than its beginning.
     let said: Vec<char> = stderr.trim().chars().collect();
     let stderr = said[said.len().saturating_sub(SAID_MAX)..].iter().collect();
-    match judge(output.status, &output.stdout, case) {
+    match judge(output.status, &output.stdout, check) {
         Ok(report) => Ran::Well { report, stderr },
         Err(error) => {
             let killed = output.status.signal().is_some();
@@ -94,7 +100,11 @@ pub(super) fn run(words: &[OsString], case: Case, interrupt: &Interrupt) -> Ran 
 }
 
 /// The report of a run that went well, or what is wrong.
-fn judge(status: ExitStatus, stdout: &[u8], case: Case) -> Result<Value, String> {
+fn judge(
+    status: ExitStatus,
+    stdout: &[u8],
+    check: &dyn Fn(&Value) -> Option<String>,
+) -> Result<Value, String> {
     if status.code() == Some(1) {
         return Err("exit status: 1, its result is wrong".to_owned());
     }
@@ -103,19 +113,10 @@ fn judge(status: ExitStatus, stdout: &[u8], case: Case) -> Result<Value, String>
     }
     let report: Value =
         serde_json::from_slice(stdout).map_err(|error| format!("its report is not JSON: {error}"))?;
-    let of_case = report["kernel"] == case.program.file()
-        && report["outer"] == case.shape.outer
-        && report["inner"] == case.shape.inner;
-    if !of_case {
-        return Err("its report is of something else".to_owned());
-    }
-    if report["verified"] != true {
-        return Err("its result is not verified".to_owned());
-    }
-    for figure in case.program.figures() {
-        if figure.value(case.program, &report).is_none() {
-            return Err(format!("its report lacks {}", figure.name));
-        }
-    }
-    Ok(report)
+    let fault = match (check(&report), report["verified"] == true) {
+        (Some(fault), _) => fault,
+        (None, false) => "its result is not verified".to_owned(),
+        (None, true) => return Ok(report),
+    };
+    Err(fault)
 }

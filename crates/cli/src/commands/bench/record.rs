@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use trimtab_core::stats::{Better, Comparison};
 
 /// The version of each line.
-const SCHEMA: &str = "trimtab.bench/1";
+pub(super) const SCHEMA: &str = "trimtab.bench/1";
 
 /// A line.
 #[derive(Debug, Serialize)]
@@ -157,16 +157,29 @@ impl Recorder {
         Ok(Self { to })
     }
 
+    /// Opens a record to go on with. What a sudden end left of its last line is cut off.
+    ///
+    /// # Errors
+    /// It cannot be read or written.
+    pub(super) fn resume(file: &Path) -> Result<Self> {
+        let cannot = || format!("cannot go on with {}", file.display());
+        let text = std::fs::read(file).with_context(cannot)?;
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let opened = File::options().append(true).open(file).with_context(cannot)?;
+        opened.set_len(whole as u64).with_context(cannot)?;
+        Ok(Self { to: Some((file.to_owned(), Box::new(opened))) })
+    }
+
     /// Writes a line.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn write(&mut self, record: &Record<'_>) -> Result<()> {
+    pub(super) fn write<R: Serialize>(&mut self, record: &R) -> Result<()> {
         #[derive(Serialize)]
-        struct Line<'a> {
+        struct Line<'a, R> {
             schema: &'static str,
             #[serde(flatten)]
-            record: &'a Record<'a>,
+            record: &'a R,
         }
         let Some((name, to)) = &mut self.to else { return Ok(()) };
         let mut line = serde_json::to_string(&Line { schema: SCHEMA, record })?;
