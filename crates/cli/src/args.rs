@@ -2,9 +2,11 @@
 
 pub mod balance;
 pub mod bench;
+pub mod view;
 
 pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
+pub use view::{ReportArgs, TopArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -25,6 +27,7 @@ use trimtab_core::set::CpuSet;
     after_help = "Start with:\n  trimtab topo                 what this machine is made of, and what is taken\n  \
     trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \
     trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n  \
+    trimtab top                  how threads run now\n  \
     trimtab attach PID           balance what runs already\n\n\
     Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab"
 )]
@@ -36,10 +39,14 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Run(RunArgs),
+    Attach(AttachArgs),
+    Detach(DetachArgs),
     Replay(ReplayArgs),
     Plan(PlanArgs),
     Topo(TopoArgs),
     Ps(PsArgs),
+    Top(TopArgs),
+    Report(ReportArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
     Bench(BenchArgs),
@@ -51,7 +58,8 @@ pub enum Command {
 ///
 /// Chooses cores, reserves them in the machine-wide ledger, sets CPU affinity, memory policy, huge pages and the thread
 /// counts that runtimes read, and then becomes the program: signals, exit status and terminal are the program's own.
-/// The kernel gives the cores back when the program ends, however it ends.
+/// The kernel gives the cores back when the program ends, however it ends. With --balance, --trace or --report trimtab stays as a
+/// parent that hands all of this on.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {

@@ -57,7 +57,19 @@ fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
 /// Text for people.
 pub fn text(audited: &Audited) -> String {
     let mut out = String::new();
-    let Audited { seconds, looks, run, spent, covered, balance, others, cpus, threads, .. } = audited;
+    let Audited {
+        seconds,
+        looks,
+        run,
+        spent,
+        covered,
+        balance,
+        remote_pages,
+        huge_pages,
+        others,
+        cpus,
+        threads,
+    } = audited;
     let mut line = |text: String| {
         let _ = writeln!(out, "trimtab: {text}");
     };
@@ -74,6 +86,10 @@ pub fn text(audited: &Audited) -> String {
         known(*balance, |balance| format!("{balance:.2}")),
         known(*others, percent),
     ));
+    if remote_pages.or(*huge_pages).is_some() {
+        let (remote, huge) = (known(*remote_pages, percent), known(*huge_pages, percent));
+        line(format!("{remote} of its pages remote to its threads, {huge} of its own memory in huge pages"));
+    }
     let mut longest: Vec<&ThreadAudit> = threads.iter().collect();
     longest.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.tid));
     let mut table = Table::new(&[
@@ -94,7 +110,7 @@ pub fn text(audited: &Audited) -> String {
             known(thread.wait_share, percent),
             known(thread.sleeps, |count| count.to_string()),
             known(thread.preempted, |count| count.to_string()),
-            thread.moved_at_least.to_string(),
+            known(thread.migrations.or(Some(thread.moved_at_least)), |count| count.to_string()),
             places(thread),
         ]);
     }

@@ -17,6 +17,11 @@ pub const CANNOT_EXECUTE: u8 = 126;
 /// `run`: the program was not found.
 pub const NOT_FOUND: u8 = 127;
 
+/// As a shell shows an end by a signal.
+pub fn by_signal(signal: i32) -> u8 {
+    u8::try_from(signal).map_or(FAILED, |signal| signal.saturating_add(128))
+}
+
 /// An error that ends the command with a status of its own.
 #[derive(Debug)]
 pub struct Exit {

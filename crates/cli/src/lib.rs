@@ -7,8 +7,11 @@ pub mod audit;
 pub mod commands;
 pub mod exit;
 pub mod guest;
+pub mod hosts;
 pub mod launch;
+pub mod leftovers;
 pub mod machine;
+pub mod metrics;
 pub mod nest;
 pub mod recorder;
 pub mod reserve;
@@ -17,6 +20,11 @@ pub mod site;
 pub mod situation;
 pub mod surroundings;
 pub mod table;
+pub mod traces;
 pub mod watching;
 pub mod world;
 pub mod wrapper;
+
+#[cfg(test)]
+#[path = "../tests/program/runs.rs"]
+mod runs;

@@ -3,7 +3,8 @@
 use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
-use trimtab_cli::commands::{bench, check, doctor, generate, plan, ps, replay, run, topo};
+use trimtab_cli::commands::{attach, bench, check, detach, doctor, generate, plan, ps};
+use trimtab_cli::commands::{replay, report, run, top, topo};
 use trimtab_cli::exit;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -16,10 +17,14 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Run(args) => run::run(&world, &args),
+        Command::Attach(args) => attach::run(&world, &args),
+        Command::Detach(args) => detach::run(&world, &args),
         Command::Replay(args) => replay::run(&args),
         Command::Plan(args) => plan::run(&world, &args),
         Command::Topo(args) => topo::run(&world, &args),
         Command::Ps(args) => ps::run(&world, &args),
+        Command::Top(args) => top::run(&world, &args),
+        Command::Report(args) => report::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
         Command::Bench(args) => bench::run(&world, &args),

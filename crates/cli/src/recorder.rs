@@ -95,9 +95,9 @@ impl Recorder {
         self.line(Line::End(End { why: why.to_owned(), status }).encode())
     }
 
-    /// Whether lines are dropped by now.
-    pub fn is_over(&self) -> bool {
-        self.ended
+    /// Whether the lines were all that somebody wanted, and nobody reads them any more.
+    pub fn is_unread(&self) -> bool {
+        self.ended && matches!(self.to, To::Stdout)
     }
 
     fn line(&mut self, mut text: String) -> Result<(), String> {
@@ -115,6 +115,10 @@ impl Recorder {
         match done {
             Ok(()) => {
                 self.written += text.len() as u64;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.ended = true;
                 Ok(())
             }
             Err(error) => Err(self.over(&error)),
@@ -156,7 +160,7 @@ mod tests {
         let Ok(mut recorder) = Recorder::open(Path::new("/dev/full")) else { return };
         assert!(recorder.end("x", None).unwrap_err().contains("the trace ends here: /dev/full"));
         assert_eq!(recorder.end("x", None), Ok(()));
-        assert!(recorder.is_over());
+        assert!(!recorder.is_unread());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What `run` and `attach` do with each step of the loop: record it, count it, add it up, say what is found.
 
+use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use trimtab_core::audit::{Audit, Tally};
@@ -17,6 +18,8 @@ pub struct Watching {
     pub recorder: Option<Recorder>,
     /// What is added up, if a report is wanted.
     pub audit: Option<Audit>,
+    /// Figures for others, if they are wanted.
+    pub figures: Option<Figures>,
     /// How much is said.
     pub volume: Volume,
     /// What was counted.
@@ -33,12 +36,12 @@ impl Watching {
         host: &mut H,
         policy: &mut dyn Policy,
         usable: &CpuSet,
-        each: &mut dyn FnMut(&Tally) -> Go,
+        each: &mut dyn FnMut(&Tally, Option<&Recorder>) -> Go,
     ) -> Result<(), H::Error> {
         let mut observer = Observer::new(usable.clone());
         drive(host, policy, &mut observer, &mut |step| {
             self.step(step);
-            each(&self.tally)
+            each(&self.tally, self.recorder.as_ref())
         })?;
         if let Some(audit) = &mut self.audit
             && let Ok(sample) = host.observe(&Wanted::all())
@@ -51,6 +54,9 @@ impl Watching {
     fn step(&mut self, step: &Step<'_>) {
         if let Some(audit) = &mut self.audit {
             audit.take(step.sample);
+        }
+        if let Some(figures) = &mut self.figures {
+            figures.take(step);
         }
         let found = self.tally.take(step, self.settings.metric);
         if found {

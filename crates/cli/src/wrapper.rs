@@ -8,6 +8,9 @@
 use crate::args::{ReportTo, RunOnly, report_to};
 use crate::audit;
 use crate::exit::{self, Exit};
+use crate::hosts::Watched;
+use crate::leftovers;
+use crate::metrics::{Figures, Offer};
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use crate::watching::Watching;
@@ -17,7 +20,7 @@ use std::io::{PipeReader, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-use trimtab_core::audit::{Audit, Auditor, Tally};
+use trimtab_core::audit::{Audit, Auditor, Close, Tally};
 use trimtab_core::balance::{Kind, Policy, Settings, policy};
 use trimtab_core::drive::Go;
 use trimtab_core::set::CpuSet;
@@ -25,7 +28,7 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
 use trimtab_linux::child::{Child, End, Word};
-use trimtab_linux::live::{Live, Root, Stopper};
+use trimtab_linux::live::{Keeper, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::Pid;
 use trimtab_linux::sys::usage;
 
@@ -40,6 +43,7 @@ pub struct Asked {
     /// No option says how often to look.
     at_leisure: bool,
     recorder: Option<Recorder>,
+    metrics: Option<Offer>,
     report: Option<ReportTo>,
 }
 
@@ -51,22 +55,32 @@ impl Asked {
     pub fn by(args: &RunOnly) -> Result<Option<Self>, anyhow::Error> {
         let options = &args.watch;
         let report = args.report.as_ref().map(report_to);
-        if options.balance.is_none() && options.trace.is_none() && report.is_none() {
+        if options.balance.is_none()
+            && options.trace.is_none()
+            && options.metrics.is_none()
+            && report.is_none()
+        {
             return match options.policy.given() {
                 Some(option) => {
-                    Err(anyhow!("{option} is about balancing: add --balance, --trace or --report"))
+                    Err(anyhow!("{option} is about balancing: add --balance, --trace, --metrics or --report"))
                 }
                 None => Ok(None),
             };
         }
-        let at_leisure =
-            options.balance.is_none() && options.trace.is_none() && options.policy.interval.is_none();
+        if options.trace.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+            return Err(anyhow!("--trace -: standard output is the program's, so a trace needs a file"));
+        }
+        let at_leisure = options.balance.is_none()
+            && options.trace.is_none()
+            && options.metrics.is_none()
+            && options.policy.interval.is_none();
         Ok(Some(Self {
             kind: options.balance.unwrap_or(Kind::Float),
             balances: options.balance.is_some(),
             settings: options.policy.over(Settings::default()),
             at_leisure,
             recorder: options.trace.as_deref().map(Recorder::open).transpose()?,
+            metrics: options.metrics.as_ref().map(Offer::bind).transpose()?,
             report,
         }))
     }
@@ -138,6 +152,18 @@ impl Bell {
 struct Seen {
     watching: Watching,
     usable: CpuSet,
+    close: Close,
+}
+
+/// What the watching thread is given.
+struct Post {
+    proc: PathBuf,
+    pid: Pid,
+    asked: Asked,
+    keeper: Option<Keeper>,
+    machine: Machine,
+    label: String,
+    volume: Volume,
 }
 
 /// Stands in for the program until it has ended, and ends as it did.
@@ -148,15 +174,22 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, run: &Run) -> Result<
     let spent_before = usage::of_children().unwrap_or_default();
     let bell = Arc::new(Bell::default());
     let (kind, balances, report) = (asked.kind, asked.balances, asked.report.clone());
+    let keeper = (kind != Kind::Float).then(|| leftovers::keeper(world, run.volume)).flatten();
     let watcher = child.word().map(|word| {
-        let (bell, proc, pid) = (Arc::clone(&bell), world.proc(), child.pid());
-        let (machine, label, volume) = (run.machine.clone(), run.label.clone(), run.volume);
-        std::thread::Builder::new().name("watcher".to_owned()).spawn(move || {
-            let usable = begun(word)?;
-            Some(watch(&proc, pid, usable, asked, (&machine, &label, volume), &bell))
-        })
+        let post = Post {
+            proc: world.proc(),
+            pid: child.pid(),
+            asked,
+            keeper,
+            machine: run.machine.clone(),
+            label: run.label.clone(),
+            volume: run.volume,
+        };
+        let bell = Arc::clone(&bell);
+        let thread = std::thread::Builder::new().name("watcher".to_owned());
+        thread.spawn(move || Some(post.watch(begun(word)?, &bell)))
     });
-    let attended = child.attend();
+    let attended = child.attend(|| bell.ring());
     bell.ring();
     let watched = watcher.and_then(|watcher| match watcher {
         Ok(thread) => thread.join().unwrap_or_default(),
@@ -176,46 +209,61 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, run: &Run) -> Result<
     Ok(end.hand_on())
 }
 
-/// Watches a program that has begun, until the bell rings.
-fn watch(
-    proc: &std::path::Path,
-    pid: Pid,
-    usable: CpuSet,
-    asked: Asked,
-    (machine, label, volume): (&Machine, &str, Volume),
-    bell: &Bell,
-) -> Seen {
-    let mut policy = asked.policy(machine);
-    let audit = asked.report.is_some().then(Audit::new);
-    let mut watching = Watching {
-        settings: asked.settings.clone(),
-        recorder: asked.recorder,
-        audit,
-        volume,
-        tally: Tally::default(),
-    };
-    let header = Header {
-        version: VERSION,
-        policy: asked.kind,
-        settings: asked.settings,
-        command: label.to_owned(),
-        began: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
-        usable: usable.clone(),
-        machine: machine.clone(),
-    };
-    watching.record(|recorder| recorder.begin(header));
-    let mut host = match Live::new(proc, &[Root::Tree(pid)], &usable) {
-        Ok(host) => host,
-        Err(error) => {
-            say::warning(volume, &format!("the program is not watched: {error}"));
-            return Seen { watching, usable };
+impl Post {
+    /// Watches a program that has begun, until the bell rings.
+    fn watch(self, usable: CpuSet, bell: &Bell) -> Seen {
+        let mut policy = self.asked.policy(&self.machine);
+        let reports = self.asked.report.is_some();
+        let header = Header {
+            version: VERSION,
+            policy: self.asked.kind,
+            settings: self.asked.settings.clone(),
+            command: self.label,
+            began: now(),
+            usable: usable.clone(),
+            machine: self.machine.clone(),
+        };
+        let (volume, settings) = (self.volume, self.asked.settings);
+        let begin = |offer| Figures::on(offer, &self.machine, &settings, volume);
+        let figures = self.asked.metrics.and_then(|offer| {
+            begin(offer).inspect_err(|error| say::warning(volume, &format!("{error:#}"))).ok()
+        });
+        let mut watching = Watching {
+            settings: settings.clone(),
+            recorder: self.asked.recorder,
+            audit: reports.then(Audit::new),
+            figures,
+            volume,
+            tally: Tally::default(),
+        };
+        watching.record(|recorder| recorder.begin(header));
+        let options = Options { keep: self.keeper, ..Options::default() };
+        let mut host = match Live::with(&self.proc, &[Root::Tree(self.pid)], &usable, options) {
+            Ok(live) => {
+                bell.hang(live.stopper());
+                Watched::new(live).closely(reports)
+            }
+            // It may have ended before the first look.
+            Err(LiveError::Ended(_) | LiveError::NoProcess(_)) => {
+                return Seen { watching, usable, close: Close::default() };
+            }
+            Err(error) => {
+                say::warning(volume, &format!("the program is not watched: {error}"));
+                return Seen { watching, usable, close: Close::default() };
+            }
+        };
+        if let Err(error) = watching.watch(&mut host, &mut *policy, &usable, &mut |_, _| Go::On) {
+            say::warning(volume, &format!("the program is not watched any more: {error}"));
         }
-    };
-    bell.hang(host.stopper());
-    if let Err(error) = watching.watch(&mut host, &mut *policy, &usable, &mut |_| Go::On) {
-        say::warning(volume, &format!("the program is not watched any more: {error}"));
+        let (restored, fault) = host.restore();
+        leftovers::tell(restored, fault, volume);
+        Seen { watching, usable, close: host.close(&self.machine) }
     }
-    Seen { watching, usable }
+}
+
+/// Seconds since 1970.
+pub fn now() -> Option<u64> {
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
 /// Says what there is to say when all is over.
@@ -227,7 +275,7 @@ fn finish(
     spent: Option<Span>,
     run: &Run,
 ) {
-    let Seen { watching, usable } = seen;
+    let Seen { watching, usable, close } = seen;
     let why = match end {
         End::Exited(status) => format!("the program ended with status {status}"),
         End::Killed(signal) => format!("the program ended by signal {signal}"),
@@ -237,7 +285,7 @@ fn finish(
         say::headline(run.volume, &format!("{kind}: {}", watching.summary()));
     }
     if let (Some(audit), Some(report)) = (&watching.audit, report) {
-        let audited = audit.report(&run.machine, usable, spent);
+        let audited = audit.report(&run.machine, usable, spent, close);
         let append = report.file.is_some() && run.guest_report == report.file;
         if let Err(error) = audit::write(&audited, &run.label, report, append) {
             say::warning(run.volume, &format!("the report cannot be written: {error:#}"));

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
+#[path = "program/runs.rs"]
+mod runs;
+
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -71,6 +74,34 @@ fn every_field_of_a_measurement_is_documented() {
     let described = described();
     let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?} are not described in docs/json.md");
+}
+
+#[test]
+fn every_field_of_looks_and_reports_is_documented() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("run.trace");
+    std::fs::write(&trace, runs::Run::default().text()).unwrap();
+    let trace = trace.to_str().unwrap();
+    let own = std::process::id().to_string();
+    let commands: [&[&str]; 3] = [
+        &["top", "--json", "--replay", trace],
+        &["top", "--json", "-i", "100ms", &own],
+        &["report", "--json", trace],
+    ];
+    let described = described();
+    for arguments in commands {
+        let mut document = trimtab(arguments);
+        for one in document["moves"].as_array_mut().unwrap() {
+            // Reasons and their figures are the trace's.
+            one["reason"] = Value::Null;
+        }
+        // So are findings.
+        document["findings"] = Value::Null;
+        let mut found = BTreeSet::new();
+        words(&document, &mut found);
+        let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
+        assert!(missing.is_empty(), "{missing:?} of {arguments:?} are not described in docs/json.md");
+    }
 }
 
 fn described() -> BTreeSet<&'static str> {

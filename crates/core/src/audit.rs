@@ -106,6 +106,29 @@ impl Policy for Auditor {
     }
 }
 
+/// What a host knows besides samples, by looking closely: dearer, and therefore seldom read.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Close {
+    /// Thread by thread.
+    pub threads: BTreeMap<ThreadId, Counted>,
+    /// The share of accesses that would go to another node than the thread's, if every thread used all pages of its process
+    /// alike.
+    pub remote: Option<f64>,
+    /// The share of anonymous memory that is in huge pages.
+    pub huge: Option<f64>,
+}
+
+/// What was counted of one thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counted {
+    /// How often it went to sleep.
+    pub sleeps: Option<u64>,
+    /// How often it was taken off a CPU against its will, when that was last read.
+    pub preempted: Option<u64>,
+    /// How often it went from one CPU to another, likewise.
+    pub migrations: Option<u64>,
+}
+
 /// What is known of one thread.
 #[derive(Clone, Debug)]
 struct Known {
@@ -193,9 +216,13 @@ impl Audit {
 
     /// What came of it, on this machine; `usable` are the CPUs that the program could use, and `spent` is its whole CPU time
     /// where that is known.
-    pub fn report(&self, machine: &Machine, usable: &CpuSet, spent: Option<Span>) -> Audited {
+    pub fn report(&self, machine: &Machine, usable: &CpuSet, spent: Option<Span>, close: &Close) -> Audited {
         let span = self.began.map_or(Span::ZERO, |began| self.ended.since(began));
-        let threads: Vec<ThreadAudit> = self.threads.values().map(|known| known.report(machine)).collect();
+        let threads: Vec<ThreadAudit> = self
+            .threads
+            .iter()
+            .map(|(id, known)| known.report(machine, close.threads.get(id).copied().unwrap_or_default()))
+            .collect();
         let seen: Span = threads.iter().map(|thread| thread.run).sum();
         let mut cores: BTreeMap<u32, (CpuSet, Span)> = BTreeMap::new();
         let mut cpus = Vec::new();
@@ -224,6 +251,8 @@ impl Audit {
             spent,
             covered: spent.and_then(|spent| seen.share_of(spent)).map(|share| share.min(1.0)),
             balance: lowest.share_of(highest),
+            remote_pages: close.remote,
+            huge_pages: close.huge,
             others: (!others.is_empty()).then(|| others.iter().sum::<f64>() / others.len() as f64),
             cpus,
             threads,
@@ -251,7 +280,7 @@ fn node_of(machine: &Machine, cpu: OsCpu) -> Option<OsNode> {
 }
 
 impl Known {
-    fn report(&self, machine: &Machine) -> ThreadAudit {
+    fn report(&self, machine: &Machine, counted: Counted) -> ThreadAudit {
         let run = self.last.run.less(self.base.run);
         let wait = self.last.wait.zip(self.base.wait).map(|(last, base)| last.less(base));
         let count = |last: Option<u64>, base: Option<u64>| last?.checked_sub(base?);
@@ -272,9 +301,13 @@ impl Known {
             run,
             wait,
             wait_share: wait.and_then(|wait| wait.share_of(run + wait)),
-            sleeps: voluntary,
+            sleeps: voluntary.max(counted.sleeps),
             // It was put on a CPU as often as it left one, but for the last time; what was not by its own will was not voluntary.
-            preempted: slices.zip(voluntary).map(|(slices, voluntary)| slices.saturating_sub(voluntary + 1)),
+            preempted: slices
+                .zip(voluntary)
+                .map(|(slices, voluntary)| slices.saturating_sub(voluntary + 1))
+                .max(counted.preempted),
+            migrations: counted.migrations,
             moved_at_least: self.moved,
             cpus: shares(&self.cpus, placed),
             nodes: shares(&nodes, placed),
@@ -305,6 +338,8 @@ pub struct ThreadAudit {
     pub sleeps: Option<u64>,
     /// How often it was taken off a CPU against its will.
     pub preempted: Option<u64>,
+    /// How often it went from one CPU to another, where the kernel says so.
+    pub migrations: Option<u64>,
     /// In how many looks it was on another CPU than in the one before.
     pub moved_at_least: u64,
     /// The CPUs it ran on, each with its share of the time.
@@ -341,6 +376,10 @@ pub struct Audited {
     pub covered: Option<f64>,
     /// Lowest over highest time on a core, over all that could be used; 1 is even.
     pub balance: Option<f64>,
+    /// The share of accesses that would go to another node, if threads used all pages of their process alike.
+    pub remote_pages: Option<f64>,
+    /// The share of anonymous memory in huge pages.
+    pub huge_pages: Option<f64>,
     /// The share of these CPUs' time that others took.
     pub others: Option<f64>,
     /// CPU by CPU.
@@ -398,7 +437,7 @@ mod tests {
         // Thread 1 is born after the first look: all it did counts.
         audit.take(&sample(100, vec![info(1)], vec![read(0, 100, 0), read(1, 20, 1)], [590, 130]));
         audit.take(&sample(200, vec![], vec![read(0, 140, 1), read(1, 20, 1)], [600, 200]));
-        let seen = audit.report(&machine, &machine.cpus(), Some(Span::from_ms(160)));
+        let seen = audit.report(&machine, &machine.cpus(), Some(Span::from_ms(160)), &Close::default());
         assert_eq!((seen.looks, seen.run, seen.covered), (3, Span::from_ms(120), Some(0.75)));
         let first = &seen.threads[0];
         assert_eq!((first.run, first.wait), (Span::from_ms(100), Some(Span::from_ms(50))));
@@ -416,11 +455,11 @@ mod tests {
     fn nothing_seen_is_missing_and_not_zero() {
         let machine = parse_synthetic("core:2 pu:1").unwrap();
         let mut audit = Audit::new();
-        let seen = audit.report(&machine, &machine.cpus(), None);
+        let seen = audit.report(&machine, &machine.cpus(), None, &Close::default());
         assert_eq!((seen.balance, seen.others, seen.covered, seen.threads.len()), (None, None, None, 0));
         let unread = ThreadSample { wait: None, slices: None, voluntary: None, cpu: None, ..read(0, 5, 0) };
         audit.take(&Sample { news: vec![info(0)], threads: vec![unread], ..Sample::default() });
-        let thread = &audit.report(&machine, &machine.cpus(), None).threads[0];
+        let thread = &audit.report(&machine, &machine.cpus(), None, &Close::default()).threads[0];
         assert_eq!((thread.wait, thread.preempted, thread.cpus.len()), (None, None, 0));
     }
 
@@ -450,7 +489,7 @@ mod tests {
                 let news = vec![info(id)];
                 audit.take(&sample(at as u64 * 10, news, vec![read(id, run, cpu)], [busy, busy]));
             }
-            let seen = audit.report(&machine, &machine.cpus(), None);
+            let seen = audit.report(&machine, &machine.cpus(), None, &Close::default());
             for thread in &seen.threads {
                 let shares: f64 = thread.cpus.iter().map(|(_, share)| share).sum();
                 prop_assert!(thread.cpus.is_empty() || (shares - 1.0).abs() < 1e-9);

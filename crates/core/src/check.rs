@@ -1,6 +1,8 @@
 //! An independent checker of plans: says what is wrong with one, sharing no code with the placement that made it.
 //!
-//! Used by every placement test, and by `trimtab check` on a plan from a file.
+//! Used by every placement test, and by `trimtab check` on a plan from a file. [`decisions`] does the same for policies.
+
+pub mod decisions;
 
 use crate::ids::OsCpu;
 use crate::place::nesting::Listing;

@@ -117,16 +117,19 @@ impl Child {
     }
 
     /// Stands in for the program until it has ended. It is not collected yet: what the kernel knows of it can be read still.
+    /// `let_go` is called when [`let_go`] asks for it.
     ///
     /// # Errors
     /// The kernel does not let us wait.
-    pub fn attend(&mut self) -> io::Result<()> {
+    pub fn attend(&mut self, mut let_go: impl FnMut()) -> io::Result<()> {
         loop {
             if self.changes()? {
                 return Ok(());
             }
             let came = signals::next()?;
-            if came.number != CHILD && self.is_for_it(came) {
+            if came.number == TERM && came.word == Some(LET_GO) {
+                let_go();
+            } else if came.number != CHILD && self.is_for_it(came) {
                 // It may have ended meanwhile, or become another user's, whose signals are not ours to send.
                 let _ = signals::send(self.pid().0, came.number);
             }
@@ -199,9 +202,24 @@ impl Child {
     }
 }
 
+/// Asks a process that balances to stop that: a program of its own it keeps.
+///
+/// To one that only balances it is the end (SIGTERM, as any); a parent that would hand a SIGTERM on to its program knows this one by the
+/// word that comes with it.
+///
+/// # Errors
+/// `ESRCH` when there is no such process any more, `EPERM` when it is somebody else's.
+pub fn let_go(balancer: Pid) -> Result<(), Errno> {
+    signals::queue(balancer.0, TERM, LET_GO)
+}
+
+/// Comes with a SIGTERM that is not for the program: `let go` in letters.
+const LET_GO: usize = 0x6c65_7420_676f;
+
 /// The numbers of the signals that are treated in their own way.
 const HUP: i32 = rustix::process::Signal::HUP.as_raw();
 const CONT: i32 = rustix::process::Signal::CONT.as_raw();
+const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const CHILD: i32 = rustix::process::Signal::CHILD.as_raw();
 
 fn end(status: &WaitIdStatus) -> End {

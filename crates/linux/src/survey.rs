@@ -8,9 +8,11 @@
 
 mod load;
 mod pins;
+mod times;
 
 pub use load::{CpuLoad, Load, LoadSample, Ticks};
 pub use pins::{Masks, Pin, PinScan, Pins};
+pub use times::{ProcessTime, process_times};
 
 use crate::text::{self, ReadError};
 use serde::{Deserialize, Serialize};

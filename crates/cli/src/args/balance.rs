@@ -1,5 +1,6 @@
 //! What can be typed about balancing: while a program runs, for one that runs already, and for one that is over.
 
+use crate::metrics::Address;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -68,6 +69,9 @@ pub struct BalanceArgs {
     /// Record what is seen, decided and done in FILE, one line of JSON a look (docs/json.md; `trimtab replay` reads it).
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub trace: Option<PathBuf>,
+    /// Offer figures to Prometheus: unix:PATH or 127.0.0.1:PORT; an address that others reach only as public:ADDRESS:PORT.
+    #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
+    pub metrics: Option<Address>,
 }
 
 /// Balance programs that run already: whole trees of processes, until they end or you stop it.
@@ -103,6 +107,9 @@ pub struct AttachArgs {
     /// Print every look as a line of JSON, as in a trace (the same as --trace -).
     #[arg(long, conflicts_with = "trace")]
     pub json: bool,
+    /// Offer figures to Prometheus: unix:PATH or 127.0.0.1:PORT; an address that others reach only as public:ADDRESS:PORT.
+    #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
+    pub metrics: Option<Address>,
     /// Say what is found, as it is found.
     #[arg(short, long)]
     pub verbose: bool,

@@ -81,8 +81,8 @@ Limits: auto\-cores, max\-cores, reserved\-cpus.
 What suits which program: [[rule]] with program (a glob), thp, mem, strategy, smt, pin, why.
 .SH "EXIT STATUS"
 trimtab run becomes the program and has its exit status; 126 when the program cannot be executed, 127 when it is not
-found, 125 when trimtab itself fails, 124 when there are not enough free cores. Other commands: 0 done, 1 the answer is
-no, 2 failed.
+found, 125 when trimtab itself fails, 124 when there are not enough free cores. A run that is watched stays as a parent
+and ends as its program did, by the same signal too. Other commands: 0 done, 1 the answer is no, 2 failed.
 .SH "SEE ALSO"
 taskset(1), numactl(8), hwloc-bind(1), sched_setaffinity(2), set_mempolicy(2)
 "#;

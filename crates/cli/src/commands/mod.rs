@@ -1,13 +1,17 @@
 //! One file per command: options in, an exit status out.
 
+pub mod attach;
 pub mod bench;
 pub mod check;
+pub mod detach;
 pub mod doctor;
 pub mod generate;
 pub mod plan;
 pub mod ps;
 pub mod replay;
+pub mod report;
 pub mod run;
+pub mod top;
 pub mod topo;
 
 use std::io::{self, Write};

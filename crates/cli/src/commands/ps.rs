@@ -26,32 +26,32 @@ pub const SCHEMA: &str = "trimtab.ps/1";
 
 /// What is said of the holds.
 #[derive(Debug, Serialize)]
-struct Document {
+pub(crate) struct Document {
     schema: &'static str,
     /// The lock file; absent when nobody has made a ledger yet.
     ledger: Option<String>,
-    holds: Vec<Row>,
+    pub(crate) holds: Vec<Row>,
     /// CPUs held by nobody who can be named.
-    unknown: CpuSet,
+    pub(crate) unknown: CpuSet,
     /// Runs that wait in line for cores of the machine.
     waiting: u64,
     violators: Vec<Violator>,
 }
 
-#[derive(Debug, Serialize)]
-struct Row {
-    cpus: CpuSet,
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) cpus: CpuSet,
     /// 0 for a hold of the machine, 1 for one inside such a hold, and so on.
-    level: u8,
+    pub(crate) level: u8,
     mode: &'static str,
-    user: String,
+    pub(crate) user: String,
     uid: u32,
-    pid: u32,
+    pub(crate) pid: u32,
     standing: &'static str,
     age_s: u64,
     /// Mean busy share of its CPUs in thousandths, where it was sampled.
     load_permille: Option<u16>,
-    command: String,
+    pub(crate) command: String,
 }
 
 /// A task bound to cores that somebody else's run holds.
@@ -92,7 +92,8 @@ fn show(world: &World, args: &PsArgs) -> Result<()> {
     Ok(print(&text)?)
 }
 
-fn gather(
+/// Who holds what, and who is in the way.
+pub(crate) fn gather(
     world: &World,
     machine: &Machine,
     view: Option<&LedgerView>,

@@ -4,6 +4,7 @@ use crate::args::{EnvMode, PinMode, ReportTo, RunArgs, report_to};
 use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
+use crate::leftovers;
 use crate::nest::{self, Nesting};
 use crate::reserve::{Order, Reserved, reserve};
 use crate::say::{self, Volume};
@@ -57,6 +58,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         check_report(path).map_err(failed)?;
     }
     let program = find(world, args)?;
+    leftovers::tidy(world, volume);
     let watch = if args.run.env == EnvMode::Print { None } else { Asked::by(&args.run).map_err(failed)? };
     let balances = watch.as_ref().is_some_and(|watch| watch.balances);
     if let Some(kind) =

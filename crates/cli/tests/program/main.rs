@@ -8,6 +8,8 @@
 
 mod util;
 
+mod attach;
+mod balance;
 mod balances;
 mod bench;
 mod bounds;
@@ -19,6 +21,7 @@ mod installed;
 mod ledger;
 mod masks;
 mod memory;
+mod metrics;
 mod nested;
 mod nests;
 mod pictures;
@@ -26,10 +29,14 @@ mod plans;
 mod ps;
 mod ranks;
 mod refusals;
+mod replay;
+mod report;
 mod rules;
+mod runs;
 mod runtimes;
 mod survey;
 mod threads;
+mod top;
 mod transparent;
 mod users;
 mod waiting;

@@ -130,9 +130,14 @@ fn a_report_says_where_each_thread_was() {
     assert!(text.contains("3 regions of GNU's runtime, 0 of LLVM's or Intel's"), "{text}");
     assert!(run("--report").stderr.contains("3 regions of GNU's runtime"));
     let none = sandbox.run("-c 2 --nest 2,scatter --report").arg("true").ends();
-    none.warns(&["no parallel region was seen"]);
-    let nothing = sandbox.run("-c 2 --report").arg("true").ends();
-    nothing.warns(&["there will be no report", "no nested teams were asked for"]);
+    assert!(none.code == Some(0) && none.stderr.contains("no parallel region was seen"), "{none}");
+    // Beside it, always, what became of the threads.
+    for both in [&text, &none.stderr] {
+        assert!(both.contains("lowest/highest time over cores"), "{both}");
+    }
+    let plain = sandbox.run("-c 2 --report").arg("true").ends();
+    assert!(plain.code == Some(0) && !plain.stderr.contains("region"), "{plain}");
+    assert!(plain.stderr.contains("lowest/highest time over cores"), "{plain}");
 }
 
 #[test]

@@ -361,6 +361,11 @@ impl Running<'_> {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Types something.
+    pub(crate) fn tell(&mut self, text: &str) {
+        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
     /// What it has written to its standard output so far.
     pub(crate) fn said(&self) -> String {
         text(&self.out)

@@ -3,7 +3,8 @@
 use crate::util::{Sandbox, installed, need};
 use std::process::Command;
 
-const COMMANDS: [&str; 6] = ["run", "plan", "topo", "ps", "doctor", "check"];
+const COMMANDS: [&str; 11] =
+    ["run", "attach", "detach", "replay", "plan", "topo", "ps", "top", "report", "doctor", "check"];
 
 #[test]
 fn every_command_has_help() {
@@ -51,6 +52,13 @@ fn the_help_of_run_names_the_statuses_and_every_option() {
         "--env",
         "--verbose",
         "--quiet",
+        "--balance",
+        "--interval",
+        "--seed",
+        "--speed-metric",
+        "--across-nodes",
+        "--trace",
+        "--report",
     ] {
         assert!(help.contains(word), "{word}: {help}");
     }

@@ -85,15 +85,25 @@ impl<'a> Deal<'a> {
         }
     }
 
-    /// A seat within these CPUs for a thread that was last on `from`; `None` when none of them is open. The thread counts
-    /// on it from now on.
-    pub(super) fn take(&mut self, room: &CpuSet, from: Option<Seat>) -> Option<Seat> {
+    /// A seat within these CPUs for a thread that was last on `from`; `None` when none of them is open. One that stays does
+    /// not leave its memory node while a seat there is open. The thread counts on its seat from now on.
+    pub(super) fn take(&mut self, room: &CpuSet, from: Option<Seat>, stays: bool) -> Option<Seat> {
+        let node = from.filter(|_| stays).map(|from| self.ground.place(from).node.index());
+        let seat = node.and_then(|node| self.best(&self.nodes[node], room, from));
+        let seat = seat.or_else(|| self.best(&self.all, room, from))?;
+        self.change(seat, 1);
+        Some(seat)
+    }
+
+    /// The best of some seats.
+    fn best(&self, seats: &BTreeSet<Key>, room: &CpuSet, from: Option<Seat>) -> Option<Seat> {
         let open = |key: &&Key| room.contains(self.ground.place(key.2).os);
         let best = if room.len() <= FEW {
-            let seats = room.iter().filter_map(|os| self.ground.seat(os));
-            seats.filter(|&seat| self.ground.is_open(seat)).map(|seat| self.key(seat)).min()
+            let open =
+                room.iter().filter_map(|os| self.ground.seat(os)).filter(|&seat| self.ground.is_open(seat));
+            open.map(|seat| self.key(seat)).filter(|key| seats.contains(key)).min()
         } else {
-            self.all.iter().find(open).copied()
+            seats.iter().find(open).copied()
         }?;
         let near = from.and_then(|from| {
             let place = self.ground.place(from);
@@ -104,9 +114,7 @@ impl<'a> Deal<'a> {
                 .or_else(|| self.caches[place.llc.index()].first().filter(same).copied())
                 .or_else(|| self.nodes[place.node.index()].first().filter(same).copied())
         });
-        let seat = near.unwrap_or(best).2;
-        self.change(seat, 1);
-        Some(seat)
+        Some(near.unwrap_or(best).2)
     }
 }
 
@@ -119,12 +127,14 @@ pub(super) fn newcomers(seating: &Seating, sleeps: impl Fn(ProgramId) -> bool) -
     (0..seating.sitters.len()).filter(new).collect()
 }
 
-/// Deals seats to newcomers and to threads whose seat was lost, and counts them there.
+/// Deals seats to newcomers and to threads whose seat was lost, and counts them there. Newcomers that are told to stay do
+/// not leave their memory node: they have memory there already.
 pub(super) fn deal_out(
     seating: &mut Seating,
     shares: &mut Shares,
     new: &[usize],
     lost: &[usize],
+    stay: bool,
 ) -> Vec<Decision> {
     if new.is_empty() && lost.is_empty() {
         return Vec::new();
@@ -147,7 +157,7 @@ pub(super) fn deal_out(
             None => Reason::Start,
         };
         seating.sitters[i].dealt = true;
-        decisions.push(match deal.take(seating.room(i), from) {
+        decisions.push(match deal.take(seating.room(i), from, stay && !gone) {
             Some(seat) => {
                 match from {
                     Some(from) => shares.moved(from, seat),
@@ -171,7 +181,10 @@ mod tests {
     fn dealt(ground: &Ground, foreign: Vec<f64>, threads: &[(CpuSet, Option<u32>)]) -> Vec<u32> {
         let mut deal = Deal::new(ground, vec![0; ground.len()], foreign);
         let seat = |cpu: Option<u32>| cpu.and_then(|cpu| ground.seat(OsCpu(cpu)));
-        threads.iter().map(|(room, from)| ground.place(deal.take(room, seat(*from)).unwrap()).os.0).collect()
+        threads
+            .iter()
+            .map(|(room, from)| ground.place(deal.take(room, seat(*from), false).unwrap()).os.0)
+            .collect()
     }
 
     #[test]
@@ -192,6 +205,18 @@ mod tests {
     }
 
     #[test]
+    fn who_stays_does_so_while_its_node_has_a_seat() {
+        let ground = Ground::new(&parse_synthetic("numa:2 core:2 pu:1").unwrap());
+        let all = ground.usable().clone();
+        let mut deal = Deal::new(&ground, vec![0; 4], vec![0.0; 4]);
+        let node = |seat: Option<Seat>| ground.place(seat.unwrap()).os.0 / 2;
+        let from = ground.seat(OsCpu(2));
+        let nodes: Vec<u32> = (0..4).map(|_| node(deal.take(&all, from, true))).collect();
+        assert_eq!(nodes, [1; 4]);
+        assert_eq!(node(deal.take(&"0-1".parse().unwrap(), from, true)), 0);
+    }
+
+    #[test]
     fn others_and_homes_are_minded() {
         let ground = Ground::new(&parse_synthetic("core:3 pu:1").unwrap());
         let set = |text: &str| text.parse::<CpuSet>().unwrap();
@@ -202,6 +227,6 @@ mod tests {
         );
         assert_eq!(seats, [1, 2, 0, 0]);
         let mut deal = Deal::new(&ground, vec![0; 3], vec![0.0; 3]);
-        assert_eq!(deal.take(&set("7"), None), None);
+        assert_eq!(deal.take(&set("7"), None, false), None);
     }
 }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// Mean sleep of a round from which on it counts. Chosen: spinning and yielding programs were seen below 1 %, those that
 /// sleep in barriers of 1 to 100 ms above 8 %.
-const SOME: f64 = 0.04;
+pub(super) const SOME: f64 = 0.04;
 
 /// Mean sleep of a round that needs no second one.
 const MUCH: f64 = 0.15;
@@ -101,6 +101,11 @@ impl Dozes {
         self.0.get(&program).is_some_and(Doze::sleeps)
     }
 
+    /// How much a program's threads slept in the last round.
+    pub(super) fn share(&self, program: ProgramId) -> f64 {
+        self.0.get(&program).map_or(0.0, Doze::share)
+    }
+
     /// Gives sleepers that are bound by us their own masks back. They are dealt seats again if they stop sleeping.
     pub(super) fn release(&self, seating: &mut Seating) -> Vec<Decision> {
         let mut decisions = Vec::new();
@@ -112,5 +117,58 @@ impl Dozes {
             }
         }
         decisions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ThreadId;
+    use crate::observe::Rates;
+    use crate::time::Span;
+
+    fn sitter(run: f64, wait: Option<f64>) -> Sitter {
+        let rates = Rates { span: Span::from_ms(100), run, wait, slices: None, sleeps: None };
+        Sitter::read(ThreadId(0), rates)
+    }
+
+    fn rounds(doze: &mut Doze, rounds: usize, did: &[(f64, f64)]) {
+        let sitters: Vec<Sitter> = did.iter().map(|(run, wait)| sitter(*run, Some(*wait))).collect();
+        for _ in 0..rounds {
+            doze.look(sitters.iter(), sitters.len());
+        }
+    }
+
+    #[test]
+    fn one_short_sleep_is_no_habit() {
+        let mut doze = Doze::default();
+        rounds(&mut doze, 2, &[(0.9, 0.0), (0.5, 0.5)]);
+        assert!(!doze.sleeps());
+        rounds(&mut doze, 5, &[(1.0, 0.0), (0.5, 0.5)]);
+        rounds(&mut doze, 2, &[(0.9, 0.0), (0.5, 0.5)]);
+        assert!(!doze.sleeps());
+        rounds(&mut doze, 1, &[(0.9, 0.0), (0.5, 0.5)]);
+        assert!(doze.sleeps());
+    }
+
+    #[test]
+    fn much_sleep_is_believed_at_once_and_forgotten_in_time() {
+        let mut doze = Doze::default();
+        rounds(&mut doze, 1, &[(0.5, 0.0), (0.5, 0.5)]);
+        assert!(doze.sleeps());
+        rounds(&mut doze, 2, &[(1.0, 0.0), (0.5, 0.5)]);
+        assert!(doze.sleeps());
+        rounds(&mut doze, 1, &[(1.0, 0.0), (0.5, 0.5)]);
+        assert!(!doze.sleeps());
+    }
+
+    #[test]
+    fn helpers_and_uncounted_waits_say_nothing() {
+        let mut doze = Doze::default();
+        rounds(&mut doze, 9, &[(1.0, 0.0), (0.05, 0.0)]);
+        assert!(!doze.sleeps(), "a thread that wakes now and then is no waiter");
+        let uncounted = sitter(0.5, None);
+        assert!(!doze.look(std::iter::once(&uncounted), 1));
+        assert!(!doze.sleeps());
     }
 }

@@ -55,7 +55,7 @@ impl Policy for Exchange {
         let mut decisions = self.dozes.release(&mut self.seating);
         let new = newcomers(&self.seating, |program| self.dozes.sleeps(program));
         let lost = self.seating.lost();
-        decisions.extend(deal_out(&mut self.seating, &mut self.shares, &new, &lost));
+        decisions.extend(deal_out(&mut self.seating, &mut self.shares, &new, &lost, false));
         let terms = Terms { across_nodes: self.settings.across_nodes, interval: self.settings.interval };
         let members = members(&self.seating);
         self.rotations.retain(|program, _| members.contains_key(program));

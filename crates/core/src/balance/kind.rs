@@ -1,5 +1,6 @@
 //! The policies by name.
 
+use super::auto::Auto;
 use super::exchange::Exchange;
 use super::float::Float;
 use super::pinned::Pinned;
@@ -61,7 +62,7 @@ impl Kind {
 
     pub(super) fn make(self, machine: &Machine, settings: &Settings) -> Box<dyn Policy> {
         match self {
-            Self::Auto => Box::new(super::float::Float::new(settings)),
+            Self::Auto => Box::new(Auto::new(machine, settings)),
             Self::Speed => Box::new(Speed::new(machine, settings, Grip::Firm)),
             Self::Exchange => Box::new(Exchange::new(machine, settings)),
             Self::Nudge => Box::new(Speed::new(machine, settings, Grip::Soft)),

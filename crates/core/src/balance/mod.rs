@@ -9,8 +9,10 @@
 //! One file per policy. What they share: [`Settings`] in, [`Turn`] out; a [`Decision`] is one thread, what to do with it, and a
 //! typed [`Reason`].
 
+mod auto;
 mod deal;
 mod decision;
+mod diagnosis;
 mod doze;
 mod exchange;
 mod finding;
@@ -19,7 +21,6 @@ mod ground;
 mod kind;
 mod pinned;
 mod rotation;
-#[allow(dead_code)] // until auto frees threads
 mod seating;
 mod shares;
 mod speed;

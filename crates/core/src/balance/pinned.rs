@@ -40,7 +40,7 @@ impl Policy for Pinned {
         self.seating.update(seen);
         self.shares.look(&self.seating, seen);
         let (new, lost) = (newcomers(&self.seating, |_| false), self.seating.lost());
-        let decisions = deal_out(&mut self.seating, &mut self.shares, &new, &lost);
+        let decisions = deal_out(&mut self.seating, &mut self.shares, &new, &lost, false);
         Turn { decisions, next: seen.at + self.interval, wanted: Wanted::all(), ..Turn::default() }
     }
 }

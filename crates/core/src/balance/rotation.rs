@@ -11,7 +11,8 @@
 //! - The one furthest behind chooses first. It takes the partner in its own cache if that one is at least half as far ahead as the
 //!   best in reach, else in its node, else anywhere that is allowed.
 //! - A pair is exchanged only if the one is ahead of the other by half of what a period will change: else it would be
-//!   changed back.
+//!   changed back. Where another program makes the seat slow, it must usually do so ([`STAYS`]), and the lead
+//!   must be more: the kernel may move that program on, and chasing it can keep it beside one of us for ever.
 //! - Before that, a thread moves alone where a seat has *room*: where that makes the slower of two seats faster, or
 //!   wastes less, by prediction.
 //! - An exchange of which one half was refused is undone in the next period: it left two threads on one seat.
@@ -29,7 +30,6 @@ use super::shares::{Shares, Worth, fits};
 use super::{Decision, Reason};
 use crate::ids::{Id, ThreadId};
 use crate::time::Span;
-use std::cmp::Ordering;
 
 /// So many exchanges a period are always allowed: 16 moves of 10 microseconds are 0.16 % of a core at 100 ms.
 pub(super) const PAIRS_MIN: usize = 8;
@@ -39,6 +39,14 @@ const TRIES_MAX: usize = 8;
 
 /// Seats from which a lone move is tried in vain before the rest is given up for this period.
 const VAIN_MAX: usize = 64;
+
+/// Where others make a seat slow, it counts only if it usually gives less than this part of what the fast one gives: then
+/// those others stay. A hog that roams makes all seats alike in the mean.
+const STAYS: f64 = 0.85;
+
+/// And so far must one be ahead: a hog that roams costs each thread about half a busy interval of the kernel in turn (16 ms
+/// on few CPUs), one that stays costs one of them more.
+const ROAM_LEAD: Span = Span::from_ms(25);
 
 /// Two threads that were asked to change places, and where they were.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +61,7 @@ pub(super) struct Rotation {
     asked: Vec<Pair>,
 }
 
-/// How far threads may go, and how long a period is.
+/// How far threads may go, and how soon.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     /// Whether to other nodes.
@@ -75,6 +83,8 @@ struct Player {
     seat: Seat,
     work: f64,
     pace: f64,
+    alone: f64,
+    usual: Option<f64>,
 }
 
 impl Rotation {
@@ -133,7 +143,14 @@ impl Rotation {
         let player = |&i: &usize| {
             let sitter = &seating.sitters[i];
             let seat = sitter.seat.filter(|_| sitter.free())?;
-            Some(Player { i, seat, work: sitter.work, pace: shares.now(seat) })
+            Some(Player {
+                i,
+                seat,
+                work: sitter.work,
+                pace: shares.now(seat),
+                alone: shares.alone(seat),
+                usual: shares.usual(seat),
+            })
         };
         let players: Vec<Player> = members.iter().filter_map(player).collect();
         let mean = players.iter().map(|player| player.pace).sum::<f64>() / players.len().max(1) as f64;
@@ -153,7 +170,7 @@ impl Rotation {
             if self.asked.len() >= pairs_max {
                 break;
             }
-            let Some(fast) = partners.take(seating, &slow, terms) else { continue };
+            let Some(fast) = partners.take(seating, &slow, mean, terms) else { continue };
             shares.exchanged(slow.seat, fast.seat);
             decisions.extend(self.swap(seating, &slow, &fast));
         }
@@ -204,7 +221,7 @@ impl Partners {
     }
 
     /// The partner for a thread that is behind: as near as possible, but far enough ahead.
-    fn take(&mut self, seating: &Seating, slow: &Player, terms: &Terms) -> Option<Player> {
+    fn take(&mut self, seating: &Seating, slow: &Player, mean: f64, terms: &Terms) -> Option<Player> {
         let place = *seating.ground.place(slow.seat);
         let (players, used) = (&self.players, &self.used);
         let near = [Nearness::Cache, Nearness::Node, Nearness::Machine].into_iter();
@@ -221,12 +238,16 @@ impl Partners {
             })
         });
         let found: Vec<usize> = near.flatten().collect();
+        // Without the others it would not be slow.
+        let roams = slow.alone >= mean;
         let lead = |at: usize| players[at].work - slow.work;
         let most = found.iter().map(|&at| lead(at)).fold(0.0, f64::max);
         let enough = |&at: &usize| {
             let change = (players[at].pace - slow.pace) * terms.interval.seconds();
-            // The last part: what sampling cannot tell apart.
-            lead(at) >= (change / 2.0).max(most / 2.0).max(1e-6)
+            // What sampling cannot tell apart is no lead.
+            let stays = slow.usual.zip(players[at].usual).is_some_and(|(slow, fast)| slow < STAYS * fast);
+            let least = if roams { ROAM_LEAD.seconds() } else { 1e-6 };
+            lead(at) >= (change / 2.0).max(most / 2.0).max(least) && (stays || !roams)
         };
         let at = found.into_iter().find(enough)?;
         self.used[at] = true;
@@ -245,56 +266,55 @@ fn first(queue: &mut Queue, used: &[bool], suits: impl Fn(usize) -> bool) -> Opt
 
 /// Lone moves to seats that have room, at most an eighth of the seats a period.
 fn room(seating: &mut Seating, shares: &mut Shares, members: &[usize], terms: &Terms) -> Vec<Decision> {
-    let ground = seating.ground.clone();
+    let ground = &seating.ground;
     let scope = |seat: Seat| if terms.across_nodes { 0 } else { ground.place(seat).node.index() };
-    let mut from: Vec<Seat> = members.iter().filter_map(|&i| seating.sitters[i].seat).collect();
-    from.sort_unstable();
+    let mut from: Vec<(usize, f64, Seat)> = members
+        .iter()
+        .filter_map(|&i| seating.sitters[i].seat)
+        .map(|seat| (scope(seat), shares.now(seat), seat))
+        .collect();
+    let mut to: Vec<(usize, f64, Seat)> =
+        ground.open().map(|seat| (scope(seat), -shares.each(seat, shares.ours(seat) + 1), seat)).collect();
+    // By node, the slowest first and the roomiest first.
+    let order = |a: &(usize, f64, Seat), b: &(usize, f64, Seat)| {
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
+    };
+    from.sort_by(order);
     from.dedup();
-    let mut to: Vec<Seat> = ground.open().collect();
+    to.sort_by(order);
     let most = 1 + to.len() / 8;
-    let faster = |a: f64, b: f64| b.partial_cmp(&a).unwrap_or(Ordering::Equal);
-    from.sort_by(|&a, &b| scope(a).cmp(&scope(b)).then(shares.now(a).total_cmp(&shares.now(b))));
-    to.sort_by(|&a, &b| {
-        let after = |seat: Seat| shares.each(seat, shares.ours(seat) + 1);
-        scope(a).cmp(&scope(b)).then(faster(after(a), after(b)))
-    });
+    let (mut next, mut vain) = (0, 0);
     let mut decisions = Vec::new();
-    let mut to = to.into_iter().peekable();
-    let mut vain = 0;
-    for slow in from {
-        while to.next_if(|&seat| scope(seat) < scope(slow)).is_some() {
-            vain = 0;
+    for (node, speed, slow) in from {
+        while to.get(next).is_some_and(|seat| seat.0 < node) {
+            (next, vain) = (next + 1, 0);
         }
         if vain > VAIN_MAX || decisions.len() >= most {
             continue;
         }
-        let reach: Vec<Seat> =
-            to.clone().take(TRIES_MAX).take_while(|&seat| scope(seat) == scope(slow)).collect();
-        let found = reach.into_iter().find_map(|seat| {
-            if seat == slow || shares.worth(slow, seat) != Worth::Better {
+        let reach = to.iter().enumerate().skip(next).take(TRIES_MAX).take_while(|(_, seat)| seat.0 == node);
+        let found = reach.filter(|(_, seat)| seat.2 != slow).find_map(|(at, (_, _, seat))| {
+            if shares.worth(slow, *seat) != Worth::Better {
                 return None;
             }
             let here = shares.on(slow).iter().copied();
-            let suits = |&i: &usize| members.binary_search(&i).is_ok() && fits(&ground, seating, i, seat);
+            let suits =
+                |&i: &usize| members.binary_search(&i).is_ok() && fits(&seating.ground, seating, i, *seat);
             let work = |i: &usize| seating.sitters[*i].work;
             let behind = here.filter(suits).min_by(|a, b| work(a).total_cmp(&work(b)).then(a.cmp(b)))?;
-            Some((behind, seat))
+            Some((behind, at, *seat))
         });
-        let Some((i, seat)) = found else {
+        let Some((i, at, seat)) = found else {
             vain += 1;
             continue;
         };
-        let (speed, expected) = (shares.now(slow), shares.each(seat, shares.ours(seat) + 1));
+        let expected = shares.each(seat, shares.ours(seat) + 1);
         shares.moved(slow, seat);
         let gain = (expected > speed).then(|| expected / speed - 1.0);
         let decision = seating.confine(i, seat, Reason::Room { speed, expected });
         decisions.push(Decision { gain, ..decision });
         // One newcomer a seat and period: what comes of it is measured first.
-        while to.peek().is_some_and(|&other| scope(other) == scope(seat)) {
-            if to.next() == Some(seat) {
-                break;
-            }
-        }
+        next = at + 1;
     }
     decisions
 }

@@ -70,6 +70,8 @@ pub(super) struct Sitter {
     pub(super) moves: u32,
     /// The work it has done, in seconds, on its program's scale: newcomers begin where the others are.
     pub(super) work: f64,
+    /// The part of it that was done in the last step.
+    pub(super) last_work: f64,
     /// What it did in the last step; `None` when it was not read.
     pub(super) rates: Option<Rates>,
     /// The share of the time it wanted a CPU when last read; `None` before.
@@ -85,6 +87,34 @@ pub(super) struct Sitter {
 }
 
 impl Sitter {
+    fn new(id: ThreadId, program: ProgramId) -> Self {
+        Self {
+            id,
+            program,
+            seat: None,
+            standing: Standing::Own,
+            moves: 0,
+            work: 0.0,
+            last_work: 0.0,
+            rates: None,
+            wanted: None,
+            dealt: false,
+            home: usize::MAX,
+            freed: None,
+            asked: None,
+            kept: false,
+            refusals: 0,
+            new: true,
+        }
+    }
+
+    /// One that did this, for tests of what looks at it.
+    #[cfg(test)]
+    pub(super) fn read(id: ThreadId, rates: Rates) -> Self {
+        let wanted = Some(rates.run + rates.wait.unwrap_or(0.0));
+        Self { rates: Some(rates), wanted, ..Self::new(id, ProgramId(0)) }
+    }
+
     /// Whether it may be asked for something now.
     pub(super) fn free(&self) -> bool {
         !self.kept && self.asked.is_none()
@@ -131,43 +161,37 @@ impl Seating {
         Self { ground: Ground::new(machine), sitters: Vec::new(), homes: Vec::new() }
     }
 
-    /// Takes an observation in.
-    pub(super) fn update(&mut self, seen: &Observation<'_>) {
-        if self.ground.follow(seen.usable) {
+    /// Takes an observation in; true when the CPUs that may be used changed.
+    pub(super) fn update(&mut self, seen: &Observation<'_>) -> bool {
+        let changed = self.ground.follow(seen.usable);
+        if changed {
             for home in &mut self.homes {
                 home.open = home.cpus.intersection(seen.usable);
             }
         }
-        let mut before = std::mem::take(&mut self.sitters).into_iter().peekable();
-        let mut now = Vec::with_capacity(seen.threads.len());
-        for view in &seen.threads {
-            while before.next_if(|sitter| sitter.id < view.id()).is_some() {}
-            let known = before.next_if(|sitter| sitter.id == view.id());
-            now.push(self.met(known, view));
+        let mut sitters = std::mem::take(&mut self.sitters);
+        let same = sitters.len() == seen.threads.len()
+            && sitters.iter().zip(&seen.threads).all(|(sitter, view)| sitter.id == view.id());
+        // Births and ends are rare: else everybody stays where they are in memory.
+        if !same {
+            let mut before = sitters.into_iter().peekable();
+            let now = seen.threads.iter().map(|view| {
+                while before.next_if(|sitter| sitter.id < view.id()).is_some() {}
+                let known = before.next_if(|sitter| sitter.id == view.id());
+                known.unwrap_or_else(|| Sitter::new(view.id(), view.info.program))
+            });
+            sitters = now.collect();
         }
-        self.sitters = now;
+        for (sitter, view) in sitters.iter_mut().zip(&seen.threads) {
+            self.meet(sitter, view);
+        }
+        self.sitters = sitters;
         self.settle(seen.outcomes);
         self.work();
+        changed
     }
 
-    fn met(&mut self, known: Option<Sitter>, view: &ThreadView<'_>) -> Sitter {
-        let mut sitter = known.unwrap_or_else(|| Sitter {
-            id: view.id(),
-            program: view.info.program,
-            seat: None,
-            standing: Standing::Own,
-            moves: 0,
-            work: 0.0,
-            rates: None,
-            wanted: None,
-            dealt: false,
-            home: usize::MAX,
-            freed: None,
-            asked: None,
-            kept: false,
-            refusals: 0,
-            new: true,
-        });
+    fn meet(&mut self, sitter: &mut Sitter, view: &ThreadView<'_>) {
         if self.homes.get(sitter.home).is_none_or(|home| home.cpus != view.info.home) {
             sitter.home = self.home(&view.info.home);
             sitter.freed = None;
@@ -180,7 +204,6 @@ impl Seating {
         if let Some(rates) = &view.rates {
             sitter.wanted = Some(rates.run + rates.wait.unwrap_or(0.0));
         }
-        sitter
     }
 
     /// The number of a set of CPUs as a home.
@@ -193,20 +216,20 @@ impl Seating {
         self.homes.len() - 1
     }
 
-    /// The CPUs of thread `i`'s own will, whether usable or not.
-    pub(super) fn own(&self, i: usize) -> &CpuSet {
-        &self.homes[self.sitters[i].home].cpus
-    }
-
-    /// The home of thread `i`'s own will, as a number.
-    pub(super) fn own_number(&self, i: usize) -> usize {
-        self.sitters[i].home
-    }
-
     /// Where thread `i` may be put: its home as far as usable, or what it was freed to.
     pub(super) fn room(&self, i: usize) -> &CpuSet {
         let sitter = &self.sitters[i];
         &self.homes[sitter.freed.unwrap_or(sitter.home)].open
+    }
+
+    /// The same as a number, equal for threads that may be put in the same places.
+    pub(super) fn room_number(&self, i: usize) -> usize {
+        self.sitters[i].freed.unwrap_or(self.sitters[i].home)
+    }
+
+    /// Whether thread `i` may be put beyond its own mask.
+    pub(super) fn is_freed(&self, i: usize) -> bool {
+        self.sitters[i].freed.is_some()
     }
 
     /// Whether thread `i` may be put on a seat.
@@ -217,11 +240,6 @@ impl Seating {
     /// From now on thread `i` may be put anywhere in these CPUs, its own mask notwithstanding.
     pub(super) fn free_to(&mut self, i: usize, home: usize) {
         self.sitters[i].freed = Some(home);
-    }
-
-    /// Back to its own will.
-    pub(super) fn unfree(&mut self, i: usize) {
-        self.sitters[i].freed = None;
     }
 
     /// The threads that we hold on a CPU that may not be used any more.
@@ -252,7 +270,7 @@ impl Seating {
 
     /// Gives thread `i` its own mask back.
     pub(super) fn release(&mut self, i: usize, reason: Reason) -> Decision {
-        self.unfree(i);
+        self.sitters[i].freed = None;
         self.ask(i, None, Standing::Own, Act::Release, reason)
     }
 
@@ -333,11 +351,13 @@ impl Seating {
                 sitter.new = false;
                 sitter.work = if program.threads > 0.0 { program.work / program.threads } else { 0.0 };
             }
+            sitter.last_work = 0.0;
             if let Some(rates) = &sitter.rates {
                 let weight = sitter.seat.map_or(1.0, |seat| self.ground.place(seat).weight);
                 let pace = if program.wanted > 0.0 { program.run / program.wanted } else { 0.0 };
                 let slept = rates.idle().unwrap_or(0.0) * pace;
-                sitter.work += (rates.run * weight + slept) * rates.span.seconds();
+                sitter.last_work = (rates.run * weight + slept) * rates.span.seconds();
+                sitter.work += sitter.last_work;
             }
         }
     }
@@ -350,4 +370,118 @@ struct Program {
     threads: f64,
     run: f64,
     wanted: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::OsCpu;
+    use crate::observe::{Observer, Sample, ThreadInfo, ThreadSample};
+    use crate::time::{Moment, Span};
+    use crate::topology::parse_synthetic;
+
+    struct Table {
+        seating: Seating,
+        observer: Observer,
+        ms: u64,
+    }
+
+    impl Table {
+        fn new(threads: u32) -> Self {
+            let machine = parse_synthetic("core:4 pu:1").unwrap();
+            let mut table =
+                Self { seating: Seating::new(&machine), observer: Observer::new(machine.cpus()), ms: 0 };
+            table.born(0..threads);
+            table.look(&[], &[]);
+            table
+        }
+
+        fn born(&mut self, threads: std::ops::Range<u32>) {
+            let info = |id| ThreadInfo {
+                id: ThreadId(id),
+                program: ProgramId(0),
+                pid: 1,
+                tid: id,
+                name: String::new(),
+                home: "0-3".parse().unwrap(),
+                left: None,
+            };
+            let at = Moment(self.ms * 1_000_000);
+            self.observer.take(&Sample { at, news: threads.map(info).collect(), ..Sample::default() }, &[]);
+        }
+
+        /// A tenth of a second in which threads ran and waited for so many milliseconds since they were born.
+        fn look(&mut self, did: &[(u32, u64, u64)], outcomes: &[Outcome]) {
+            self.ms += 100;
+            let thread = |(id, run, wait): &(u32, u64, u64)| ThreadSample {
+                id: ThreadId(*id),
+                run: Span::from_ms(*run),
+                wait: Some(Span::from_ms(*wait)),
+                slices: None,
+                voluntary: None,
+                cpu: Some(OsCpu(*id % 4)),
+            };
+            let at = Moment(self.ms * 1_000_000);
+            let threads = did.iter().map(thread).collect();
+            self.observer.take(&Sample { at, threads, ..Sample::default() }, outcomes);
+            self.seating.update(&self.observer.observation());
+        }
+
+        fn end(end: Settled) -> [Outcome; 1] {
+            [Outcome { thread: ThreadId(0), end }]
+        }
+    }
+
+    #[test]
+    fn a_move_is_believed_when_it_is_done() {
+        for (end, seat, free) in [
+            (Some(Settled::Applied), 2, true),
+            (Some(Settled::Refused(Refusal::Other)), 0, true),
+            (Some(Settled::Refused(Refusal::MovedMeanwhile)), 0, false),
+            (Some(Settled::Vanished), 0, false),
+            (Some(Settled::Pending), 0, false),
+            (None, 0, true),
+        ] {
+            let mut table = Table::new(1);
+            table.look(&[(0, 0, 0)], &[]);
+            table.seating.confine(0, Seat::at(2), Reason::Start);
+            assert!(!table.seating.sitters[0].free(), "asked once, not twice");
+            let outcomes = end.map(Table::end);
+            table.look(&[], outcomes.as_ref().map_or(&[], |outcomes| outcomes.as_slice()));
+            let sitter = &table.seating.sitters[0];
+            assert_eq!((sitter.seat, sitter.free()), (Some(Seat::at(seat)), free), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn what_stays_pending_is_given_up_in_the_end() {
+        let mut table = Table::new(1);
+        table.seating.confine(0, Seat::at(2), Reason::Start);
+        table.look(&[], &Table::end(Settled::Pending));
+        for _ in 0..=PENDING_MAX {
+            table.look(&[], &[]);
+        }
+        assert!(table.seating.sitters[0].free());
+        assert_eq!(table.seating.sitters[0].seat, None, "and not taken for done");
+    }
+
+    #[test]
+    fn newcomers_begin_where_the_others_are_and_sleepers_are_credited() {
+        let mut table = Table::new(2);
+        table.look(&[(0, 0, 0), (1, 0, 0)], &[]);
+        table.look(&[(0, 100, 0), (1, 50, 0)], &[]);
+        let work = |table: &Table| table.seating.sitters.iter().map(|sitter| sitter.work).collect::<Vec<_>>();
+        let near = |found: Vec<f64>, wanted: &[f64]| {
+            assert!(found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9), "{found:?}, not {wanted:?}");
+        };
+        near(work(&table), &[0.1, 0.1]);
+        table.look(&[(0, 200, 0), (1, 100, 50)], &[]);
+        near(work(&table), &[0.2, 0.15]);
+        table.born(2..3);
+        table.look(&[], &[]);
+        near(work(&table), &[0.2, 0.15, 0.175]);
+        // A reading that was lost is made good by the next: nothing of the time between is missed.
+        table.look(&[(0, 400, 0)], &[]);
+        near(work(&table), &[0.4, 0.15, 0.175]);
+    }
 }

@@ -18,6 +18,9 @@ use crate::time::{Moment, Span};
 /// Less than this of another's load is taken for the noise of measuring: at speed 0.87, a timer tick in 30.
 const NOISE_MAX: f64 = 0.15;
 
+/// Seconds over which it is told what is usual on a seat: several times what the kernel takes to move a hog on if it can.
+const USUAL: f64 = 0.2;
+
 /// Differences below this are none: a fiftieth, what sampling loses at 250 ticks a second and half-second looks.
 const SAME: f64 = 0.02;
 
@@ -40,6 +43,7 @@ pub(super) struct Shares {
     weight: Vec<f64>,
     first: Vec<usize>,
     sitters: Vec<usize>,
+    usual: Vec<(f64, f64)>,
     changed: Vec<Moment>,
     at: Moment,
 }
@@ -56,8 +60,9 @@ impl Shares {
         self.occupants(seating);
         self.at = seen.at;
         self.changed.resize(seats, Moment::default());
+        self.usual.resize(seats, (0.0, 0.0));
         let before = std::mem::replace(&mut self.ours, vec![0; seats]);
-        let mut read = vec![(0.0, 0u32); seats];
+        let mut read = vec![(0.0, 0u32, 0.0); seats];
         let mut run = vec![0.0; seats];
         for sitter in &seating.sitters {
             let Some(seat) = sitter.seat else { continue };
@@ -80,12 +85,13 @@ impl Shares {
             {
                 read[seat.index()].0 += speed;
                 read[seat.index()].1 += 1;
+                read[seat.index()].2 = rates.span.seconds();
             }
         }
-        for (at, (sum, count)) in read.into_iter().enumerate() {
+        for (at, (sum, count, seconds)) in read.into_iter().enumerate() {
             let ours = self.ours[at];
             if count > 0 && count == ours && sum > 0.0 {
-                self.hear(at, f64::from(count) / sum - f64::from(ours));
+                self.hear(at, f64::from(count) / sum - f64::from(ours), seconds);
             }
         }
         for view in &seen.cpus {
@@ -100,8 +106,11 @@ impl Shares {
         }
     }
 
-    fn hear(&mut self, at: usize, others: f64) {
+    fn hear(&mut self, at: usize, others: f64, seconds: f64) {
         let others = if others < NOISE_MAX { 0.0 } else { others };
+        let (mean, known) = &mut self.usual[at];
+        *known = (*known + seconds).min(USUAL);
+        *mean += (others - *mean) * (seconds / *known).min(1.0);
         self.foreign[at] = Some(match self.foreign[at] {
             Some(before) if (before - others).abs() > NOISE_MAX => (before + others) / 2.0,
             _ => others,
@@ -164,6 +173,19 @@ impl Shares {
         over <= self.at.since(self.changed[seat.index()])
     }
 
+    /// What it usually gave to as many threads as are there now, over the last tenths of a second; `None` where that is not
+    /// known yet.
+    pub(super) fn usual(&self, seat: Seat) -> Option<f64> {
+        let (others, known) = self.usual[seat.index()];
+        (known >= USUAL / 2.0)
+            .then(|| self.weight[seat.index()] / (f64::from(self.ours(seat).max(1)) + others))
+    }
+
+    /// What it would give to each thread that is there now if nobody else were.
+    pub(super) fn alone(&self, seat: Seat) -> f64 {
+        self.weight[seat.index()] / f64::from(self.ours(seat).max(1))
+    }
+
     /// What moving one thread from a seat to another would bring.
     pub(super) fn worth(&self, from: Seat, to: Seat) -> Worth {
         let (here, there) = (self.ours(from), self.ours(to));
@@ -217,4 +239,79 @@ impl Shares {
 /// A thread's seat is open to it, and its own: what both halves of an exchange need.
 pub(super) fn fits(ground: &Ground, seating: &Seating, i: usize, seat: Seat) -> bool {
     ground.is_open(seat) && seating.sitters[i].free() && seating.may(i, seat)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::parse_synthetic;
+
+    /// Seats with so many of ours and so many others.
+    fn shares(seats: &[(u32, Option<f64>)]) -> Shares {
+        Shares {
+            ours: seats.iter().map(|seat| seat.0).collect(),
+            foreign: seats.iter().map(|seat| seat.1).collect(),
+            weight: vec![1.0; seats.len()],
+            ..Shares::default()
+        }
+    }
+
+    #[test]
+    fn moves_are_judged_by_the_slower_seat_first() {
+        let worth = |here, there| shares(&[here, there]).worth(Seat::at(0), Seat::at(1));
+        assert_eq!(worth((2, Some(0.0)), (1, Some(0.0))), Worth::Same, "three on two: others are slow then");
+        assert_eq!(worth((2, Some(0.0)), (0, Some(0.0))), Worth::Better);
+        assert_eq!(
+            worth((2, Some(0.0)), (0, Some(1.0))),
+            Worth::Better,
+            "as slow beside the hog, and the other is fast"
+        );
+        assert_eq!(
+            worth((1, Some(1.0)), (1, Some(0.0))),
+            Worth::Worse,
+            "doubling up beside a hog that is alone"
+        );
+        assert_eq!(worth((2, Some(1.0)), (1, Some(0.0))), Worth::Better);
+        assert_eq!(worth((1, Some(0.0)), (0, Some(0.0))), Worth::Same);
+        assert_eq!(worth((2, Some(0.0)), (0, None)), Worth::Worse, "what is not known is not free");
+        assert_eq!(worth((0, Some(0.0)), (1, Some(0.0))), Worth::Worse, "nobody to move");
+    }
+
+    #[test]
+    fn slow_cores_weigh_less() {
+        let mut seats = shares(&[(2, Some(0.0)), (0, Some(0.0))]);
+        seats.weight[1] = 0.4;
+        assert_eq!(seats.worth(Seat::at(0), Seat::at(1)), Worth::Worse, "0.4 alone is less than half");
+        seats.weight[1] = 0.7;
+        assert_eq!(seats.worth(Seat::at(0), Seat::at(1)), Worth::Better);
+    }
+
+    #[test]
+    fn an_empty_seat_is_told_by_how_busy_it_is() {
+        let machine = parse_synthetic("core:2 pu:1").unwrap();
+        let mut observer = crate::observe::Observer::new(machine.cpus());
+        let mut seating = Seating::new(&machine);
+        let mut seats = Shares::default();
+        for (ms, busy) in [(0, 0), (100, 100), (200, 130)] {
+            let cpu = |at: u32, busy: u64| crate::observe::CpuSample {
+                cpu: crate::ids::OsCpu(at),
+                busy: Span::from_ms(busy),
+                steal: None,
+            };
+            let at = Moment(ms * 1_000_000);
+            let sample =
+                crate::observe::Sample { at, cpus: vec![cpu(0, busy), cpu(1, 0)], ..Default::default() };
+            observer.take(&sample, &[]);
+            let seen = observer.observation();
+            seating.update(&seen);
+            seats.look(&seating, &seen);
+            let each = seats.each(Seat::at(0), 1);
+            match ms {
+                0 => assert_eq!(seats.foreign(Seat::at(0)), None),
+                100 => assert!((each - 0.5).abs() < 1e-9, "always busy: one hog at least, {each}"),
+                _ => assert!((each - 0.7).abs() < 1e-9, "busy for three tenths, {each}"),
+            }
+        }
+        assert_eq!(seats.foreign(Seat::at(1)), Some(0.0));
+    }
 }

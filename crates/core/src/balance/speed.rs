@@ -121,7 +121,7 @@ impl Speed {
             Grip::Soft => Vec::new(),
             Grip::Firm => newcomers(&self.seating, |program| self.dozes.sleeps(program)),
         };
-        deal_out(&mut self.seating, &mut self.shares, &new, &lost)
+        deal_out(&mut self.seating, &mut self.shares, &new, &lost, false)
     }
 
     /// Publishes the speed of a core.

@@ -73,22 +73,32 @@ fn plural(count: usize, noun: &str) -> String {
 /// The machine in at most `width` columns, one glyph per core, with a legend of the glyphs that occur.
 pub fn grid(machine: &Machine, marks: &Marks, width: usize) -> String {
     let width = width.max(WIDTH_MIN);
-    let contents = outline::contents(machine);
-    let mut rows = Vec::new();
-    flatten(&contents, 0, &mut rows);
-    let glyphs = Glyphs::of(machine, marks);
-    let folds = [(false, true), (false, false), (true, true), (true, false)];
-    let folded = folds.into_iter().filter_map(|(tall, word)| {
-        let lines = Fold { width, tall, word }.lines(&rows, &glyphs)?;
-        Some((lines, word))
-    });
-    // Of those with equally many lines the first.
-    let (mut lines, word) = folded.min_by_key(|(lines, _)| lines.len()).unwrap_or_default();
+    let glyphs = Glyphs::of(machine, |core| marks.of_core(machine, core).glyph());
+    let (mut lines, word) = fold(machine, &glyphs, width);
     lines.extend(memories(machine, width));
     lines.extend(devices(machine, width));
     lines.extend(remarks(machine, width));
-    lines.extend(legend(&glyphs, marks, word, width));
+    lines.extend(legend(machine, marks, word, width));
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Only the grid, with a character for each core: as lines whose `glyph`s stand for the cores in logical order.
+pub(super) fn bare(machine: &Machine, glyph: char, width: usize) -> Vec<String> {
+    fold(machine, &Glyphs::of(machine, |_| glyph), width.max(WIDTH_MIN)).0
+}
+
+/// The lines of the grid, and whether words introduce its numbers.
+fn fold(machine: &Machine, glyphs: &Glyphs<'_>, width: usize) -> (Vec<String>, bool) {
+    let contents = outline::contents(machine);
+    let mut rows = Vec::new();
+    flatten(&contents, 0, &mut rows);
+    let folds = [(false, true), (false, false), (true, true), (true, false)];
+    let folded = folds.into_iter().filter_map(|(tall, word)| {
+        let lines = Fold { width, tall, word }.lines(&rows, glyphs)?;
+        Some((lines, word))
+    });
+    // Of those with equally many lines the first.
+    folded.min_by_key(|(lines, _)| lines.len()).unwrap_or_default()
 }
 
 /// A frame flattened to its place in the text.
@@ -140,10 +150,15 @@ fn frame<'a>(frame: &'a Frame, before: String, indent: usize, rows: &mut Vec<Row
     }
 }
 
+/// The cores by their places in the model.
+fn cores(machine: &Machine) -> Range<u32> {
+    0..u32::try_from(machine.cores().len()).unwrap_or(u32::MAX)
+}
+
 /// The glyphs of every core, and where spaces part them.
 struct Glyphs<'m> {
     machine: &'m Machine,
-    marks: Vec<CoreMark>,
+    of: Vec<char>,
     modules: Vec<Option<(u32, &'static str)>>,
 }
 
@@ -154,13 +169,8 @@ struct Token {
 }
 
 impl<'m> Glyphs<'m> {
-    fn of(machine: &'m Machine, marks: &Marks) -> Self {
-        let cores = 0..u32::try_from(machine.cores().len()).unwrap_or(u32::MAX);
-        Self {
-            machine,
-            marks: cores.map(|core| marks.of_core(machine, core)).collect(),
-            modules: outline::modules(machine),
-        }
+    fn of(machine: &'m Machine, glyph: impl Fn(u32) -> char) -> Self {
+        Self { machine, of: cores(machine).map(glyph).collect(), modules: outline::modules(machine) }
     }
 
     fn tokens(&self, block: &Block) -> Vec<Token> {
@@ -176,7 +186,7 @@ impl<'m> Glyphs<'m> {
             } else {
                 String::new()
             };
-            let glyph = self.marks[at].glyph();
+            let glyph = self.of[at];
             match tokens.last_mut() {
                 Some(token)
                     if !fresh_kind
@@ -437,8 +447,8 @@ fn remarks(machine: &Machine, width: usize) -> Vec<String> {
 }
 
 /// What the glyphs mean that occur.
-fn legend(glyphs: &Glyphs<'_>, marks: &Marks, word: bool, width: usize) -> Vec<String> {
-    let occur: BTreeSet<CoreMark> = glyphs.marks.iter().copied().collect();
+fn legend(machine: &Machine, marks: &Marks, word: bool, width: usize) -> Vec<String> {
+    let occur: BTreeSet<CoreMark> = cores(machine).map(|core| marks.of_core(machine, core)).collect();
     let mut seen = BTreeSet::new();
     let mut words = Vec::new();
     for mark in occur {

@@ -12,6 +12,7 @@
 mod distance;
 pub mod draw;
 mod kinds;
+mod map;
 mod marks;
 mod outline;
 mod parts;
@@ -19,6 +20,7 @@ pub mod svg;
 mod synthetic;
 
 pub use kinds::{CoreKind, KindId};
+pub use map::{Piece, map};
 pub use marks::{CoreMark, Mark, Marks};
 pub use parts::{CpuModel, Device, DeviceKind, Domain, KindPart, Level, NodePart, Parts, Tier};
 pub use synthetic::{SyntheticError, parse_synthetic};

@@ -30,6 +30,15 @@ pub(crate) enum Kernel {
     Rotates,
 }
 
+/// What happens to the machine and its threads.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// The CPUs that may be used change.
+    Usable(CpuSet),
+    /// A thread ends.
+    End(usize),
+}
+
 /// The kernel looks this often: the busy interval of a small domain.
 const KERNEL_TICK: f64 = 0.032;
 
@@ -67,6 +76,8 @@ pub(crate) struct Fluid {
     pub(crate) lossy: Option<u64>,
     /// Every so many-th decision is refused.
     pub(crate) refuses: Option<u64>,
+    /// What happens, and when, the earliest first.
+    pub(crate) events: Vec<(f64, Event)>,
     /// Moves done so far.
     pub(crate) moves: u64,
     /// No run is longer than this.
@@ -96,6 +107,7 @@ impl Fluid {
             usable: cpus(cores),
             lossy: None,
             refuses: None,
+            events: Vec::new(),
             moves: 0,
             end: 60.0,
             busy: vec![0.0; cores],
@@ -170,7 +182,8 @@ impl Fluid {
 
     /// Fair shares of everything: the time that all would need if each had the same of the machine.
     pub(crate) fn ideal(&self) -> f64 {
-        let work: f64 = self.threads.iter().map(|thread| if thread.hog { 1.0 } else { thread.work }).sum();
+        let most = self.ours().map(|thread| thread.work).fold(0.0, f64::max);
+        let work: f64 = self.threads.iter().map(|thread| if thread.hog { most } else { thread.work }).sum();
         work / self.speeds.iter().sum::<f64>()
     }
 
@@ -298,6 +311,13 @@ impl Fluid {
 
     /// A core without work takes somebody who waits elsewhere.
     fn pull_idle(&mut self) {
+        let mut loads = vec![0; self.speeds.len()];
+        for thread in self.threads.iter().filter(|thread| self.wants(thread)) {
+            loads[thread.core] += 1;
+        }
+        if loads.iter().all(|load| *load > 0) || loads.iter().all(|load| *load < 2) {
+            return;
+        }
         for core in 0..self.speeds.len() {
             if self.load(core) > 0 || !self.usable.contains(OsCpu::from_index(core)) {
                 continue;
@@ -341,25 +361,23 @@ impl Fluid {
         }
     }
 
-    /// Takes CPUs away, or gives them back.
-    pub(crate) fn shrink(&mut self, usable: CpuSet) {
-        self.usable = usable;
-        self.told_usable = false;
-        for at in 0..self.threads.len() {
-            self.resettle(at);
+    /// Lets happen what is due.
+    fn happen(&mut self) {
+        while self.events.first().is_some_and(|(when, _)| *when <= self.now + EPS) {
+            match self.events.remove(0).1 {
+                Event::Usable(usable) => {
+                    self.usable = usable;
+                    self.told_usable = false;
+                    for at in 0..self.threads.len() {
+                        self.resettle(at);
+                    }
+                }
+                Event::End(at) => {
+                    let thread = &mut self.threads[at];
+                    (thread.work, thread.segment, thread.ended) = (0.0, 0.0, true);
+                }
+            }
         }
-    }
-
-    /// Ends a thread.
-    pub(crate) fn kill(&mut self, at: usize) {
-        self.threads[at].work = 0.0;
-        self.threads[at].segment = 0.0;
-        self.threads[at].ended = true;
-    }
-
-    /// Where a thread runs, for tests that look from outside.
-    pub(crate) fn core(&self, at: usize) -> usize {
-        self.threads[at].core
     }
 
     /// A thread's mask.
@@ -464,6 +482,11 @@ impl Host for Fluid {
     }
 
     fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, Self::Error> {
+        // What is due in the next tenth of a millisecond happens between the look and the moves.
+        let now = self.now;
+        self.now += 1e-4;
+        self.happen();
+        self.now = now;
         let mut seen = BTreeSet::new();
         let outcome = |decision: &Decision| {
             assert!(seen.insert(decision.thread), "two decisions about thread {}", decision.thread);
@@ -476,6 +499,7 @@ impl Host for Fluid {
         let until = until.0 as f64 / 1e9;
         assert!(until > self.now - EPS, "the policy looks into the past: {until} at {}", self.now);
         self.advance(until);
+        self.happen();
         Ok(if self.over() { Awake::Over } else { Awake::Due })
     }
 }

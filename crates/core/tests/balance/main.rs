@@ -3,5 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod bounds;
+mod contest;
 mod fluid;
+mod laws;
 mod run;
+mod script;
+mod traps;

@@ -2,6 +2,7 @@
 
 use crate::fluid::Fluid;
 use trimtab_core::balance::{Finding, Kind, Settings, policy};
+use trimtab_core::check::decisions::Account;
 use trimtab_core::drive::{Go, Step, drive};
 use trimtab_core::observe::Observer;
 use trimtab_core::time::Span;
@@ -52,7 +53,10 @@ pub(crate) fn run_with(
     let mut policy = policy(kind, machine, settings);
     let mut observer = Observer::new(fluid.usable.clone());
     let mut findings = Vec::new();
+    let mut account = Account::default();
     let mut step = |step: &Step<'_>| {
+        let faults = account.check_turn(machine, settings.across_nodes, step.seen, step.turn);
+        assert!(faults.is_empty(), "{kind} at {:?}: {faults:?}", step.seen.at);
         findings.extend(step.turn.findings.iter().cloned());
         watch(step)
     };

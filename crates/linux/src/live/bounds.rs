@@ -111,7 +111,8 @@ impl Bounds {
         changed
     }
 
-    fn look_at_groups(&mut self, pid: Pid) {
+    /// Looks in which groups a process is, which of them bound it, and whether by a quota.
+    pub(super) fn look_at_groups(&mut self, pid: Pid) {
         let process = pid.to_string();
         let Ok(groups) = text::read(&self.root.join("proc").join(&process).join("cgroup")) else { return };
         let lost = self.cpuset.as_ref().is_some_and(|kept| kept.file.is_none());

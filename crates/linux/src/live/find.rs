@@ -205,7 +205,13 @@ impl Live {
         }
         match process::stat(&self.proc, child) {
             Ok(Stat { parent: seen, kernel_thread: false, start, .. }) if seen == parent => {
-                self.table.add_process(child, start, program)
+                let given =
+                    self.table.processes.get(&parent).map(|parent| parent.given.clone()).unwrap_or_default();
+                let new = self.table.add_process(child, start, program);
+                if let Some(process) = self.table.processes.get_mut(&child) {
+                    process.given = given;
+                }
+                new
             }
             _ => false,
         }
@@ -293,21 +299,32 @@ impl Live {
             None => self.options.hands_off.then_some(Left::Asked),
         };
         let program = process.program;
+        // Born of a thread that we moved, it has our mask for its own.
+        let inherited = process.given.get(&home).filter(|_| left.is_none()).cloned();
+        let (home, held) = match inherited {
+            Some(own) => (own, Some(home)),
+            None => (home, None),
+        };
         let id = self.table.add_thread(Thread {
             program,
             pid,
             tid,
             start: stat.start,
             name: stat.comm,
+            moved: held.is_some(),
             home,
-            held: None,
-            moved: false,
+            held: held.clone(),
             left,
             file: CounterFile::default(),
             last: None,
             voluntary: None,
             cpu: None,
         });
+        if let Some(held) = held
+            && self.claim(pid).is_ok()
+        {
+            self.note(id, &held);
+        }
         self.tell(id, sample);
         true
     }
@@ -348,6 +365,7 @@ impl Live {
 
     /// Looks whether names changed: programs rename their threads, and a process that calls exec becomes another program.
     fn refresh(&mut self, sample: &mut Sample) {
+        self.look_at_balancers(sample);
         let ids: Vec<_> = self.table.threads.keys().copied().collect();
         // So many at each full look, in turn: names are for people.
         let count = ids.len().min(256);
@@ -356,6 +374,31 @@ impl Live {
             self.refresh_thread(id, sample);
         }
         self.refreshed = self.refreshed.wrapping_add(count);
+    }
+
+    /// Whether other balancers have ended.
+    fn look_at_balancers(&mut self, sample: &mut Sample) {
+        let Some(keep) = &self.options.keep else { return };
+        let mut free = Vec::new();
+        for (pid, process) in &mut self.table.processes {
+            if process.balancer.is_some() && keep.balancer(*pid, process.start).is_none() {
+                process.balancer = None;
+                free.extend(process.threads.values().copied());
+            }
+        }
+        for id in free {
+            if let Some(thread) = self.table.threads.get_mut(&id)
+                && matches!(thread.left, Some(Left::Balancer(_)))
+            {
+                thread.left = None;
+            }
+            self.tell(id, sample);
+        }
+    }
+
+    /// Looks for all that is new at the next look, whatever that costs.
+    pub(super) fn find_all_next(&mut self) {
+        self.finder = Finder { no_lists: self.finder.no_lists, ..Finder::default() };
     }
 
     /// Looks at one thread's name, and whether it is still the same.

@@ -26,11 +26,42 @@ pub struct Restored {
     pub refused: u32,
 }
 
+/// So often threads are looked for that were born while masks were given back. Chosen: each pass finds only what was born
+/// during the one before.
+const PASSES: u32 = 4;
+
+impl Restored {
+    fn and(self, more: Self) -> Self {
+        Self {
+            given_back: self.given_back + more.given_back,
+            changed: self.changed + more.changed,
+            vanished: self.vanished + more.vanished,
+            refused: more.refused,
+        }
+    }
+}
+
 impl Live {
     /// Gives every thread that still has our mask its own back. Until it is moved again, nothing of ours is left.
     pub fn restore(&mut self) -> Restored {
-        let restored = self.restore_threads();
+        let mut restored = self.restore_threads();
+        // Threads that were born meanwhile, of those that still had our masks, have them too.
+        for _ in 0..PASSES {
+            if self.table.processes.values().all(|process| process.given.is_empty()) {
+                break;
+            }
+            let mut sample = std::mem::take(&mut self.later);
+            self.find_all_next();
+            self.find(self.clock.now(), &mut sample);
+            self.later = sample;
+            let more = self.restore_threads();
+            restored = restored.and(more);
+            if more == Restored::default() {
+                break;
+            }
+        }
         for process in self.table.processes.values_mut() {
+            process.given.clear();
             if let Some(record) = process.record.take()
                 && restored.refused == 0
             {
@@ -160,6 +191,8 @@ impl Live {
         if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
             return Ok(());
         }
+        let pid = thread.pid;
+        self.bounds.look_at_groups(pid);
         if self.look_at_usable(&mut scratch) {
             self.later.notices.append(&mut scratch.notices);
             self.later.news.append(&mut scratch.news);
@@ -194,7 +227,7 @@ impl Live {
     }
 
     /// Makes sure that nobody else balances the process, and that a record is kept.
-    fn claim(&mut self, pid: Pid) -> Result<(), Settled> {
+    pub(super) fn claim(&mut self, pid: Pid) -> Result<(), Settled> {
         let Some(process) = self.table.processes.get_mut(&pid) else { return Err(Settled::Vanished) };
         let Some(keep) = self.options.keep.as_ref().filter(|_| process.record.is_none()) else {
             return Ok(());
@@ -239,11 +272,12 @@ impl Live {
         }
     }
 
-    fn note(&mut self, id: ThreadId, held: &CpuSet) {
+    pub(super) fn note(&mut self, id: ThreadId, held: &CpuSet) {
         let Some(thread) = self.table.threads.get(&id) else { return };
         let entry = Entry { start: thread.start, home: thread.home.clone(), held: held.clone() };
         let (pid, tid) = (thread.pid, thread.tid);
         let Some(process) = self.table.processes.get_mut(&pid) else { return };
+        process.gave(held, &entry.home);
         if let Some(record) = process.record.as_mut()
             && let Err(fault) = record.note(tid, entry)
         {

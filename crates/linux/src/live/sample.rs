@@ -3,7 +3,7 @@
 use super::bounds;
 use super::counters::{self, Unread};
 use super::{Live, files};
-use crate::process::{self, Pid, Stat};
+use crate::process::{self, Stat};
 use crate::survey::LoadSample;
 use crate::text;
 use rustix::fs::SeekFrom;
@@ -65,14 +65,14 @@ impl Live {
     /// Whether the CPUs that may be used changed, and with them masks that nobody else set.
     pub(super) fn look_at_usable(&mut self, sample: &mut Sample) -> bool {
         let before = self.bounds.usable().clone();
-        if !self.bounds.look() {
-            return false;
-        }
+        let changed = self.bounds.look();
         if *self.bounds.usable() != before {
             sample.notices.push(Notice::Usable(self.bounds.usable().clone()));
         }
-        self.rebase(sample);
-        true
+        if changed {
+            self.rebase(sample);
+        }
+        changed
     }
 
     /// Reads these threads; how many could not be read.
@@ -173,20 +173,22 @@ impl Live {
 
     /// Whether masks that we hold are still there.
     fn check_masks(&mut self, sample: &mut Sample) {
-        let held: Vec<(ThreadId, Pid)> = self
+        let held: Vec<ThreadId> = self
             .table
             .threads
             .iter()
             .filter(|(_, thread)| thread.held.is_some())
-            .map(|(id, thread)| (*id, thread.pid))
+            .map(|(id, _)| *id)
             .collect();
-        for (id, _) in held {
+        for id in held {
             let Some(thread) = self.table.threads.get(&id) else { continue };
             let Ok(now) = self.mask(thread.pid, thread.tid) else { continue };
             if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
                 continue;
             }
             // Perhaps the kernel did it, because what it allows changed since we looked.
+            let pid = thread.pid;
+            self.bounds.look_at_groups(pid);
             if self.look_at_usable(sample) {
                 let Some(thread) = self.table.threads.get(&id) else { continue };
                 if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {

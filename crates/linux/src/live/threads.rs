@@ -77,6 +77,25 @@ pub(super) struct Process {
     pub(super) record: Option<Record>,
     /// Another balancer looks after it.
     pub(super) balancer: Option<u32>,
+    /// The masks that its threads were given last, each with the own mask of whom it was given to. A thread that is born
+    /// inherits its maker's mask, and with it what is ours to take back.
+    pub(super) given: BTreeMap<CpuSet, CpuSet>,
+}
+
+/// So many different masks are remembered for a process. Chosen: a mask for each CPU of a large machine.
+const GIVEN_MAX: usize = 1_024;
+
+impl Process {
+    /// Remembers that a thread with this own mask was given that one.
+    pub(super) fn gave(&mut self, held: &CpuSet, home: &CpuSet) {
+        if held == home || self.given.get(held) == Some(home) {
+            return;
+        }
+        if self.given.len() >= GIVEN_MAX {
+            self.given.clear();
+        }
+        self.given.insert(held.clone(), home.clone());
+    }
 }
 
 /// All of them.
@@ -106,6 +125,7 @@ impl Table {
                 headless: false,
                 record: None,
                 balancer: None,
+                given: BTreeMap::new(),
             },
         );
         true

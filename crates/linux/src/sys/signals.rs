@@ -25,6 +25,8 @@ pub struct Came {
     pub number: c_int,
     /// Who sent it.
     pub sender: Sender,
+    /// The word that came with it, of a signal that was queued with one.
+    pub word: Option<usize>,
 }
 
 /// How signals were before [`block`].
@@ -98,6 +100,15 @@ impl Inherited {
     }
 }
 
+/// Whether this process ignores a signal, as it does one that whoever started it ignored.
+pub fn is_ignored(number: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null new action only asks; the old one is written to valid memory of the right type.
+    let asked = unsafe { libc::sigaction(number, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all-zero is a valid `sigaction`, and the call above may have overwritten it with another.
+    asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
 /// Waits for the next of the signals that [`block`] holds back.
 ///
 /// # Errors
@@ -117,7 +128,11 @@ pub fn next() -> Result<Came, Errno> {
             } else {
                 Sender::Kernel
             };
-            return Ok(Came { number, sender });
+            let word = (info.si_code == libc::SI_QUEUE).then(|| {
+                // SAFETY: queued signals, and only they, carry a word in this field.
+                unsafe { info.si_value() }.sival_ptr.addr()
+            });
+            return Ok(Came { number, sender, word });
         }
         match errno::last() {
             Errno::INTR => {}
@@ -134,6 +149,17 @@ pub fn send(process: u32, number: c_int) -> Result<(), Errno> {
     let process = libc::pid_t::try_from(process).ok().filter(|&pid| pid > 0).ok_or(Errno::SRCH)?;
     // SAFETY: takes integers only; a positive number names one process.
     if unsafe { libc::kill(process, number) } < 0 { Err(errno::last()) } else { Ok(()) }
+}
+
+/// Sends a signal with a word to a process.
+///
+/// # Errors
+/// As [`send`]; `EAGAIN` when too many are queued.
+pub fn queue(process: u32, number: c_int, word: usize) -> Result<(), Errno> {
+    let process = libc::pid_t::try_from(process).ok().filter(|&pid| pid > 0).ok_or(Errno::SRCH)?;
+    let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(word) };
+    // SAFETY: takes integers and a value that is passed on and never followed; a positive number names one process.
+    if unsafe { libc::sigqueue(process, number, value) } < 0 { Err(errno::last()) } else { Ok(()) }
 }
 
 /// Stops this process, as a signal of the terminal does, until it is continued. The kernel does not stop members of a group

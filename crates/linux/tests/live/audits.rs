@@ -12,7 +12,10 @@ fn an_audit_knows_threads_that_live_and_that_ended() {
     seen.look(&mut live);
     let busy = seen.last.threads.last().unwrap().clone();
     eventually("it runs", || seen.look(&mut live).threads.last().unwrap().run > busy.run);
-    live.look_closely();
+    eventually("one has napped", || {
+        live.look_closely();
+        live.audit().threads.iter().any(|thread| thread.tid == tids[0] && thread.voluntary > Some(0))
+    });
     let audit = live.audit();
     assert_eq!(audit.threads.len(), 4);
     let of = |tid: u32| audit.threads.iter().find(|thread| thread.tid.0 == tid).unwrap();

@@ -1,11 +1,13 @@
 //! Threads and processes are found as they appear, and reported once when they end.
 
-use crate::scene::{NO_COMPILER, Seen, Worker, eventually, need, usable};
+use crate::scene::{NO_COMPILER, PROC, Seen, Worker, eventually, need, usable};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
+use std::path::Path;
 use trimtab_core::balance::Wanted;
 use trimtab_core::time::Span;
 use trimtab_linux::live::Options;
+use trimtab_linux::process::{State, Tid, thread_stat};
 
 fn eager() -> Options {
     Options { find_every: Span::ZERO, ..Options::default() }
@@ -193,6 +195,11 @@ fn stopped_and_traced_programs_are_watched_without_trouble() {
     let mut seen = Seen::default();
     seen.look(&mut live);
     worker.signal(Signal::STOP);
+    let stopped = |tid: &Tid| {
+        let stat = thread_stat(Path::new(PROC), worker.pid(), *tid).unwrap();
+        stat.state == State::Stopped
+    };
+    eventually("all have stopped", || tids.iter().all(stopped));
     for _ in 0..3 {
         seen.look(&mut live);
         assert_eq!(seen.last.threads.len(), 3);

@@ -80,9 +80,10 @@ pub(crate) fn balance(task: &str) {
                 std::thread::park();
             }
         }
-        ["refused", pid] => {
+        ["refused", pid, ref proc @ ..] => {
             let root = Root::Tree(Pid(pid.parse().unwrap()));
-            say(&Live::new(Path::new(PROC), &[root], &usable()).unwrap_err().to_string());
+            let proc = proc.first().copied().unwrap_or(PROC);
+            say(&Live::new(Path::new(proc), &[root], &usable()).unwrap_err().to_string());
         }
         ["others", _] => say(&crate::refusals::watch_others()),
         ["restore", folder] => say(&format!("{:?}", left(Path::new(folder), None))),
@@ -137,8 +138,12 @@ fn a_killed_balancers_masks_are_given_back() {
     // One was rebound by its program since.
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[2])), "0");
     assert_eq!(left(folder.path(), Some(Pid(1))), [], "another's");
+    // And one was born since, with the mask of who made it.
+    let born = worker.threads(1)[0];
+    assert_eq!(mask(born), one);
     let found = left(folder.path(), Some(worker.pid()));
-    let end = restored(3, 1, 0, 0);
+    let end = restored(4, 1, 0, 0);
+    assert_eq!(mask(born), usable());
     assert_eq!(found, [LeftBehind { pid: worker.pid(), balancer: Some(pid), end }]);
     let masks: Vec<_> = tids.iter().map(|tid| mask(*tid)).collect();
     assert_eq!(masks, [other.clone(), usable(), other]);

@@ -142,3 +142,28 @@ fn with_hands_off_nothing_is_moved() {
     let end = apply(&mut live, seen.id(tid), Act::Confine(usable()));
     assert_eq!(end, Settled::Refused(Refusal::Other));
 }
+
+#[test]
+fn threads_and_children_born_of_moved_threads_get_the_programs_mask_too() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let mut live =
+        worker.live_with(Options { find_every: trimtab_core::time::Span::ZERO, ..Options::default() });
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    let leader = worker.pid().main_thread();
+    assert_eq!(apply(&mut live, seen.id(leader), Act::Confine(one.clone())), Settled::Applied);
+    let born = worker.threads(2);
+    assert_eq!(mask(born[0]), one, "masks are inherited");
+    seen.look(&mut live);
+    assert_eq!(seen.info(born[0]).home, usable(), "and are not its own");
+    // One is found before the end, the others at the end.
+    let late = worker.threads(2);
+    let child = trimtab_linux::process::Tid(worker.ask("fork").parse().unwrap());
+    assert_eq!(mask(child), one);
+    let restored = live.restore();
+    assert_eq!(restored, Restored { given_back: 6, ..Restored::default() });
+    for tid in [leader, born[0], born[1], late[0], late[1], child] {
+        assert_eq!(mask(tid), usable());
+    }
+}

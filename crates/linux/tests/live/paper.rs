@@ -31,7 +31,9 @@ impl Paper {
             let zeros = "0 ".repeat(16);
             format!("{id} (paper) S 1 1 1 0 -1 0 0 0 0 0 120 30 0 0 20 0 2 0 {start} {zeros}3 0 0\n")
         };
-        let status = format!("Name:\tpaper\nTgid:\t{pid}\nUid:\t0\t0\t0\t0\nCpus_allowed_list:\t0-3\n");
+        let uid = rustix::process::getuid().as_raw();
+        let status =
+            format!("Name:\tpaper\nTgid:\t{pid}\nUid:\t{uid}\t{uid}\t0\t0\nCpus_allowed_list:\t0-3\n");
         let task = self.proc().join(format!("{pid}/task/{tid}"));
         fs::create_dir_all(&task).unwrap();
         // A file that is replaced is another file to whoever has the old one open, as with the kernel's.

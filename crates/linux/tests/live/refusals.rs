@@ -69,6 +69,36 @@ fn another_users_program_is_refused_and_its_threads_are_left() {
 }
 
 #[test]
+fn a_process_that_procfs_hides_is_told_from_one_that_is_not_there() {
+    if !is_root() {
+        eprintln!("SKIPPED: to hide processes of others a test needs root");
+        return;
+    }
+    let theirs = need!(Worker::start_as(Some(61_001)), NO_COMPILER);
+    let (program, folder) = crate::keeping::for_others();
+    let hiding = folder.path().join("proc");
+    std::fs::create_dir(&hiding).unwrap();
+    let mount = ["-t", "proc", "-o", "hidepid=2", "proc", hiding.to_str().unwrap()];
+    if !Command::new("mount").args(mount).status().is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no second procfs can be mounted here");
+        return;
+    }
+    let ask = |pid: u32| {
+        let mut other = Command::new(&program);
+        other.args(["role", "--exact", "--nocapture", "--test-threads=1"]);
+        other.env(TASK, format!("refused {pid} {}", hiding.display())).current_dir("/");
+        std::os::unix::process::CommandExt::uid(&mut other, 61_002);
+        std::os::unix::process::CommandExt::gid(&mut other, 61_002);
+        String::from_utf8_lossy(&other.output().unwrap().stdout).into_owned()
+    };
+    let (hidden, missing) = (ask(theirs.pid().0), ask(4_000_000));
+    let unmounted = Command::new("umount").arg(&hiding).status().unwrap();
+    assert!(unmounted.success());
+    assert!(hidden.contains(&format!("@process {} is hidden from you", theirs.pid())), "{hidden}");
+    assert!(missing.contains("@there is no process 4000000"), "{missing}");
+}
+
+#[test]
 fn a_childs_thread_that_may_not_be_moved_is_left_and_said_once() {
     if !is_root() {
         eprintln!("SKIPPED: to act as two users a test needs root");

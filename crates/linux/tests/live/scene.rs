@@ -3,11 +3,13 @@
 use rustix::process::{Pid as Process, Signal, geteuid, kill_process};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use trimtab_core::balance::{Act, Decision, Outcome, Reason, Settled, Wanted};
 use trimtab_core::drive::Host;
 use trimtab_core::ids::ThreadId;
@@ -59,16 +61,26 @@ pub(crate) fn is_root() -> bool {
 
 /// The compiled program.
 fn program() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let folder = tempfile::Builder::new().prefix("live-test-").tempdir().ok()?;
-        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).ok()?;
-        let path = folder.path().join("worker");
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let build = || {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (path, new) = (folder.join("worker"), folder.join(format!("worker.{}", std::process::id())));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live/c/worker.c");
-        let made = Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&path).arg(source).status().ok()?;
-        made.success().then_some((folder, path))
-    });
-    built.as_ref().map(|(_, path)| path.as_path())
+        let made = Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&new).arg(source).status().ok()?;
+        // In one step, since another run of the tests may be starting it.
+        (made.success() && std::fs::rename(&new, &path).is_ok()).then_some(path)
+    };
+    BUILT.get_or_init(build).as_deref()
+}
+
+/// A copy that any user can start.
+fn copy_for_others(program: &Path) -> (PathBuf, TempDir) {
+    let folder = tempfile::Builder::new().prefix("live-test-").tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let copy = folder.path().join("worker");
+    // By another program: while a file is open for writing here, a child that another test starts just now has it open too.
+    assert!(Command::new("cp").args([program, &copy]).status().unwrap().success());
+    (copy, folder)
 }
 
 /// A program that is watched. Dropping it kills it.
@@ -76,6 +88,7 @@ pub(crate) struct Worker {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    _copy: Option<TempDir>,
 }
 
 impl Worker {
@@ -84,14 +97,19 @@ impl Worker {
     }
 
     pub(crate) fn start_as(user: Option<u32>) -> Option<Self> {
-        let mut command = Command::new(program()?);
+        let program = program()?;
+        let (path, copy) = match user.map(|_| copy_for_others(program)) {
+            Some((path, folder)) => (path, Some(folder)),
+            None => (program.to_owned(), None),
+        };
+        let mut command = Command::new(path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).current_dir("/");
         if let Some(user) = user {
             command.uid(user).gid(user);
         }
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
-        Some(Self { child, input, output: BufReader::new(output) })
+        Some(Self { child, input, output: BufReader::new(output), _copy: copy })
     }
 
     pub(crate) fn tell(&mut self, line: &str) {

@@ -3,9 +3,11 @@
 use crate::scene::{NO_COMPILER, PROC, Seen, Worker, need, usable};
 use rustix::process::Signal;
 use std::path::Path;
-use trimtab_core::balance::Wanted;
-use trimtab_core::drive::{Awake, Host};
+use trimtab_core::balance::{Kind, Settings, Wanted, policy};
+use trimtab_core::drive::{Awake, Go, Host, drive};
+use trimtab_core::observe::Observer;
 use trimtab_core::time::{Moment, Span};
+use trimtab_core::topology::parse_synthetic;
 use trimtab_linux::live::Live;
 
 const FOREVER: Moment = Moment(u64::MAX);
@@ -69,4 +71,28 @@ fn a_stopper_wakes_from_any_thread_and_for_good() {
     other.join().unwrap();
     assert_eq!(live.wait(Moment(0)).unwrap(), Awake::Over);
     assert!(live.observe(&Wanted::all()).is_ok(), "a last look is still possible");
+}
+
+#[test]
+fn the_loop_runs_over_it_until_the_program_ends() {
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    worker.threads(2);
+    let mut live = worker.live();
+    let settings = Settings { interval: Span::from_ms(2), ..Settings::default() };
+    let mut policy = policy(Kind::Float, &parse_synthetic("core:2").unwrap(), &settings);
+    let mut observer = Observer::new(usable());
+    let mut worker = Some(worker);
+    let (mut steps, mut rated) = (0, false);
+    drive(&mut live, policy.as_mut(), &mut observer, &mut |step| {
+        steps += 1;
+        rated |= step.seen.threads.iter().any(|thread| thread.rates.is_some());
+        if steps == 5
+            && let Some(mut worker) = worker.take()
+        {
+            worker.end();
+        }
+        Go::On
+    })
+    .unwrap();
+    assert!(steps >= 5 && rated);
 }

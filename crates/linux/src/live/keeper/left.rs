@@ -1,6 +1,6 @@
 //! Giving back what a killed balancer could not.
 
-use super::{Entries, Folder, KeeperError, LOCKED, Lines, contents, is_plain, namespace};
+use super::{Entries, Entry, Folder, KeeperError, LOCKED, Lines, contents, is_plain, namespace};
 use crate::ledger::Location;
 use crate::process::{self, Pid, StartTime};
 use crate::sys::affinity;
@@ -139,7 +139,8 @@ fn restore_one(
 /// Gives the masks back; only on threads of `owner`, if root does it for a user.
 fn restore_threads(proc: &Path, pid: Pid, threads: &Entries, owner: Option<u32>) -> LeftEnd {
     let (mut given_back, mut changed, mut vanished, mut refused) = (0, 0, 0, 0);
-    for (&tid, entry) in threads {
+    let born_since = born_since(proc, pid, threads);
+    for (&tid, entry) in threads.iter().chain(&born_since) {
         let is_it = process::thread_stat(proc, pid, tid).is_ok_and(|stat| stat.start == entry.start);
         let count = match affinity::get(Some(tid)) {
             _ if !is_it => &mut vanished,
@@ -161,4 +162,18 @@ fn restore_threads(proc: &Path, pid: Pid, threads: &Entries, owner: Option<u32>)
         *count += 1;
     }
     LeftEnd::Restored { given_back, changed, vanished, refused }
+}
+
+/// Threads that nobody noted: born of one that was moved, they have its mask, and should have its own.
+fn born_since(proc: &Path, pid: Pid, threads: &Entries) -> Entries {
+    let listed = process::threads(proc, pid).unwrap_or_default();
+    let unknown = listed.into_iter().filter(|tid| !threads.contains_key(tid));
+    unknown
+        .filter_map(|tid| {
+            let now = affinity::get(Some(tid)).ok()?;
+            let from = threads.values().find(|entry| entry.held == now)?;
+            let start = process::thread_stat(proc, pid, tid).ok()?.start;
+            Some((tid, Entry { start, ..from.clone() }))
+        })
+        .collect()
 }

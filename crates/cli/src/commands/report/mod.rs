@@ -1,0 +1,142 @@
+//! `trimtab report`: what a trace says, as one page for a browser, for Perfetto, or as data.
+
+mod chrome;
+mod page;
+
+use crate::args::ReportArgs;
+use crate::commands::print;
+use crate::exit::{self, Exit};
+use crate::traces;
+use crate::world::World;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use trimtab_core::account::{CpuAccount, Move, ProgramAccount, ThreadAccount, Timeline};
+use trimtab_core::balance::Finding;
+use trimtab_core::time::{Moment, Span};
+use trimtab_core::topology::draw;
+use trimtab_core::trace::Trace;
+
+/// The version of the JSON.
+pub const SCHEMA: &str = "trimtab.report/1";
+
+/// Columns of time in the page: more than a screen has room for is not seen.
+const COLUMNS: usize = 600;
+/// Threads that the page shows; with so many columns it stays below 6 MB.
+const LANES: usize = 1_500;
+/// Moves that the page lists: the latest.
+const MOVES: usize = 20_000;
+
+/// What a trace says.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    command: &'a str,
+    policy: &'static str,
+    seed: u64,
+    metric: trimtab_core::observe::Metric,
+    interval_ns: Span,
+    began_s: Option<u64>,
+    machine: String,
+    steps: usize,
+    watched_ns: Span,
+    /// Whether the trace ends as a finished one does.
+    complete: bool,
+    end: Option<&'a trimtab_core::trace::End>,
+    clock_jumps: u64,
+    programs: Vec<&'a ProgramAccount>,
+    threads: Vec<&'a ThreadAccount>,
+    cpus: &'a [CpuAccount],
+    decided: u64,
+    moves: &'a [Move],
+    findings: Vec<Thought<'a>>,
+}
+
+/// What the policy came to think, and when.
+#[derive(Serialize)]
+struct Thought<'a> {
+    at_ns: Moment,
+    findings: &'a [Finding],
+}
+
+/// Reports.
+///
+/// # Errors
+/// [`exit::FAILED`] when the trace cannot be read or a file not be written.
+pub fn run(_world: &World, args: &ReportArgs) -> Result<u8, Exit> {
+    report(args).map_err(|cause| Exit::new(exit::FAILED, cause))?;
+    Ok(exit::DONE)
+}
+
+fn report(args: &ReportArgs) -> Result<()> {
+    let trace = traces::read(&args.trace)?;
+    if let Some(file) = &args.chrome {
+        write(file, |out| chrome::write(&trace, out))?;
+    }
+    if args.json {
+        return data(&trace);
+    }
+    let wanted = args.output.is_some() || args.chrome.is_none();
+    if wanted {
+        let file = args.output.clone().unwrap_or_else(|| beside(&args.trace));
+        let timeline = Timeline::of(&trace, COLUMNS, LANES, MOVES);
+        let text = page::page(&trace, &timeline)?;
+        write(&file, |out| out.write_all(text.as_bytes()))?;
+        if file.as_os_str() != "-" {
+            print(&format!("{}: open it in any browser", file.display()))?;
+        }
+    }
+    if let Some(file) = args.chrome.as_ref().filter(|file| file.as_os_str() != "-") {
+        print(&format!("{}: open it in https://ui.perfetto.dev or chrome://tracing", file.display()))?;
+    }
+    Ok(())
+}
+
+/// `run.trace` becomes `run.html`; what comes from standard input goes to standard output.
+fn beside(trace: &Path) -> PathBuf {
+    if trace.as_os_str() == "-" { trace.to_owned() } else { trace.with_extension("html") }
+}
+
+fn data(trace: &Trace) -> Result<()> {
+    let timeline = Timeline::of(trace, 1, usize::MAX, usize::MAX);
+    let Timeline { account, moves, lanes, .. } = &timeline;
+    let document = Document {
+        schema: SCHEMA,
+        command: &trace.header.command,
+        policy: trace.header.policy.word(),
+        seed: trace.header.settings.seed,
+        metric: trace.header.settings.metric,
+        interval_ns: trace.header.settings.interval,
+        began_s: trace.header.began,
+        machine: draw::summary(&trace.header.machine),
+        steps: trace.steps.len(),
+        watched_ns: account.watched(),
+        complete: trace.end.is_some(),
+        end: trace.end.as_ref(),
+        clock_jumps: account.jumps(),
+        programs: account.programs().collect(),
+        threads: lanes.iter().map(|lane| &lane.thread).collect(),
+        cpus: account.cpus(),
+        decided: account.decided(),
+        moves,
+        findings: timeline.findings.iter().map(|(at, findings)| Thought { at_ns: *at, findings }).collect(),
+    };
+    Ok(print(&serde_json::to_string_pretty(&document)?)?)
+}
+
+/// Writes a file, or standard output for `-`.
+fn write(file: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    if file.as_os_str() == "-" {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        fill(&mut out)?;
+        return Ok(out.flush()?);
+    }
+    let fill = |file: &Path| {
+        let mut out = BufWriter::new(File::create(file)?);
+        fill(&mut out)?;
+        out.flush()
+    };
+    fill(file).with_context(|| format!("cannot write {}", file.display()))
+}

@@ -1,0 +1,191 @@
+//! The live machine as a source of events: programs at every interval, what is around them every few seconds.
+
+use super::choose::choose;
+use super::event::Event;
+use super::scene::{Around, Scene};
+use crate::args::SurveyMode;
+use crate::commands::ps;
+use crate::situation::{Situation, location};
+use crate::surroundings::Surroundings;
+use crate::world::World;
+use anyhow::{Context, Result};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use trimtab_core::account::{Account, Keep};
+use trimtab_core::balance::{Kind, Settings, policy};
+use trimtab_core::drive::{Go, drive};
+use trimtab_core::observe::Observer;
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::Span;
+use trimtab_core::topology::Machine;
+use trimtab_linux::ledger::LedgerView;
+use trimtab_linux::live::{Live, Options, Root};
+use trimtab_linux::process::Pid;
+use trimtab_linux::survey::process_times;
+use trimtab_linux::users::Users;
+
+/// Between two looks around: each scans all tasks of the machine.
+const AROUND: Duration = Duration::from_secs(3);
+/// How long the busiest processes are told from the others: as their time counts in steps of 10 ms.
+const CHOOSING: Duration = Duration::from_millis(250);
+/// Between two choices of programs.
+const CHOOSE_AGAIN: Duration = Duration::from_secs(5);
+
+/// What is watched, and where.
+pub(super) struct Source {
+    world: World,
+    pub(super) machine: Machine,
+    usable: CpuSet,
+    pids: Vec<u32>,
+    interval: Span,
+    /// The processes watched now: their bindings are not foreign.
+    watched: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl Source {
+    /// This machine.
+    ///
+    /// # Errors
+    /// The machine cannot be discovered, or a process that was named is not there.
+    pub(super) fn new(pids: &[u32], interval: Span) -> Result<Self> {
+        let world = World::current();
+        let situation = Situation::live(&world, false)?;
+        for &pid in pids {
+            trimtab_linux::process::stat(&world.proc(), Pid(pid))
+                .with_context(|| format!("there is no process {pid} to watch"))?;
+        }
+        Ok(Self {
+            usable: situation.taken.allowed,
+            machine: situation.machine,
+            pids: pids.to_vec(),
+            interval,
+            watched: Arc::default(),
+            world,
+        })
+    }
+
+    /// One look: programs over one interval, and the machine around them.
+    ///
+    /// # Errors
+    /// Nothing can be watched.
+    pub(super) fn once(&self) -> Result<(Account, Around)> {
+        let mut last = self.empty();
+        let roots = self.roots();
+        if !roots.is_empty() {
+            self.watch(&roots, &mut |account| {
+                last = account.clone();
+                if account.steps() < 2 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
+        Ok((last, self.around()))
+    }
+
+    /// Sends events for ever.
+    pub(super) fn send(self, events: &SyncSender<Event>) {
+        let this = Arc::new(self);
+        let (around, to) = (Arc::clone(&this), events.clone());
+        thread::spawn(move || {
+            while to.send(Event::Around(Box::new(around.around()))).is_ok() {
+                thread::sleep(AROUND);
+            }
+        });
+        let to = events.clone();
+        thread::spawn(move || {
+            let why = match this.send_scenes(&to) {
+                Ok(()) => "all watched programs have ended".to_owned(),
+                Err(error) => format!("{error:#}"),
+            };
+            let _ = to.send(Event::Over(why));
+        });
+    }
+
+    /// Until the programs that were named have ended; without any, for ever.
+    fn send_scenes(&self, events: &SyncSender<Event>) -> Result<()> {
+        let empty = Scene { account: Arc::new(self.empty()) };
+        loop {
+            let roots = self.roots();
+            let mut closed = false;
+            let mut chosen = Instant::now();
+            if roots.is_empty() {
+                closed = events.send(Event::Scene(Box::new(empty.clone()))).is_err();
+                thread::sleep(Duration::from(self.interval).max(CHOOSING));
+            } else {
+                let watched = self.watch(&roots, &mut |account| {
+                    let scene = Scene { account: Arc::new(account.clone()) };
+                    closed = events.send(Event::Scene(Box::new(scene))).is_err();
+                    let again = self.pids.is_empty() && chosen.elapsed() >= CHOOSE_AGAIN;
+                    if again {
+                        chosen = Instant::now();
+                    }
+                    // Somebody new is worth beginning anew for; those who left are shown as such.
+                    let new = again && self.roots().iter().any(|root| !roots.contains(root));
+                    if closed || new { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                });
+                if !self.pids.is_empty() {
+                    watched?;
+                }
+            }
+            if closed || !self.pids.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn empty(&self) -> Account {
+        Account::new(&self.machine, Settings::default().metric, Keep::default())
+    }
+
+    /// Watches until told to stop or nothing is left to watch.
+    fn watch(&self, roots: &[Root], shown: &mut dyn FnMut(&Account) -> ControlFlow<()>) -> Result<()> {
+        let settings = Settings { interval: self.interval, ..Settings::default() };
+        let hands_off = Options { hands_off: true, ..Options::default() };
+        let mut host = Live::with(&self.world.proc(), roots, &self.usable, hands_off)?;
+        let mut observer = Observer::new(self.usable.clone());
+        let mut float = policy(Kind::Float, &self.machine, &settings);
+        let mut account = Account::new(&self.machine, settings.metric, Keep::default());
+        drive(&mut host, &mut *float, &mut observer, &mut |step| {
+            account.take(step);
+            let pids = account.threads().map(|thread| thread.info.pid).collect();
+            *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = pids;
+            if shown(&account).is_break() { Go::Stop } else { Go::On }
+        })?;
+        Ok(())
+    }
+
+    /// The programs that were named, or those that hold cores and the busiest.
+    fn roots(&self) -> Vec<Root> {
+        if !self.pids.is_empty() {
+            return self.pids.iter().map(|&pid| Root::Tree(Pid(pid))).collect();
+        }
+        let (proc, uid) = (self.world.proc(), rustix::process::geteuid().as_raw());
+        let before = process_times(&proc, uid).unwrap_or_default();
+        let begin = Instant::now();
+        thread::sleep(CHOOSING);
+        let after = process_times(&proc, uid).unwrap_or_default();
+        let holders: Vec<u32> = self.ledger(&Surroundings::default()).iter().flat_map(holders).collect();
+        let chosen = choose(&holders, &before, &after, begin.elapsed(), Pid::own());
+        let there = |pid: &Pid| trimtab_linux::process::stat(&proc, *pid).is_ok();
+        chosen.into_iter().filter(there).map(Root::Tree).collect()
+    }
+
+    fn ledger(&self, seen: &Surroundings) -> Option<ps::Document> {
+        let view = LedgerView::open(&location(&self.world).ok()?).ok()??;
+        let users = Users::read(&self.world.root.join("etc/passwd")).unwrap_or_default();
+        ps::gather(&self.world, &self.machine, Some(&view), seen, &users).ok()
+    }
+
+    fn around(&self) -> Around {
+        let seen = Surroundings::look(&self.world, SurveyMode::Full, &self.machine, &self.usable);
+        let ledger = self.ledger(&seen);
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Around::of(&self.machine, &self.usable, seen, ledger, &watched)
+    }
+}
+
+fn holders(ledger: &ps::Document) -> Vec<u32> {
+    ledger.holds.iter().filter(|row| row.level == 0).map(|row| row.pid).collect()
+}

@@ -1,0 +1,76 @@
+//! The machine, one character a core, with who uses it.
+
+use super::scene::{Around, CoreLook, Looks};
+use super::width;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use trimtab_core::account::Account;
+use trimtab_core::topology::{Machine, Piece, map};
+
+/// The grid in so many columns and at most so many lines; where it is cut the last line says so.
+pub(super) fn grid(
+    machine: &Machine,
+    account: Option<&Account>,
+    around: &Around,
+    (columns, most): (usize, usize),
+    colour: bool,
+) -> Vec<Line<'static>> {
+    let lines = map(machine, columns);
+    let cut = lines.len() > most;
+    let shown = if cut { most.saturating_sub(1) } else { lines.len() };
+    let looks = Looks::of(account, around);
+    let style = |piece: &Piece| match piece {
+        Piece::Text(text) => Span::styled(text.clone(), dim(colour)),
+        Piece::Core(core) => {
+            let look = looks.core(machine, *core);
+            Span::styled(look.glyph().to_string(), of_core(look, colour))
+        }
+    };
+    let mut drawn: Vec<Line<'static>> =
+        lines.iter().take(shown).map(|line| Line::from(line.iter().map(style).collect::<Vec<_>>())).collect();
+    if cut && most > 0 {
+        let more = format!("... {} more lines of cores (m hides the map)", lines.len() - shown);
+        drawn.push(Line::styled(width::cut(&more, columns), dim(colour)));
+    }
+    drawn
+}
+
+/// What colours and underlining of cores mean.
+pub(super) fn legend(colour: bool) -> Line<'static> {
+    let look = CoreLook { busy: None, ours: false, held: false, pinned: false, allowed: true };
+    let word = |words: &'static str, look| Span::styled(words, of_core(look, colour));
+    Line::from(vec![
+        Span::styled("load in tenths, # full: ", dim(colour)),
+        word("watched", CoreLook { ours: true, ..look }),
+        Span::raw("  "),
+        word("held", CoreLook { held: true, ..look }),
+        Span::raw("  "),
+        word("pinned by others", CoreLook { pinned: true, ..look }),
+    ])
+}
+
+/// How a core is shown; without colours by bold, underlined and reversed.
+fn of_core(look: CoreLook, colour: bool) -> Style {
+    let style = Style::new();
+    match (look.ours, look.held, look.pinned) {
+        _ if !look.allowed => dim(colour),
+        (true, _, true) => paint(style.add_modifier(Modifier::BOLD | Modifier::REVERSED), Color::Red, colour),
+        (true, true, _) => {
+            paint(style.add_modifier(Modifier::BOLD | Modifier::UNDERLINED), Color::Green, colour)
+        }
+        (true, ..) => paint(style.add_modifier(Modifier::BOLD), Color::Green, colour),
+        (_, _, true) => paint(style.add_modifier(Modifier::REVERSED), Color::Magenta, colour),
+        (_, true, _) => paint(style.add_modifier(Modifier::UNDERLINED), Color::Yellow, colour),
+        _ => style,
+    }
+}
+
+/// A style with a colour, where colours may be used.
+pub(super) fn paint(style: Style, colour: Color, may: bool) -> Style {
+    if may { style.fg(colour) } else { style }
+}
+
+/// What is there but not to be looked at first.
+pub(super) fn dim(colour: bool) -> Style {
+    paint(Style::new(), Color::DarkGray, colour)
+}

@@ -1,0 +1,166 @@
+//! `trimtab top`: how threads run now, or ran in a recorded run.
+//!
+//! All that happens is an [`event::Event`]; [`state::State::update`] takes it in, [`draw::draw`] draws the state. Both are pure, so
+//! that a screen is tested by sending events and reading the picture. Threads send events: keys, signals, looks at programs,
+//! looks around. Only this file and `terminal` know a terminal.
+
+mod choose;
+mod draw;
+mod event;
+mod json;
+mod live;
+mod map;
+mod replay;
+mod scene;
+mod state;
+mod terminal;
+mod text;
+mod threads;
+mod width;
+
+#[cfg(test)]
+mod tests;
+
+pub use json::SCHEMA;
+
+use crate::args::TopArgs;
+use crate::commands::print;
+use crate::exit::{self, Exit};
+use crate::traces;
+use crate::world::World;
+use anyhow::{Context, Result, bail};
+use event::{Action, Event};
+use live::Source;
+use replay::Player;
+use scene::Around;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use state::State;
+use std::io::IsTerminal;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use terminal::Terminal;
+use trimtab_core::account::Account;
+use trimtab_core::time::Span;
+use trimtab_core::topology::Machine;
+
+/// Events that wait to be taken in; a source that is ahead waits.
+const QUEUE: usize = 256;
+/// Between two ticks of a replay.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Shows.
+///
+/// # Errors
+/// [`exit::FAILED`] when there is nothing to show, or no terminal to show it on.
+pub fn run(world: &World, args: &TopArgs) -> Result<u8, Exit> {
+    show(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+fn show(world: &World, args: &TopArgs) -> Result<u8> {
+    let still = args.once || args.json;
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    if !still && !terminal {
+        bail!("this is no terminal: trimtab top --once prints one look, --json the same as data");
+    }
+    // See https://no-color.org: set and not empty.
+    let colour = world.raw("NO_COLOR").is_none_or(|value| value.is_empty());
+    match &args.replay {
+        Some(file) => {
+            let mut player = Player::new(traces::read(file)?);
+            if still {
+                player.seek(usize::MAX);
+                return once(args, player.machine(), player.account(), &Around::default());
+            }
+            screen(State::replay(player, colour), None)
+        }
+        None => {
+            let source = Source::new(&args.pids, args.interval)?;
+            if still {
+                let (account, around) = source.once()?;
+                return once(args, &source.machine, &account, &around);
+            }
+            screen(State::live(source.machine.clone(), args.interval, colour), Some(source))
+        }
+    }
+}
+
+fn once(args: &TopArgs, machine: &Machine, account: &Account, around: &Around) -> Result<u8> {
+    let text = if args.json {
+        json::document(machine, account, around)?
+    } else {
+        text::frame(machine, account, around, crate::commands::topo::width())
+    };
+    print(&text)?;
+    Ok(exit::DONE)
+}
+
+/// Draws until the user or a signal ends it.
+fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
+    let (sender, events) = sync_channel(QUEUE);
+    signals(sender.clone())?;
+    let mut terminal = Terminal::take().context("cannot use this terminal")?;
+    keys(sender.clone());
+    if let Some(source) = source {
+        source.send(&sender);
+    }
+    let mut drawn = Action::Draw;
+    let mut before = Instant::now();
+    loop {
+        if drawn == Action::Draw {
+            terminal.screen.draw(|frame| draw::draw(&state, frame)).context("cannot draw")?;
+        }
+        drawn = Action::None;
+        let first = match events.recv_timeout(TICK) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Ok(exit::DONE),
+        };
+        let span = Span::from(before.elapsed());
+        before = Instant::now();
+        // All that waits is taken in before the next picture.
+        let more = std::iter::from_fn(|| events.try_recv().ok()).take(QUEUE);
+        for event in first.into_iter().chain(more).chain([Event::Tick(span)]) {
+            match state.update(event) {
+                Action::None => {}
+                Action::Draw => drawn = Action::Draw,
+                Action::Quit(signal) => {
+                    drop(terminal);
+                    return Ok(signal.map_or(exit::DONE, exit::by_signal));
+                }
+            }
+        }
+    }
+}
+
+fn keys(events: SyncSender<Event>) {
+    use ratatui::crossterm::event::{self, Event as Input};
+    thread::spawn(move || {
+        loop {
+            let event = match event::read() {
+                Ok(Input::Key(key)) => Event::Key(key),
+                Ok(Input::Resize(..)) => Event::Redraw,
+                Ok(_) => continue,
+                // The terminal is gone.
+                Err(_) => Event::Stop(SIGHUP),
+            };
+            let last = matches!(event, Event::Stop(_));
+            if events.send(event).is_err() || last {
+                return;
+            }
+        }
+    });
+}
+
+fn signals(events: SyncSender<Event>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Stop(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}

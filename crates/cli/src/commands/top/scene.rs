@@ -1,0 +1,123 @@
+//! What is shown: programs as last looked at, and the machine around them.
+
+use crate::commands::ps::{Document, Row};
+use crate::surroundings::Surroundings;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trimtab_core::account::Account;
+use trimtab_core::ids::{CoreId, Id, OsCpu, Pu};
+use trimtab_core::place::{Binding, Taken, pinned_cpus};
+use trimtab_core::set::{CpuSet, MAX_ID};
+use trimtab_core::topology::Machine;
+use trimtab_linux::process::State;
+
+/// Programs as last looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Scene {
+    pub(super) account: Arc<Account>,
+}
+
+/// The machine around them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Around {
+    /// What may be used, what is held, what foreign tasks are bound to.
+    pub(super) taken: Taken,
+    /// Who holds cores.
+    pub(super) holds: Vec<Row>,
+    /// What could not be looked at, in words.
+    pub(super) notes: Vec<String>,
+}
+
+impl Around {
+    /// From what was seen. Tasks of watched programs and of holders are not foreign where they may be.
+    pub(super) fn of(
+        machine: &Machine,
+        allowed: &CpuSet,
+        seen: Surroundings,
+        ledger: Option<Document>,
+        watched: &BTreeSet<u32>,
+    ) -> Self {
+        let holders: BTreeSet<u32> = ledger.iter().flat_map(|of| &of.holds).map(|row| row.pid).collect();
+        let foreign = |pid: u32| !watched.contains(&pid) && !holders.contains(&pid);
+        let bindings = seen.pins.iter().filter(|pin| foreign(pin.pid.0));
+        let bindings: Vec<Binding> = bindings
+            .map(|pin| Binding { cpus: pin.cpus.clone(), running: pin.state == State::Running })
+            .collect();
+        let (holds, unknown) = ledger.map(|of| (of.holds, of.unknown)).unwrap_or_default();
+        let held = holds.iter().fold(unknown, |sum, row| sum.union(&row.cpus));
+        let taken = Taken {
+            held,
+            pinned: pinned_cpus(machine, &bindings),
+            busy: seen.busy,
+            ..Taken::nothing(allowed.clone())
+        };
+        Self { taken, holds, notes: seen.notes }
+    }
+}
+
+/// What a core looks like.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct CoreLook {
+    /// Share of the time that the busiest of its CPUs ran anything; `None` when that was not read.
+    pub(super) busy: Option<f64>,
+    /// Whether watched threads were seen on it.
+    pub(super) ours: bool,
+    pub(super) held: bool,
+    /// Whether a foreign task is bound to it.
+    pub(super) pinned: bool,
+    pub(super) allowed: bool,
+}
+
+/// What CPUs look like, for those who draw cores.
+#[derive(Debug)]
+pub(super) struct Looks<'a> {
+    busy: BTreeMap<OsCpu, f64>,
+    ours: CpuSet,
+    taken: &'a Taken,
+}
+
+impl<'a> Looks<'a> {
+    pub(super) fn of(account: Option<&Account>, around: &'a Around) -> Self {
+        let sampled = around.taken.busy.iter().map(|(&cpu, &permille)| (cpu, f64::from(permille) / 1e3));
+        let read = account.iter().flat_map(|account| account.cpus());
+        let threads = account.iter().flat_map(|account| account.threads());
+        Self {
+            busy: sampled.chain(read.filter_map(|read| Some((read.cpu, read.busy?)))).collect(),
+            ours: threads
+                .filter(|thread| thread.progress().is_some())
+                .filter_map(|thread| thread.cpu)
+                // A damaged trace may name CPUs that no set holds.
+                .filter(|cpu| cpu.index() <= MAX_ID)
+                .collect(),
+            taken: &around.taken,
+        }
+    }
+
+    pub(super) fn core(&self, machine: &Machine, core: CoreId) -> CoreLook {
+        let cpus: Vec<OsCpu> = machine.core(core).pus.clone().map(|pu| machine.os(Pu(pu))).collect();
+        let any = |set: &CpuSet| cpus.iter().any(|cpu| set.contains(*cpu));
+        CoreLook {
+            busy: cpus.iter().filter_map(|cpu| self.busy.get(cpu).copied()).reduce(f64::max),
+            ours: any(&self.ours),
+            held: any(&self.taken.held),
+            pinned: any(&self.taken.pinned),
+            allowed: self.taken.allowed.is_empty() || any(&self.taken.allowed),
+        }
+    }
+}
+
+impl CoreLook {
+    /// One character: how busy it is.
+    pub(super) fn glyph(self) -> char {
+        match self.busy {
+            _ if !self.allowed => '-',
+            None => '?',
+            Some(busy) if busy < 0.05 => '.',
+            Some(busy) if busy >= 0.95 => '#',
+            Some(busy) => char::from(b'0' + (busy * 10.0).round().clamp(1.0, 9.0) as u8),
+        }
+    }
+}
+
+/// What the glyphs mean.
+pub(super) const LEGEND: &str = ". idle   1-9 tenths busy   # full   ? not read   - not allowed";

@@ -1,0 +1,237 @@
+//! Programs and their threads as rows: which, in which order, and what stands in them.
+
+use super::width;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use trimtab_core::account::{Account, ProgramAccount, ThreadAccount};
+use trimtab_core::ids::{ProgramId, ThreadId};
+use trimtab_linux::text::printable;
+
+/// A row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Row {
+    Program(ProgramId),
+    Thread(ThreadId),
+}
+
+/// What threads are ordered by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Sort {
+    /// The slowest first.
+    #[default]
+    Speed,
+    /// The longest on a CPU first.
+    Run,
+    /// The longest waiting first.
+    Wait,
+    /// The most often migrated first.
+    Migrations,
+    /// By CPU.
+    Cpu,
+    /// By number.
+    Tid,
+    /// By name.
+    Name,
+}
+
+impl Sort {
+    /// The next one.
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Speed => Self::Run,
+            Self::Run => Self::Wait,
+            Self::Wait => Self::Migrations,
+            Self::Migrations => Self::Cpu,
+            Self::Cpu => Self::Tid,
+            Self::Tid => Self::Name,
+            Self::Name => Self::Speed,
+        }
+    }
+
+    /// What it is called.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Speed => "speed",
+            Self::Run => "run",
+            Self::Wait => "wait",
+            Self::Migrations => "migrations",
+            Self::Cpu => "cpu",
+            Self::Tid => "tid",
+            Self::Name => "name",
+        }
+    }
+
+    fn compare(self, one: &ThreadAccount, other: &ThreadAccount) -> Ordering {
+        match self {
+            // What has no value comes last, either way.
+            Self::Speed => known(one.speed, other.speed, f64::total_cmp),
+            Self::Run => known(one.run_share, other.run_share, |one, other| other.total_cmp(one)),
+            Self::Wait => known(one.wait_share, other.wait_share, |one, other| other.total_cmp(one)),
+            Self::Migrations => other.migrations.cmp(&one.migrations),
+            Self::Cpu => known(one.cpu, other.cpu, Ord::cmp),
+            Self::Tid => one.info.tid.cmp(&other.info.tid),
+            Self::Name => one.info.name.cmp(&other.info.name),
+        }
+    }
+}
+
+fn known<T>(one: Option<T>, other: Option<T>, compare: impl Fn(&T, &T) -> Ordering) -> Ordering {
+    match (one, other) {
+        (Some(one), Some(other)) => compare(&one, &other),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => Ordering::Equal,
+    }
+}
+
+/// The rows: programs with most CPU time first, each with its threads below.
+pub(super) fn rows(
+    account: &Account,
+    (sort, reverse): (Sort, bool),
+    filter: &str,
+    folded: &BTreeSet<ProgramId>,
+) -> Vec<Row> {
+    let filter = filter.to_lowercase();
+    let mut programs: Vec<&ProgramAccount> =
+        account.programs().filter(|program| program.threads > 0 || program.ended > 0).collect();
+    programs.sort_by_key(|program| (std::cmp::Reverse(program.run), program.id));
+    let mut rows = Vec::new();
+    for program in programs {
+        let whole = program.name().to_lowercase().contains(&filter);
+        let mut threads: Vec<&ThreadAccount> = account
+            .threads()
+            .filter(|thread| thread.info.program == program.id && (whole || matches(thread, &filter)))
+            .collect();
+        if threads.is_empty() && !whole {
+            continue;
+        }
+        threads.sort_by(|one, other| {
+            let order = sort.compare(one, other);
+            let order = if reverse { order.reverse() } else { order };
+            order.then(one.info.id.cmp(&other.info.id))
+        });
+        rows.push(Row::Program(program.id));
+        if !folded.contains(&program.id) {
+            rows.extend(threads.iter().map(|thread| Row::Thread(thread.info.id)));
+        }
+    }
+    rows
+}
+
+fn matches(thread: &ThreadAccount, filter: &str) -> bool {
+    thread.info.name.to_lowercase().contains(filter)
+        || thread.info.tid.to_string().contains(filter)
+        || thread.info.pid.to_string().contains(filter)
+}
+
+/// A column of the thread table.
+pub(super) struct Column {
+    pub(super) title: &'static str,
+    pub(super) width: usize,
+    /// The higher, the earlier it goes when there is no room.
+    spare: u8,
+    pub(super) cell: fn(&ThreadAccount, &Account) -> String,
+}
+
+/// All columns but the name and the history.
+const COLUMNS: [Column; 10] = [
+    Column { title: "TID", width: 7, spare: 0, cell: |thread, _| thread.info.tid.to_string() },
+    Column { title: "SPEED", width: 5, spare: 1, cell: |thread, _| percent(thread.speed) },
+    Column { title: "CPU", width: 4, spare: 2, cell: |thread, _| number(thread.cpu) },
+    Column {
+        title: "CORE",
+        width: 4,
+        spare: 8,
+        cell: |thread, account| number(thread.cpu.and_then(|cpu| account.seat(cpu)).map(|seat| seat.core)),
+    },
+    Column { title: "NODE", width: 4, spare: 6, cell: |thread, _| number(thread.node) },
+    Column { title: "WAIT", width: 5, spare: 3, cell: |thread, _| percent(thread.wait_share) },
+    Column { title: "RUN", width: 5, spare: 5, cell: |thread, _| percent(thread.run_share) },
+    Column { title: "MIGR", width: 5, spare: 4, cell: |thread, _| thread.migrations.to_string() },
+    Column { title: "MOVES", width: 5, spare: 9, cell: |thread, _| thread.moves.to_string() },
+    Column { title: "SLP/S", width: 5, spare: 10, cell: |thread, _| rate(thread.sleeps) },
+];
+
+/// The least and the greatest width of the name.
+const NAME: (usize, usize) = (9, 24);
+/// The least width of the name that the history leaves.
+const NAME_BESIDE_HISTORY: usize = 13;
+/// The same of the history; it is left out where it would push out what matters more.
+const HISTORY: (usize, usize) = (10, 64);
+/// How much a column may be spared to give way to the history.
+const SPARED_FOR_HISTORY: u8 = 7;
+
+/// The columns that fit, in order, how wide the name is, and how wide the history.
+pub(super) fn columns(width: usize) -> (Vec<&'static Column>, usize, usize) {
+    static ALL: [Column; 10] = COLUMNS;
+    let mut chosen: Vec<&Column> = ALL.iter().collect();
+    let total = |chosen: &[&Column]| chosen.iter().map(|column| column.width + 1).sum::<usize>();
+    let worst = |chosen: &[&Column]| (0..chosen.len()).max_by_key(|&at| chosen[at].spare);
+    while total(&chosen) + NAME_BESIDE_HISTORY + 1 + HISTORY.0 > width {
+        let Some(at) = worst(&chosen).filter(|&at| chosen[at].spare > SPARED_FOR_HISTORY) else { break };
+        chosen.remove(at);
+    }
+    while total(&chosen) + NAME.0 > width {
+        let Some(at) = worst(&chosen) else { break };
+        chosen.remove(at);
+    }
+    let rest = width.saturating_sub(total(&chosen));
+    let history = rest.saturating_sub(NAME_BESIDE_HISTORY + 1);
+    if history < HISTORY.0 {
+        return (chosen, rest.min(NAME.1), 0);
+    }
+    let name = (rest - 1 - HISTORY.0).min(NAME.1);
+    (chosen, name, (rest - 1 - name).min(HISTORY.1))
+}
+
+/// A program in one line, what matters most first.
+pub(super) fn headline(program: &ProgramAccount, folded: bool) -> String {
+    let name = if program.name().is_empty() { "(unknown)".to_owned() } else { clean(program.name()) };
+    let name = width::cut(&name, 24);
+    let mut words = vec![
+        format!("{} {name}", if folded { '+' } else { '-' }),
+        format!("{} threads", program.threads),
+        format!("end {}", percent(program.expected)),
+        format!("balance {}", percent(program.balance)),
+        format!("speed {} least {}", percent(program.speed), percent(program.slowest)),
+        format!("waited {}", percent(program.waited)),
+        format!("migr {}", program.migrations),
+        format!("moved {}", program.moves),
+    ];
+    if let Some(info) = &program.info {
+        words.push(format!("pid {}", info.pid));
+    }
+    if program.ended > 0 {
+        words.push(format!("{} ended", program.ended));
+    }
+    words.join("  ")
+}
+
+/// Text that somebody else chose, safe to show.
+pub(super) fn clean(text: &str) -> String {
+    printable(text.as_bytes())
+}
+
+/// A share; a dash for what is not known.
+pub(super) fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", 100.0 * share))
+}
+
+fn number<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+fn rate(value: Option<f64>) -> String {
+    value.map_or_else(
+        || "-".to_owned(),
+        |value| if value < 10_000.0 { format!("{value:.0}") } else { format!("{:.0}k", value / 1e3) },
+    )
+}
+
+/// The latest readings as bars: full is speed 1, a dot is asleep or not read.
+pub(super) fn sparkline(thread: &ThreadAccount, width: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let bar = |speed: f64| BARS[((speed * 7.0).round().clamp(0.0, 7.0)) as usize];
+    let skip = thread.history.len().saturating_sub(width);
+    thread.history.iter().skip(skip).map(|past| past.speed.map_or('·', bar)).collect()
+}

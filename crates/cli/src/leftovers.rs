@@ -1,0 +1,59 @@
+//! Masks that a killed balancer left behind, and the record that tells of them.
+
+use crate::say::{self, Volume};
+use crate::situation::location;
+use crate::world::World;
+use trimtab_linux::live::keeper::{LeftBehind, LeftEnd, restore_left_behind};
+use trimtab_linux::live::{Keeper, KeeperError, Restored};
+use trimtab_linux::process::Pid;
+use trimtab_linux::users::Users;
+
+/// Gives threads back what killed balancers left them without; of one process, or of all that are ours.
+///
+/// # Errors
+/// There is no place for records, or it cannot be read.
+pub fn give_back(world: &World, only: Option<Pid>) -> Result<Vec<LeftBehind>, KeeperError> {
+    restore_left_behind(&location(world)?, &world.proc(), only)
+}
+
+/// The same before a run, where nobody asked: what was done is said only to those who want to hear.
+pub fn tidy(world: &World, volume: Volume) {
+    for LeftBehind { pid, end, .. } in give_back(world, None).unwrap_or_default() {
+        if let LeftEnd::Restored { given_back, .. } = end
+            && given_back > 0
+        {
+            say::note(
+                volume,
+                &format!(
+                    "{given_back} threads of process {pid}, which a killed balancer had moved, have their own masks again"
+                ),
+            );
+        }
+    }
+}
+
+/// What keeps a record of the masks that are about to be set.
+pub fn keeper(world: &World, volume: Volume) -> Option<Keeper> {
+    let opened =
+        location(world).map_err(KeeperError::from).and_then(|place| Keeper::open(&place, &world.proc()));
+    opened.map_err(|error| say::note(volume, &error.to_string())).ok()
+}
+
+/// Says what became of the masks at the end, as far as that is worth a word.
+pub fn tell(restored: Restored, fault: Option<String>, volume: Volume) {
+    if let Some(fault) = fault {
+        say::warning(volume, &format!("killed, we could not have given masks back: {fault}"));
+    }
+    if restored.refused > 0 {
+        let threads = restored.refused;
+        say::warning(volume, &format!("{threads} threads could not be given their own masks back"));
+    }
+    if restored.given_back > 0 {
+        say::note(volume, &format!("  {} threads have their own masks again", restored.given_back));
+    }
+}
+
+/// What a user is called.
+pub fn user(world: &World, uid: u32) -> String {
+    Users::read(&world.root.join("etc/passwd")).unwrap_or_default().name(uid)
+}

@@ -1,0 +1,173 @@
+//! `trimtab attach` and `trimtab detach`: programs that run already, whose masks come back, and those that are none of ours.
+
+use crate::balance::{lines, masks};
+use crate::util::{Sandbox, c, eventually, need, text, two, two_users};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+
+#[test]
+fn a_program_is_balanced_until_we_stop() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let whole = BTreeSet::from([a, b]);
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut program = sandbox.shell(&format!("exec {} 2", spins.display())).begins();
+        program.line();
+        let before = masks(program.pid());
+        let trace = sandbox.path("trace.jsonl");
+        let attach = format!("attach {} --balance pinned --interval 5ms --trace", program.pid());
+        let attached = sandbox.trimtab(&attach).arg(&trace).begins();
+        eventually("threads are moved", || masks(program.pid()).iter().all(|mask| mask.len() == 1));
+        assert_eq!(before, [whole.clone(), whole.clone(), whole.clone()]);
+        attached.signal(signal);
+        assert_eq!(attached.ends().ok(), "");
+        assert_eq!(masks(program.pid()), before);
+        let lines = lines(&trace);
+        assert_eq!(lines.last().unwrap().1["why"], "stopped");
+        assert!(lines[0].1["command"].as_str().unwrap().contains("spins"), "{}", lines[0].1);
+        assert_eq!(program.ends().code, Some(9));
+    }
+}
+
+#[test]
+fn it_ends_with_the_program_or_with_its_time() {
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 1", spins.display())).begins();
+    program.line();
+    let pid = program.pid();
+    assert_eq!(sandbox.trimtab(&format!("attach {pid} --for 50ms --interval 5ms")).ends().ok(), "");
+    let attached = sandbox.trimtab(&format!("attach {pid} --interval 5ms --json")).begins();
+    eventually("two looks", || attached.said().lines().count() > 2);
+    assert_eq!(program.ends().code, Some(9));
+    let said = attached.ends().ok();
+    let last = said.lines().last().unwrap();
+    assert_eq!(last, "{\"end\":{\"why\":\"the programs ended\"}}");
+}
+
+#[test]
+fn whole_trees_and_children_to_come_are_seen() {
+    let sandbox = Sandbox::new();
+    let mut program =
+        sandbox.shell("sleep 1000 & echo $!; read x; sleep 1000 & echo $!; read x; kill %1 %2").begins();
+    let first: u64 = program.line().parse().unwrap();
+    let attached =
+        sandbox.trimtab(&format!("attach {} --balance float --interval 5ms --json", program.pid())).begins();
+    let seen = |pid: u64| attached.said().contains(&format!("\"pid\":{pid},"));
+    eventually("the child is seen", || seen(first));
+    program.tell("\n");
+    let second: u64 = program.lines(2)[1].parse().unwrap();
+    eventually("the new child is seen", || seen(second));
+    drop(attached);
+}
+
+#[test]
+fn what_cannot_be_balanced_says_why() {
+    let sandbox = Sandbox::new();
+    let attach = |words: &str| sandbox.trimtab(&format!("attach {words}")).ends();
+    attach("4194999").fails(2, &["there is no process 4194999"]);
+    sandbox.shell("exec \"$T\" attach $$").ends().fails(2, &["is trimtab itself"]);
+    attach("--cgroup /no/such/group").fails(2, &["no control group at"]);
+    attach("").fails_with(2, "Usage");
+    attach("0").fails_with(2, "0");
+    attach("x").fails_with(2, "invalid value");
+    let own = std::process::id();
+    attach(&format!("{own} --cpus 9999 --for 10ms")).fails(2, &["none of the CPUs of --cpus"]);
+    attach(&format!("{own} --trace /nowhere/t --for 10ms")).fails(2, &["--trace /nowhere/t"]);
+    if let Ok(stat) = std::fs::read_to_string("/proc/2/stat")
+        && stat.contains("kthreadd")
+    {
+        attach("2").fails(2, &["is a thread of the kernel"]);
+    }
+    let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero()).join().unwrap();
+    // It has ended by now; a living one is named with its process.
+    attach(&thread.to_string()).fails(2, &["there is no process"]);
+}
+
+#[test]
+fn another_users_program_is_left_alone() {
+    let [user, _] = need!(two_users(), "only root can act as others");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell("echo on; exec cat").begins();
+    program.line();
+    let attached = sandbox.trimtab(&format!("attach {}", program.pid())).user(user).ends();
+    attached.fails(2, &["belongs to root", "sudo trimtab attach"]);
+    let detached = sandbox.trimtab(&format!("detach {}", program.pid())).user(user).ends();
+    assert_eq!(detached.code, Some(1), "{detached}");
+}
+
+#[test]
+fn two_balancers_of_one_program_are_one_too_many() {
+    let [_, _] = need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 2", spins.display())).begins();
+    program.line();
+    let pid = program.pid();
+    let first = sandbox.trimtab(&format!("attach {pid} --balance pinned --interval 5ms")).begins();
+    eventually("threads are moved", || masks(pid).iter().all(|mask| mask.len() == 1));
+    let second = sandbox.trimtab(&format!("attach {pid} --balance speed")).ends();
+    second.fails(
+        2,
+        &[&format!("process {pid} is balanced by process {} already", first.pid()), "trimtab detach"],
+    );
+    let said = sandbox.trimtab(&format!("detach {pid}")).ends().ok();
+    assert!(said.contains(&format!("balancer {} was told to stop", first.pid())), "{said}");
+    assert_eq!(first.ends().code, Some(0));
+    assert!(masks(pid).iter().all(|mask| mask.len() == 2), "{:?}", masks(pid));
+    let nothing = sandbox.trimtab(&format!("detach {pid}")).ends();
+    assert_eq!((nothing.code, nothing.out().contains("nobody balances it")), (Some(1), true), "{nothing}");
+}
+
+#[test]
+fn bound_threads_are_left_alone_on_request() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    // The main thread is bound after the others were born.
+    let mut program = sandbox.shell(&format!("exec {} 2", spins.display())).begins();
+    program.line();
+    let pid = program.pid();
+    let bind = |list: &str| {
+        let set = format!("taskset -pc {list} {pid} >/dev/null");
+        assert_eq!(sandbox.shell(&set).ends().code, Some(0));
+    };
+    need!(crate::util::installed("taskset"), "taskset is not installed");
+    bind(&a.to_string());
+    let attached = sandbox
+        .trimtab(&format!("attach {pid} --balance pinned --respect-masks --interval 5ms --json"))
+        .begins();
+    eventually("the others are moved", || masks(pid).iter().filter(|mask| mask.len() == 1).count() == 3);
+    attached.signal(Signal::INT);
+    let said = attached.ends().ok();
+    assert!(said.contains("\"left\":\"asked\""), "{said}");
+    let whole = BTreeSet::from([a, b]);
+    let mut after = masks(pid);
+    after.sort_by_key(BTreeSet::len);
+    assert_eq!(after, [BTreeSet::from([a]), whole.clone(), whole]);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_it_in_silence() {
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 1", spins.display())).begins();
+    program.line();
+    let script = format!("\"$T\" attach --json --interval 5ms --balance float {} | head -n 2", program.pid());
+    let said = sandbox.shell(&script).ends().ok();
+    assert_eq!(said.lines().count(), 2);
+    let full = sandbox
+        .trimtab(&format!("attach {} --for 100ms --interval 5ms --trace /dev/full", program.pid()))
+        .ends();
+    full.warns(&["the trace ends here: /dev/full"]);
+    assert_eq!(text(&sandbox.path("nothing")), "");
+}
+
+#[test]
+fn detaching_needs_something_to_detach() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.trimtab("detach --all").ends().ok(), "");
+    sandbox.trimtab("detach 4194999").ends().fails(2, &["there is no process 4194999"]);
+    sandbox.trimtab("detach").ends().fails_with(2, "Usage");
+}

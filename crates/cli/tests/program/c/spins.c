@@ -1,0 +1,46 @@
+/* Threads that want a CPU until standard input ends; says "ready" when all run. With a second word, that many more threads
+   are started and joined one after another first: a storm. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static volatile int over;
+static pthread_barrier_t all;
+
+static void *spin(void *unused) {
+    pthread_barrier_wait(&all);
+    while (!over) {
+        for (volatile int i = 0; i < 10000; i++) {
+        }
+    }
+    return unused;
+}
+
+static void *nothing(void *unused) {
+    return unused;
+}
+
+int main(int count, char **words) {
+    int threads = count > 1 ? atoi(words[1]) : 1;
+    int storm = count > 2 ? atoi(words[2]) : 0;
+    pthread_t thread;
+    for (int i = 0; i < storm; i++) {
+        if (pthread_create(&thread, NULL, nothing, NULL) != 0 || pthread_join(thread, NULL) != 0) {
+            return 1;
+        }
+    }
+    pthread_barrier_init(&all, NULL, (unsigned)threads + 1);
+    for (int i = 0; i < threads; i++) {
+        pthread_create(&thread, NULL, spin, NULL);
+        pthread_detach(thread);
+    }
+    pthread_barrier_wait(&all);
+    puts("ready");
+    fflush(stdout);
+    char byte;
+    while (read(0, &byte, 1) > 0) {
+    }
+    over = 1;
+    return 9;
+}

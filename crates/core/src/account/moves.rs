@@ -1,0 +1,100 @@
+//! What was decided about threads, and what came of it.
+
+use super::ThreadAccount;
+use crate::balance::{Act, Outcome, Reason, Settled};
+use crate::drive::Step;
+use crate::ids::{OsCpu, ThreadId};
+use crate::time::Moment;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A decision about a thread.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Move {
+    /// When.
+    #[serde(rename = "at_ns")]
+    pub at: Moment,
+    /// The thread.
+    pub thread: ThreadId,
+    /// The thread, as the kernel numbers it; `None` for one that was never described.
+    pub tid: Option<u32>,
+    /// Its name.
+    pub name: String,
+    /// Where it was seen last.
+    pub from: Option<OsCpu>,
+    /// What was decided.
+    pub act: Act,
+    /// Why.
+    pub reason: Reason,
+    /// By what part the slowest thread should progress faster for it.
+    pub gain: Option<f64>,
+    /// What became of it.
+    pub end: Settled,
+}
+
+/// The latest moves.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moves {
+    latest: VecDeque<Move>,
+    decided: u64,
+}
+
+impl Moves {
+    pub(super) fn latest(&self) -> impl DoubleEndedIterator<Item = &Move> {
+        self.latest.iter()
+    }
+
+    pub(super) fn decided(&self) -> u64 {
+        self.decided
+    }
+
+    /// Takes in what became of earlier decisions. Of several about one thread, the oldest that is open is meant.
+    pub(super) fn settle(&mut self, settled: &[Outcome], threads: &mut BTreeMap<ThreadId, ThreadAccount>) {
+        for outcome in settled {
+            let mut open = self.latest.iter_mut();
+            let open = open.find(|one| one.thread == outcome.thread && one.end == Settled::Pending);
+            if let Some(one) = open {
+                one.end = outcome.end;
+                count(threads, outcome);
+            }
+        }
+    }
+
+    /// Takes in what was decided now. A decision without an outcome is open.
+    pub(super) fn add(
+        &mut self,
+        step: &Step<'_>,
+        threads: &mut BTreeMap<ThreadId, ThreadAccount>,
+        keep: usize,
+    ) {
+        for (at, decision) in step.turn.decisions.iter().enumerate() {
+            let end = step.outcomes.get(at).filter(|outcome| outcome.thread == decision.thread);
+            let end = end.map_or(Settled::Pending, |outcome| outcome.end);
+            let thread = threads.get(&decision.thread);
+            self.decided += 1;
+            if self.latest.len() >= keep.max(1) {
+                self.latest.pop_front();
+            }
+            self.latest.push_back(Move {
+                at: step.seen.at,
+                thread: decision.thread,
+                tid: thread.map(|thread| thread.info.tid),
+                name: thread.map(|thread| thread.info.name.clone()).unwrap_or_default(),
+                from: thread.and_then(|thread| thread.cpu),
+                act: decision.act.clone(),
+                reason: decision.reason.clone(),
+                gain: decision.gain,
+                end,
+            });
+            count(threads, &Outcome { thread: decision.thread, end });
+        }
+    }
+}
+
+fn count(threads: &mut BTreeMap<ThreadId, ThreadAccount>, outcome: &Outcome) {
+    if outcome.end == Settled::Applied
+        && let Some(thread) = threads.get_mut(&outcome.thread)
+    {
+        thread.moves += 1;
+    }
+}

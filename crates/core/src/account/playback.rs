@@ -1,0 +1,42 @@
+//! A recorded run, seen as a live one is.
+
+use super::{Account, Keep};
+use crate::balance::Outcome;
+use crate::drive::Step;
+use crate::observe::Observer;
+use crate::trace::{Header, StepRecord};
+
+/// Feeds the steps of a trace to an account, through the same observer as a live run's.
+#[derive(Clone, Debug)]
+pub struct Playback {
+    observer: Observer,
+    outcomes: Vec<Outcome>,
+    account: Account,
+}
+
+impl Playback {
+    /// At the beginning.
+    pub fn new(header: &Header, keep: Keep) -> Self {
+        Self {
+            observer: Observer::new(header.usable.clone()),
+            outcomes: Vec::new(),
+            account: Account::new(&header.machine, header.settings.metric, keep),
+        }
+    }
+
+    /// Takes the next step in, and shows it to a watcher.
+    pub fn step(&mut self, record: &StepRecord, watch: &mut dyn FnMut(&Step<'_>, &Account)) {
+        self.observer.take(&record.sample, &self.outcomes);
+        let seen = self.observer.observation();
+        let step =
+            Step { sample: &record.sample, seen: &seen, turn: &record.turn, outcomes: &record.outcomes };
+        self.account.take(&step);
+        watch(&step, &self.account);
+        self.outcomes.clone_from(&record.outcomes);
+    }
+
+    /// What is known so far.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+}

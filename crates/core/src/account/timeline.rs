@@ -1,0 +1,337 @@
+//! A whole trace folded into columns of time: what a picture of the run shows.
+//!
+//! Unit: shares of a column's time. Problem: a thousand threads over a hundred thousand steps are more than a picture has room
+//! for and more than a page can hold. Idea: at most so many columns and lanes; a reading counts for each column in
+//! proportion to how much of it lies there, so nothing is lost but detail. Threads that ran longest get the lanes, and how many
+//! did not is said. Properties: a column in which a thread was not read is empty, not zero; the CPU time of all columns of a
+//! lane sums to the thread's.
+
+use super::{Account, Keep, Move, Playback, ThreadAccount};
+use crate::balance::Finding;
+use crate::drive::Step;
+use crate::ids::{OsCpu, ProgramId, ThreadId};
+use crate::observe::{ACTIVE_MIN, Metric, ThreadView};
+use crate::time::{Moment, Span};
+use crate::trace::Trace;
+use std::collections::BTreeMap;
+
+/// What a thread did in one column.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Cell {
+    /// The CPU on which it spent most of the column, as far as that was seen.
+    pub cpu: Option<OsCpu>,
+    /// Its speed; `None` when it slept or was not read.
+    pub speed: Option<f64>,
+    /// The share of the column it was on a CPU; `None` when it was not read.
+    pub run: Option<f64>,
+    /// Changes of core seen in it.
+    pub migrations: u32,
+    /// Decisions about it in it.
+    pub decisions: u32,
+}
+
+/// A thread over time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lane {
+    /// The thread, at its end or the trace's.
+    pub thread: ThreadAccount,
+    /// One a column.
+    pub cells: Vec<Cell>,
+}
+
+/// A CPU over time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CpuLane {
+    /// Which.
+    pub cpu: OsCpu,
+    /// The share of each column in which it ran the watched threads.
+    pub ours: Vec<f64>,
+    /// The share of each column in which it ran anything; `None` where that was not read.
+    pub busy: Vec<Option<f64>>,
+}
+
+/// A program at the end of one column.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Point {
+    /// Mean speed of its threads in the column.
+    pub speed: Option<f64>,
+    /// The lowest speed of a thread in the column.
+    pub slowest: Option<f64>,
+    /// Lowest over highest time of its cores, so far.
+    pub balance: Option<f64>,
+    /// Slowest over mean progress of its active threads.
+    pub expected: Option<f64>,
+}
+
+/// A program over time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProgramLine {
+    /// Which.
+    pub id: ProgramId,
+    /// One a column; empty where there was no step.
+    pub points: Vec<Point>,
+}
+
+/// A trace in columns.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// Where the columns begin, and where the last one ends.
+    pub edges: Vec<Moment>,
+    /// The threads that ran longest, ascending by number.
+    pub lanes: Vec<Lane>,
+    /// How many threads there were besides.
+    pub omitted: usize,
+    /// The CPUs that were read or ran a watched thread, ascending.
+    pub cpus: Vec<CpuLane>,
+    /// The programs, ascending.
+    pub programs: Vec<ProgramLine>,
+    /// The latest moves, oldest first.
+    pub moves: Vec<Move>,
+    /// When the policy came to think what.
+    pub findings: Vec<(Moment, Vec<Finding>)>,
+    /// The account at the end.
+    pub account: Account,
+}
+
+/// The columns.
+struct Columns {
+    start: Moment,
+    length: Span,
+    count: usize,
+}
+
+impl Columns {
+    fn of(trace: &Trace, most: usize) -> Self {
+        let moments = || trace.steps.iter().map(|step| step.sample.at);
+        let (start, end) = (moments().min().unwrap_or_default(), moments().max().unwrap_or_default());
+        let count = trace.steps.len().saturating_sub(1).clamp(1, most.max(1));
+        Self { start, length: end.since(start), count }
+    }
+
+    fn edge(&self, at: usize) -> Moment {
+        let part = u128::from(self.length.0) * at as u128 / self.count as u128;
+        self.start + Span(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+
+    /// The column of a moment; one on an edge ends the column before it.
+    fn at(&self, moment: Moment) -> usize {
+        let part = u128::from(moment.since(self.start).0) * self.count as u128;
+        let at = part.div_ceil(u128::from(self.length.0.max(1))).saturating_sub(1);
+        usize::try_from(at).unwrap_or(usize::MAX).min(self.count - 1)
+    }
+
+    /// The columns that a reading lies in, each with how much of it does.
+    fn parts(&self, end: Moment, span: Span) -> impl Iterator<Item = (usize, Span)> {
+        let begin = end - span;
+        let first = self.at(begin + Span(1));
+        (first..=self.at(end).max(first)).map(move |at| {
+            let (from, to) = (self.edge(at).max(begin), self.edge(at + 1).min(end));
+            (at, to.since(from))
+        })
+    }
+
+    fn width(&self, at: usize) -> Span {
+        self.edge(at + 1).since(self.edge(at))
+    }
+}
+
+/// What sums up to a [`Cell`].
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    read: Span,
+    run: f64,
+    wait: Option<f64>,
+    cpu: Option<OsCpu>,
+    on_cpu: f64,
+    migrations: u32,
+    decisions: u32,
+}
+
+impl Sum {
+    fn cell(&self, metric: Metric) -> Cell {
+        let read = (self.read > Span::ZERO).then_some(self.read.0 as f64);
+        let speed = |read: f64| match metric {
+            Metric::CpuShare => Some(self.run / read),
+            Metric::RunWait => {
+                let wanted = self.run + self.wait?;
+                (wanted >= ACTIVE_MIN * read).then(|| self.run / wanted)
+            }
+        };
+        Cell {
+            cpu: self.cpu,
+            speed: read.and_then(speed).map(|speed| speed.clamp(0.0, 1.0)),
+            run: read.map(|read| self.run / read),
+            migrations: self.migrations,
+            decisions: self.decisions,
+        }
+    }
+}
+
+impl Timeline {
+    /// Folds a trace into at most so many columns and lanes; of the moves, so many of the latest are kept.
+    pub fn of(trace: &Trace, columns: usize, lanes: usize, moves: usize) -> Self {
+        let columns = Columns::of(trace, columns);
+        let mut playback = Playback::new(&trace.header, Keep { history: 0, moves });
+        let mut all: Vec<ThreadAccount> = Vec::new();
+        let mut findings = Vec::new();
+        let mut programs: BTreeMap<ProgramId, Vec<Point>> = BTreeMap::new();
+        let mut cpus: BTreeMap<OsCpu, CpuSums> = BTreeMap::new();
+        for record in &trace.steps {
+            playback.step(record, &mut |step, account| {
+                let at = columns.at(step.seen.at);
+                all.extend_from_slice(account.ended());
+                if !step.turn.findings.is_empty() {
+                    findings.push((step.seen.at, step.turn.findings.clone()));
+                }
+                for program in account.programs() {
+                    let empty = || vec![Point::default(); columns.count];
+                    let point = &mut programs.entry(program.id).or_insert_with(empty)[at];
+                    point.balance = program.balance;
+                    point.expected = program.expected.or(point.expected);
+                }
+                look_at_cpus(&columns, step, &mut cpus);
+            });
+        }
+        let account = playback.account().clone();
+        all.extend(account.threads().cloned());
+        let omitted = all.len().saturating_sub(lanes);
+        all.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.info.id));
+        all.truncate(lanes);
+        all.sort_by_key(|thread| thread.info.id);
+        let metric = trace.header.settings.metric;
+        let lanes = self::lanes(trace, &columns, all, &mut cpus, &mut programs, metric);
+        let lines = programs.into_iter().map(|(id, points)| ProgramLine { id, points });
+        Self {
+            edges: (0..=columns.count).map(|at| columns.edge(at)).collect(),
+            omitted,
+            lanes,
+            cpus: cpus.into_iter().map(|(cpu, sums)| sums.lane(cpu, &columns)).collect(),
+            programs: lines.collect(),
+            moves: account.moves().cloned().collect(),
+            findings,
+            account,
+        }
+    }
+}
+
+/// What sums up to a [`CpuLane`].
+struct CpuSums {
+    ours: Vec<f64>,
+    busy: Vec<(f64, Span)>,
+}
+
+impl CpuSums {
+    fn new(count: usize) -> Self {
+        Self { ours: vec![0.0; count], busy: vec![(0.0, Span::ZERO); count] }
+    }
+
+    fn lane(self, cpu: OsCpu, columns: &Columns) -> CpuLane {
+        let ours = |(at, run): (usize, f64)| match columns.width(at).0 {
+            0 => 0.0,
+            width => (run / width as f64).min(1.0),
+        };
+        let busy = |(busy, read): (f64, Span)| (read > Span::ZERO).then(|| (busy / read.0 as f64).min(1.0));
+        CpuLane {
+            cpu,
+            ours: self.ours.into_iter().enumerate().map(ours).collect(),
+            busy: self.busy.into_iter().map(busy).collect(),
+        }
+    }
+}
+
+fn look_at_cpus(columns: &Columns, step: &Step<'_>, cpus: &mut BTreeMap<OsCpu, CpuSums>) {
+    let Some(span) = step.seen.span else { return };
+    for view in &step.seen.cpus {
+        let sums = cpus.entry(view.cpu).or_insert_with(|| CpuSums::new(columns.count));
+        let Some(busy) = view.busy else { continue };
+        for (at, part) in columns.parts(step.seen.at, span) {
+            let (sum, read) = &mut sums.busy[at];
+            *sum += busy * part.0 as f64;
+            *read = *read + part;
+        }
+    }
+}
+
+/// The second pass: every reading of the chosen threads, and of all threads for CPUs and programs.
+fn lanes(
+    trace: &Trace,
+    columns: &Columns,
+    chosen: Vec<ThreadAccount>,
+    cpus: &mut BTreeMap<OsCpu, CpuSums>,
+    programs: &mut BTreeMap<ProgramId, Vec<Point>>,
+    metric: Metric,
+) -> Vec<Lane> {
+    let place: BTreeMap<ThreadId, usize> =
+        chosen.iter().enumerate().map(|(at, thread)| (thread.info.id, at)).collect();
+    let mut sums = vec![Sum::default(); chosen.len() * columns.count];
+    let mut migrations: BTreeMap<ThreadId, u64> = BTreeMap::new();
+    let mut speeds: BTreeMap<(ProgramId, usize), (f64, f64, f64)> = BTreeMap::new();
+    let mut playback = Playback::new(&trace.header, Keep { history: 0, moves: 1 });
+    for record in &trace.steps {
+        playback.step(record, &mut |step, account| {
+            let column = columns.at(step.seen.at);
+            for view in &step.seen.threads {
+                let lane = place.get(&view.id()).copied();
+                let row = lane.map(|lane| &mut sums[lane * columns.count..(lane + 1) * columns.count]);
+                read(columns, step, view, row, cpus);
+                if let Some(speed) = view.speed(metric) {
+                    let (sum, count, least) =
+                        speeds.entry((view.info.program, column)).or_insert((0.0, 0.0, 1.0));
+                    (*sum, *count, *least) = (*sum + speed, *count + 1.0, least.min(speed));
+                }
+                let seen = account.thread(view.id()).map_or(0, |thread| thread.migrations);
+                let before = migrations.insert(view.id(), seen).unwrap_or(0);
+                if let Some(lane) = lane {
+                    let new = u32::try_from(seen.saturating_sub(before)).unwrap_or(u32::MAX);
+                    let cell = &mut sums[lane * columns.count + column];
+                    cell.migrations = cell.migrations.saturating_add(new);
+                }
+            }
+            for decision in &step.turn.decisions {
+                if let Some(lane) = place.get(&decision.thread) {
+                    sums[lane * columns.count + column].decisions += 1;
+                }
+            }
+        });
+    }
+    for ((program, column), (sum, count, least)) in speeds {
+        if let Some(points) = programs.get_mut(&program) {
+            points[column].speed = Some(sum / count);
+            points[column].slowest = Some(least);
+        }
+    }
+    let rows = sums.chunks(columns.count);
+    let lane = |(thread, sums): (ThreadAccount, &[Sum])| Lane {
+        thread,
+        cells: sums.iter().map(|sum| sum.cell(metric)).collect(),
+    };
+    chosen.into_iter().zip(rows).map(lane).collect()
+}
+
+/// Spreads one reading over the columns it lies in.
+fn read(
+    columns: &Columns,
+    step: &Step<'_>,
+    view: &ThreadView<'_>,
+    mut row: Option<&mut [Sum]>,
+    cpus: &mut BTreeMap<OsCpu, CpuSums>,
+) {
+    let Some(rates) = view.rates else { return };
+    for (at, part) in columns.parts(step.seen.at, rates.span) {
+        let run = rates.run * part.0 as f64;
+        if let Some(cpu) = view.cpu {
+            cpus.entry(cpu).or_insert_with(|| CpuSums::new(columns.count)).ours[at] += run;
+        }
+        let Some(sum) = row.as_mut().map(|row| &mut row[at]) else { continue };
+        sum.read = sum.read + part;
+        sum.run += run;
+        if let Some(wait) = rates.wait {
+            sum.wait = Some(sum.wait.unwrap_or_default() + wait * part.0 as f64);
+        }
+        // Of several CPUs in one column that of the longest stay is shown, the latest of equals.
+        if view.cpu.is_some() && (sum.cpu == view.cpu || run >= sum.on_cpu) {
+            sum.on_cpu = if sum.cpu == view.cpu { sum.on_cpu + run } else { run };
+            sum.cpu = view.cpu;
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! An independent checker of a policy's turns: says what is wrong with them, sharing no code with the policies.
+//!
+//! Unit: one turn. It keeps its own account of where threads were put and who was let out of its mask, told by decisions and
+//! outcomes alone, and asks of every turn: does it concern living threads that may be moved, each once? Does it put them only
+//! where they may be? Is nobody left on a CPU that was lost? Has every exchange two halves? Tests run it over every step, and
+//! it can be run over any recorded trace.
+
+use crate::balance::{Act, Decision, Outcome, Reason, Refusal, Settled, Turn};
+use crate::ids::{OsCpu, ThreadId};
+use crate::observe::{Observation, ThreadView};
+use crate::set::CpuSet;
+use crate::time::Moment;
+use crate::topology::Machine;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something wrong with a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// A decision about a thread that is not there.
+    NoSuchThread(ThreadId),
+    /// Two decisions about one thread.
+    Twice(ThreadId),
+    /// A decision about a thread that is somebody else's to place, or was found to be.
+    HandsOff(ThreadId),
+    /// A decision about a thread whose last move is not known to be done.
+    Unsettled(ThreadId),
+    /// A move to no CPU.
+    Nowhere(ThreadId),
+    /// A move to CPUs that may not be used.
+    NotUsable(ThreadId, CpuSet),
+    /// A move out of the thread's own mask, by a policy that did not free it of that.
+    NotHome(ThreadId, CpuSet),
+    /// A freed thread goes where none of its program's threads might be.
+    NotProgram(ThreadId, CpuSet),
+    /// A move to another memory node although that is not allowed.
+    OtherNode(ThreadId),
+    /// A thread is left on CPUs that may not be used any more.
+    Stranded(ThreadId),
+    /// One half of an exchange without the other.
+    Half(ThreadId),
+    /// A number in a reason or a gain that is no share.
+    NoShare(ThreadId),
+    /// The next look is not later than this one.
+    NoTime(Moment),
+}
+
+/// What the checker remembers between turns.
+#[derive(Debug, Clone, Default)]
+pub struct Account {
+    asked: BTreeMap<ThreadId, Decision>,
+    bound: BTreeMap<ThreadId, CpuSet>,
+    freed: BTreeSet<ThreadId>,
+    kept: BTreeSet<ThreadId>,
+    pending: BTreeSet<ThreadId>,
+}
+
+impl Account {
+    /// Checks the next turn of a run. Every turn must be given, in order.
+    pub fn check_turn(
+        &mut self,
+        machine: &Machine,
+        across_nodes: bool,
+        seen: &Observation<'_>,
+        turn: &Turn,
+    ) -> Vec<Fault> {
+        self.believe(seen);
+        let mut faults = Vec::new();
+        let mut met = BTreeSet::new();
+        for decision in &turn.decisions {
+            if !met.insert(decision.thread) {
+                faults.push(Fault::Twice(decision.thread));
+            }
+            match seen.thread(decision.thread) {
+                None => faults.push(Fault::NoSuchThread(decision.thread)),
+                Some(view) => self.one(machine, across_nodes, seen, view, decision, &mut faults),
+            }
+            if !whole(decision, turn) {
+                faults.push(Fault::Half(decision.thread));
+            }
+        }
+        for (thread, on) in &self.bound {
+            let movable = seen.thread(*thread).is_some_and(ThreadView::movable);
+            let mine = movable && !self.kept.contains(thread) && !self.pending.contains(thread);
+            if mine && !on.intersects(seen.usable) && !met.contains(thread) {
+                faults.push(Fault::Stranded(*thread));
+            }
+        }
+        if turn.next <= seen.at {
+            faults.push(Fault::NoTime(turn.next));
+        }
+        for decision in &turn.decisions {
+            self.asked.insert(decision.thread, decision.clone());
+        }
+        faults
+    }
+
+    /// Takes over what is known of earlier decisions.
+    fn believe(&mut self, seen: &Observation<'_>) {
+        for Outcome { thread, end } in seen.outcomes {
+            if *end == Settled::Pending {
+                self.pending.insert(*thread);
+                continue;
+            }
+            self.pending.remove(thread);
+            let Some(decision) = self.asked.remove(thread) else { continue };
+            match (end, decision.act) {
+                (Settled::Applied, Act::Confine(to)) => {
+                    self.bound.insert(*thread, to);
+                    if matches!(decision.reason, Reason::Free { .. }) {
+                        self.freed.insert(*thread);
+                    }
+                }
+                (Settled::Applied, Act::Release) => {
+                    self.bound.remove(thread);
+                    self.freed.remove(thread);
+                }
+                (Settled::Refused(Refusal::Permission | Refusal::MovedMeanwhile), _) => {
+                    self.kept.insert(*thread);
+                }
+                _ => {}
+            }
+        }
+        for thread in seen.gone {
+            self.asked.remove(thread);
+            self.bound.remove(thread);
+            self.pending.remove(thread);
+        }
+        let dead = |thread: &ThreadId| seen.thread(*thread).is_none();
+        self.bound.retain(|thread, _| !dead(thread));
+    }
+
+    fn one(
+        &self,
+        machine: &Machine,
+        across_nodes: bool,
+        seen: &Observation<'_>,
+        view: &ThreadView<'_>,
+        decision: &Decision,
+        faults: &mut Vec<Fault>,
+    ) {
+        let thread = decision.thread;
+        if !view.movable() || self.kept.contains(&thread) {
+            faults.push(Fault::HandsOff(thread));
+        }
+        if self.pending.contains(&thread) {
+            faults.push(Fault::Unsettled(thread));
+        }
+        if !shares(decision) {
+            faults.push(Fault::NoShare(thread));
+        }
+        let Some(to) = decision.act.to() else { return };
+        if to.is_empty() {
+            faults.push(Fault::Nowhere(thread));
+        }
+        if !to.is_subset(seen.usable) {
+            faults.push(Fault::NotUsable(thread, to.difference(seen.usable)));
+        }
+        let freed = self.freed.contains(&thread) || matches!(decision.reason, Reason::Free { .. });
+        if freed {
+            let program = seen.threads.iter().filter(|other| other.info.program == view.info.program);
+            let homes = program.fold(CpuSet::new(), |homes, other| homes.union(&other.info.home));
+            if !to.is_subset(&homes) {
+                faults.push(Fault::NotProgram(thread, to.difference(&homes)));
+            }
+        } else if !to.is_subset(&view.info.home) {
+            faults.push(Fault::NotHome(thread, to.difference(&view.info.home)));
+        }
+        let balances = matches!(
+            decision.reason,
+            Reason::Slow { .. } | Reason::Behind { .. } | Reason::Ahead { .. } | Reason::Room { .. }
+        );
+        if balances && !across_nodes {
+            let node = |cpu: OsCpu| machine.pu(cpu).map(|pu| machine.core(machine.core_of(pu)).node);
+            let from = self.bound.get(&thread).and_then(CpuSet::first).or(view.cpu);
+            if let Some(from) = from.and_then(node)
+                && to.iter().any(|cpu| node(cpu) != Some(from))
+            {
+                faults.push(Fault::OtherNode(thread));
+            }
+        }
+    }
+}
+
+/// Whether an exchange has its other half: a partner in the same turn who names this thread.
+fn whole(decision: &Decision, turn: &Turn) -> bool {
+    let names = |partner: &ThreadId| {
+        turn.decisions.iter().any(|other| {
+            let back = match &other.reason {
+                Reason::Behind { partner, .. } | Reason::Ahead { partner, .. } => *partner == decision.thread,
+                // A puller that gives one of its own back: the pulled one has the paper's reason.
+                Reason::Slow { .. } => true,
+                _ => false,
+            };
+            other.thread == *partner && back
+        })
+    };
+    match &decision.reason {
+        Reason::Behind { partner, .. } | Reason::Ahead { partner, .. } => names(partner),
+        _ => true,
+    }
+}
+
+/// Whether the numbers are what they say they are.
+fn shares(decision: &Decision) -> bool {
+    let share = |value: f64| (-1e-9..=1.0 + 1e-9).contains(&value);
+    let reason = match &decision.reason {
+        Reason::Slow { speed, mean } => share(*speed) && share(*mean),
+        Reason::Room { speed, expected } => share(*speed) && share(*expected),
+        Reason::Fence { foreign } => share(*foreign),
+        _ => true,
+    };
+    reason && decision.gain.is_none_or(|gain| gain.is_finite() && gain >= 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::Settled;
+    use crate::ids::ProgramId;
+    use crate::observe::{Left, Notice, Observer, Sample, ThreadInfo, ThreadSample};
+    use crate::time::Span;
+    use crate::topology::parse_synthetic;
+
+    fn set(text: &str) -> CpuSet {
+        text.parse().unwrap()
+    }
+
+    fn observer(left: Option<Left>) -> Observer {
+        let mut observer = Observer::new(set("0-3"));
+        let info = |id: u32, home: &str, left: Option<Left>| ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(0),
+            pid: 1,
+            tid: id,
+            name: String::new(),
+            home: set(home),
+            left,
+        };
+        let read = |id: u32| ThreadSample {
+            id: ThreadId(id),
+            run: Span::ZERO,
+            wait: None,
+            slices: None,
+            voluntary: None,
+            cpu: Some(OsCpu(0)),
+        };
+        let news = vec![info(0, "0-1", left), info(1, "0-3", None)];
+        let sample = Sample { at: Moment(5), news, threads: vec![read(0), read(1)], ..Sample::default() };
+        observer.take(&sample, &[]);
+        observer
+    }
+
+    fn confine(thread: u32, to: &str, reason: Reason) -> Decision {
+        Decision { thread: ThreadId(thread), act: Act::Confine(set(to)), reason, gain: None }
+    }
+
+    fn faults(observer: &Observer, decisions: Vec<Decision>) -> Vec<Fault> {
+        let machine = parse_synthetic("numa:2 core:2 pu:1").unwrap();
+        let turn = Turn { decisions, next: Moment(9), ..Turn::default() };
+        Account::default().check_turn(&machine, false, &observer.observation(), &turn)
+    }
+
+    #[test]
+    fn what_is_right_passes() {
+        let free = Reason::Free { threads: 1, cpus: 2 };
+        assert_eq!(
+            faults(&observer(None), vec![confine(0, "1", Reason::Start), confine(1, "3", Reason::Start)]),
+            []
+        );
+        assert_eq!(faults(&observer(None), vec![confine(0, "3", free)]), []);
+    }
+
+    #[test]
+    fn each_wrong_is_named() {
+        let room = Reason::Room { speed: 0.5, expected: 1.0 };
+        let behind = Reason::Behind { by: Span::ZERO, partner: ThreadId(1) };
+        let t = ThreadId;
+        for (decisions, expected) in [
+            (vec![confine(7, "1", Reason::Start)], Fault::NoSuchThread(t(7))),
+            (vec![confine(0, "1", Reason::Start), confine(0, "0", Reason::Start)], Fault::Twice(t(0))),
+            (vec![confine(0, "", Reason::Start)], Fault::Nowhere(t(0))),
+            (vec![confine(1, "7", Reason::Start)], Fault::NotUsable(t(1), set("7"))),
+            (vec![confine(0, "3", Reason::Start)], Fault::NotHome(t(0), set("3"))),
+            (vec![confine(0, "7", Reason::Free { threads: 1, cpus: 1 })], Fault::NotProgram(t(0), set("7"))),
+            (vec![confine(1, "2", room)], Fault::OtherNode(t(1))),
+            (vec![confine(0, "1", behind)], Fault::Half(t(0))),
+            (vec![confine(0, "1", Reason::Fence { foreign: 2.0 })], Fault::NoShare(t(0))),
+        ] {
+            let found = faults(&observer(None), decisions.clone());
+            assert!(found.contains(&expected), "{decisions:?}: {found:?}");
+        }
+        let kept = faults(&observer(Some(Left::Asked)), vec![confine(0, "1", Reason::Start)]);
+        assert_eq!(kept, [Fault::HandsOff(t(0))]);
+    }
+
+    #[test]
+    fn who_is_left_behind_is_named() {
+        let machine = parse_synthetic("core:4 pu:1").unwrap();
+        let mut account = Account::default();
+        let mut observer = observer(None);
+        let next = Moment(99);
+        let turn = Turn { decisions: vec![confine(1, "3", Reason::Start)], next, ..Turn::default() };
+        assert_eq!(account.check_turn(&machine, false, &observer.observation(), &turn), []);
+        let outcome = Outcome { thread: ThreadId(1), end: Settled::Applied };
+        let notices = vec![Notice::Usable(set("0-1"))];
+        observer.take(&Sample { at: Moment(10), notices, ..Sample::default() }, &[outcome]);
+        let seen = observer.observation();
+        let still = Turn { next, ..Turn::default() };
+        assert_eq!(
+            account.clone().check_turn(&machine, false, &seen, &still),
+            [Fault::Stranded(ThreadId(1))]
+        );
+        let turn = Turn { decisions: vec![confine(1, "1", Reason::Gone(OsCpu(3)))], next, ..Turn::default() };
+        assert_eq!(account.check_turn(&machine, false, &seen, &turn), []);
+        assert_eq!(
+            account.check_turn(&machine, false, &seen, &Turn::default()),
+            [Fault::NoTime(Moment(0))],
+            "it was put where it may be; but a turn must say when it looks next"
+        );
+    }
+}

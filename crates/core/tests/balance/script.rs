@@ -1,0 +1,139 @@
+//! A scripted host: a test says what each thread did, and what becomes of each decision.
+
+use trimtab_core::balance::{Decision, Kind, Outcome, Policy, Settings, Settled, Turn, policy};
+use trimtab_core::check::decisions::Account;
+use trimtab_core::ids::{Id, OsCpu, ProgramId, ThreadId};
+use trimtab_core::observe::{Left, Notice, Observer, Sample, ThreadInfo, ThreadSample};
+use trimtab_core::time::{Moment, Span};
+use trimtab_core::topology::{Machine, parse_synthetic};
+
+/// What a thread did since the last look: shares of the time on a CPU and waiting for one, and where it is now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Did {
+    pub(crate) run: f64,
+    pub(crate) wait: f64,
+    pub(crate) cpu: u32,
+}
+
+/// On a CPU for one share of the time, and waiting for the rest.
+pub(crate) fn ran(run: f64, cpu: u32) -> Did {
+    Did { run, wait: 1.0 - run, cpu }
+}
+
+/// On a CPU for one share of the time, and asleep for the rest.
+pub(crate) fn slept(run: f64, cpu: u32) -> Did {
+    Did { run, wait: 0.0, cpu }
+}
+
+pub(crate) struct Script {
+    pub(crate) machine: Machine,
+    policy: Box<dyn Policy>,
+    observer: Observer,
+    account: Account,
+    outcomes: Vec<Outcome>,
+    counters: Vec<ThreadSample>,
+    news: Vec<ThreadInfo>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) switches: bool,
+    pub(crate) throttled: Option<Span>,
+    pub(crate) counts_waits: bool,
+    pub(crate) now: Moment,
+    pub(crate) next: Moment,
+}
+
+impl Script {
+    /// A policy on a machine, and threads by the masks they have.
+    pub(crate) fn new(machine: &str, kind: Kind, settings: &Settings, homes: &[&str]) -> Self {
+        let machine = parse_synthetic(machine).unwrap();
+        let info = |(at, home): (usize, &&str)| ThreadInfo {
+            id: ThreadId::from_index(at),
+            program: ProgramId(0),
+            pid: 1,
+            tid: u32::try_from(at).unwrap() + 1,
+            name: format!("t{at}"),
+            home: home.parse().unwrap(),
+            left: None,
+        };
+        let zero = |at: usize| ThreadSample {
+            id: ThreadId::from_index(at),
+            run: Span::ZERO,
+            wait: Some(Span::ZERO),
+            slices: None,
+            voluntary: None,
+            cpu: None,
+        };
+        Self {
+            policy: policy(kind, &machine, settings),
+            observer: Observer::new(machine.cpus()),
+            machine,
+            account: Account::default(),
+            outcomes: Vec::new(),
+            counters: (0..homes.len()).map(zero).collect(),
+            news: homes.iter().enumerate().map(info).collect(),
+            notices: Vec::new(),
+            switches: false,
+            throttled: None,
+            counts_waits: true,
+            now: Moment(0),
+            next: Moment(0),
+        }
+    }
+
+    /// Says that a thread is not ours to move.
+    pub(crate) fn leave(&mut self, at: usize, left: Left) {
+        self.news[at].left = Some(left);
+    }
+
+    /// One look: `None` for a thread that could not be read. Everything decided is carried out.
+    pub(crate) fn step(&mut self, did: &[Option<Did>]) -> Turn {
+        self.step_with(did, |_| Settled::Applied)
+    }
+
+    /// One look, when the policy wants it, and what becomes of each decision.
+    pub(crate) fn step_with(&mut self, did: &[Option<Did>], end: impl Fn(&Decision) -> Settled) -> Turn {
+        let span = self.next.since(self.now);
+        self.now = self.next;
+        let mut sample = Sample {
+            at: self.now,
+            news: std::mem::take(&mut self.news),
+            notices: std::mem::take(&mut self.notices),
+            throttled: self.throttled,
+            ..Sample::default()
+        };
+        for (counter, did) in self.counters.iter_mut().zip(did) {
+            let Some(did) = did else { continue };
+            counter.run = counter.run + span.times(did.run);
+            counter.wait = counter.wait.map(|wait| wait + span.times(did.wait));
+            counter.cpu = Some(OsCpu(did.cpu));
+            if self.switches {
+                let more = (span.seconds() * 20_000.0) as u64;
+                counter.slices = Some(counter.slices.unwrap_or(0) + more);
+                counter.voluntary = Some(0);
+            }
+            let wait = counter.wait.filter(|_| self.counts_waits);
+            sample.threads.push(ThreadSample { wait, ..counter.clone() });
+        }
+        self.observer.take(&sample, &self.outcomes);
+        let seen = self.observer.observation();
+        let turn = self.policy.decide(&seen);
+        let faults = self.account.check_turn(&self.machine, false, &seen, &turn);
+        assert!(faults.is_empty(), "at {:?}: {faults:?}", self.now);
+        self.outcomes = turn
+            .decisions
+            .iter()
+            .map(|decision| Outcome { thread: decision.thread, end: end(decision) })
+            .collect();
+        self.next = turn.next;
+        turn
+    }
+
+    /// As many looks as fit into a time, all alike; all that was decided.
+    pub(crate) fn pass(&mut self, seconds: f64, did: &[Option<Did>]) -> Vec<Decision> {
+        let until = self.now + Span((seconds * 1e9) as u64);
+        let mut all = Vec::new();
+        while self.next <= until {
+            all.extend(self.step(did).decisions);
+        }
+        all
+    }
+}
