@@ -310,7 +310,7 @@ impl Auto {
         };
         let alike = sight.slowest > 1.0 - ALIKE;
         let threads = u32::try_from(sight.threads.len()).unwrap_or(u32::MAX);
-        if sight.waited.is_some_and(|waited| waited < ALIKE / 2.0) && alike {
+        if sight.waited.is_some() && !sight.others() && alike {
             return Some((Reason::Done, Finding::NothingWaits));
         }
         let before = case.before.as_ref()?;

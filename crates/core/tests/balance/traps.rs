@@ -330,3 +330,14 @@ fn a_storm_of_short_threads_is_let_pass() {
     let ran = run(fluid, Kind::Auto, &settings(100, 1));
     assert!(ran.moves <= calm.moves + 20, "{} moves, {} without the storm", ran.moves, calm.moves);
 }
+
+#[test]
+fn ticks_and_daemons_are_no_hog() {
+    let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0-1"; 2]);
+    let moved = script.pass(5.0, &all(&[ran(0.96, 0), ran(0.97, 1)]));
+    assert!(moved.is_empty(), "{moved:?}");
+    let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0-1"; 2]);
+    let moved = script.pass(0.3, &all(&[ran(0.67, 0), ran(0.67, 1)]));
+    assert!(moved.iter().all(|decision| matches!(decision.reason, Reason::Fence { .. })), "{moved:?}");
+    assert_eq!(moved.len(), 2);
+}
