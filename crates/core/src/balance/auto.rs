@@ -18,8 +18,9 @@
 //! fine barriers, hands off); threads leave their own masks only if these crowd them, only to CPUs of their own
 //! program, and not to other nodes unless that is allowed; equal observations, equal decisions; nothing is drawn at random.
 
+use super::case::{Case, PERIOD_MIN, State};
 use super::deal::deal_out;
-use super::diagnosis::{Sight, Treatment, Window, diagnose};
+use super::diagnosis::{Freed, Sight, Treatment, diagnose};
 use super::doze::Dozes;
 use super::rotation::{PAIRS_MIN, Rotation, Terms};
 use super::seating::{Seating, Standing};
@@ -27,7 +28,6 @@ use super::shares::Shares;
 use super::{Decision, Finding, Kind, Policy, Reason, Settings, Turn, Wanted};
 use crate::ids::ProgramId;
 use crate::observe::Observation;
-use crate::set::CpuSet;
 use crate::time::{Moment, Span};
 use crate::topology::Machine;
 use std::collections::BTreeMap;
@@ -49,81 +49,14 @@ const COST_THREAD: Span = Span::from_us(1);
 const COST_LOOK: Span = Span::from_us(20);
 const COST_MOVE: Span = Span::from_us(10);
 
-/// The shortest interval: below it the kernel's own ticks (4 ms on most) blur what is measured.
-const PERIOD_MIN: Span = Span::from_ms(10);
-
 /// A program that is left alone is looked at this many times the interval apart at most.
 const STILL_MAX: u32 = 5;
-
-/// After a treatment that failed, the first time without another, and how often it doubles.
-const REST: Span = Span::from_ms(1_000);
-const REST_DOUBLINGS: u32 = 6;
 
 /// Paces this near to each other are alike: what half a second's measurement cannot tell apart.
 const ALIKE: f64 = 0.02;
 
 /// How long a thread sits on a slow seat before the kernel moves it on, about.
 const BLUR: Span = Span::from_ms(20);
-
-/// What is being done about a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Watched,
-    Still,
-    Turns,
-}
-
-/// A program.
-#[derive(Debug)]
-struct Case {
-    state: State,
-    next: Moment,
-    window: Window,
-    /// Looks since it was left alone.
-    calm: u32,
-    /// What it was like before the treatment that is on trial.
-    before: Option<Sight>,
-    /// Whether the treatment has passed its trial.
-    passed: bool,
-    rests: Moment,
-    failures: u32,
-    period: Span,
-    rotation: Rotation,
-    said: Vec<Finding>,
-    threads: usize,
-}
-
-impl Case {
-    fn new(at: Moment) -> Self {
-        let mut window = Window::default();
-        window.restart(at);
-        Self {
-            state: State::Watched,
-            next: at,
-            window,
-            calm: 0,
-            before: None,
-            passed: false,
-            rests: Moment::default(),
-            failures: 0,
-            period: PERIOD_MIN,
-            rotation: Rotation::default(),
-            said: Vec::new(),
-            threads: 0,
-        }
-    }
-
-    fn enter(&mut self, state: State, at: Moment) {
-        self.state = state;
-        self.calm = 0;
-        self.window.restart(at);
-    }
-
-    fn failed(&mut self, at: Moment) {
-        self.rests = at + REST.times(f64::from(1_u32 << self.failures.min(REST_DOUBLINGS)));
-        self.failures += 1;
-    }
-}
 
 /// The default policy.
 #[derive(Debug)]
@@ -342,12 +275,14 @@ impl Auto {
             }
             case.window.restart(at);
         }
+        // Newcomers once they have been seen for a whole step: many end before that.
         let new: Vec<usize> = members
             .iter()
             .copied()
             .filter(|&i| {
                 let sitter = &self.seating.sitters[i];
                 sitter.active()
+                    && sitter.wanted.is_some()
                     && sitter.free()
                     && sitter.standing != Standing::Held
                     && !self.seating.room(i).is_empty()
@@ -375,7 +310,7 @@ impl Auto {
         };
         let alike = sight.slowest > 1.0 - ALIKE;
         let threads = u32::try_from(sight.threads.len()).unwrap_or(u32::MAX);
-        if sight.waited.is_some_and(|waited| waited < ALIKE / 2.0) && alike {
+        if sight.waited.is_some() && !sight.others() && alike {
             return Some((Reason::Done, Finding::NothingWaits));
         }
         let before = case.before.as_ref()?;
@@ -404,7 +339,7 @@ impl Auto {
     }
 
     /// One core for each thread.
-    fn take_seats(&mut self, sight: &Sight, fence: bool, freed: &[(usize, CpuSet)]) -> Vec<Decision> {
+    fn take_seats(&mut self, sight: &Sight, fence: bool, freed: &Freed) -> Vec<Decision> {
         self.free(freed);
         let new: Vec<usize> = sight
             .threads
@@ -427,7 +362,7 @@ impl Auto {
         decisions
     }
 
-    fn free(&mut self, freed: &[(usize, CpuSet)]) {
+    fn free(&mut self, freed: &Freed) {
         for (i, cpus) in freed {
             let home = self.seating.home(cpus);
             self.seating.free_to(*i, home);
@@ -435,7 +370,7 @@ impl Auto {
     }
 
     /// Lets bound threads go anywhere in their program's CPUs.
-    fn spread(&mut self, freed: &[(usize, CpuSet)]) -> Vec<Decision> {
+    fn spread(&mut self, freed: &Freed) -> Vec<Decision> {
         let threads = u32::try_from(freed.len()).unwrap_or(u32::MAX);
         self.free(freed);
         let mut decisions = Vec::new();

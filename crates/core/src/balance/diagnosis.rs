@@ -23,7 +23,8 @@
 //! the running is spinning: a program that spins in barriers finer than the bound looks like one that computes, and taking
 //! turns neither helps nor costs it more than the moves.
 //!
-//! Source: the measurements of kernels 6.1, 6.12 and 6.18 that the balancing chapter of `docs/performance.md` remakes.
+//! Source: runs of spinning, yielding and sleeping programs on kernels 6.1, 6.12 and 6.18 under each of the other policies; the
+//! bound is that of Hofmeyr, Iancu and Blagojević's analysis.
 
 use super::Finding;
 use super::doze::SOME;
@@ -34,11 +35,16 @@ use crate::set::CpuSet;
 use crate::time::{Moment, Span};
 use std::collections::BTreeMap;
 
-/// Waiting below this share of what is wanted is none: timer ticks and short visits of the kernel's own threads.
-const WAIT_MIN: f64 = 0.02;
+/// With CPUs enough, all threads together wait for at least this much of a CPU when somebody else is there: a pinned hog
+/// costs them half a CPU, one that roams nearly a whole one, one that runs half of the time a quarter.
+const OTHERS_MIN: f64 = 0.2;
 
-/// With CPUs enough, waiting above this share is somebody else's doing. A pinned hog gives 1/(2N), a free one 1/(N+1).
-const HOG_MIN: f64 = 0.025;
+/// On many CPUs so much comes together by timer ticks alone: then each must wait for this share of what it wants, or one for
+/// [`OTHERS_MIN`].
+const WAIT_MIN: f64 = 0.005;
+
+/// Makes of cores this near in speed are alike.
+const ALIKE: f64 = 0.02;
 
 /// Throttled above this share of the time, a quota is what holds the program back.
 const QUOTA_MIN: f64 = 0.02;
@@ -85,6 +91,8 @@ pub(super) struct Sight {
     pub(super) kept: u32,
     /// The share of what they wanted in which they waited; `None` where that is not counted.
     pub(super) waited: Option<f64>,
+    /// The same of the one that waited most.
+    pub(super) worst: f64,
     /// The share of the time in which they wanted no CPU, the mean of all.
     pub(super) idle: f64,
     /// How fast they got on, the mean of all: work a second.
@@ -105,6 +113,15 @@ pub(super) struct Sight {
 
 /// Threads, as places in the seating, and how far each may go from now on.
 pub(super) type Freed = Vec<(usize, CpuSet)>;
+
+impl Sight {
+    /// Whether there is more waiting than ticks and daemons cause.
+    pub(super) fn others(&self) -> bool {
+        let waited = self.waited.unwrap_or(0.0);
+        let together = waited * self.threads.len() as f64 >= OTHERS_MIN;
+        together && (waited >= WAIT_MIN || self.worst >= OTHERS_MIN)
+    }
+}
 
 /// What to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -197,7 +214,10 @@ impl Window {
             sight.kept += u32::from(sitter.kept());
             wanted += wants;
             match row.wait {
-                Some(wait) => waited += wait,
+                Some(wait) => {
+                    waited += wait;
+                    sight.worst = sight.worst.max(wait / wants);
+                }
                 None => counted = false,
             }
             sight.idle += (1.0 - wants / row.span).max(0.0);
@@ -263,15 +283,15 @@ pub(super) fn diagnose(
     if sleeps {
         return still(sleepers());
     }
-    let alike = sight.slowest > 1.0 - WAIT_MIN;
-    if waited < WAIT_MIN && alike {
+    let alike = sight.slowest > 1.0 - ALIKE;
+    if !sight.others() && alike {
         return still(Finding::NothingWaits);
     }
     let turns = |finding| (vec![finding], Treatment::Turns { fence: false, freed: Vec::new() });
     if sight.switches.is_some_and(|switches| switches > YIELDS_MIN) {
         return still(Finding::TooFine { bound: bound(threads, sight.cpus, period) });
     }
-    if threads <= sight.cpus && waited > HOG_MIN {
+    if threads <= sight.cpus && sight.others() {
         let finding = Finding::Hog { cpus: waiting(sight, seating), share: waited };
         return (vec![finding], Treatment::Turns { fence: true, freed: Vec::new() });
     }
@@ -300,7 +320,7 @@ pub(super) fn bound(threads: u32, cpus: u32, period: Span) -> Span {
 fn waiting(sight: &Sight, seating: &Seating) -> CpuSet {
     let waits = |&&i: &&usize| {
         let rates = seating.sitters[i].rates.as_ref();
-        rates.and_then(|rates| rates.wait).is_some_and(|wait| wait > HOG_MIN)
+        rates.and_then(|rates| rates.wait).is_some_and(|wait| wait > ALIKE)
     };
     let seats = sight.threads.iter().filter(waits).filter_map(|&i| seating.sitters[i].seat);
     seats.map(|seat| seating.ground.place(seat).os).collect()

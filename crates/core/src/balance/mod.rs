@@ -10,6 +10,7 @@
 //! typed [`Reason`].
 
 mod auto;
+mod case;
 mod deal;
 mod decision;
 mod diagnosis;

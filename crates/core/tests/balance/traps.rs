@@ -318,3 +318,26 @@ fn standing_still_looks_seldom_and_cheaply() {
     assert_eq!(turn.next.since(script.now), Span::from_ms(500));
     assert!(!turn.wanted.places && !turn.wanted.cpus && !turn.wanted.sleeps);
 }
+
+#[test]
+fn a_storm_of_short_threads_is_let_pass() {
+    let mut fluid = Fluid::new(3, 2, Wait::Spin, Kernel::Keeps).long(2.0);
+    for at in 0..400 {
+        fluid.thread(0.001, 0.003 * f64::from(at), "0-1".parse().unwrap(), 0);
+        fluid.events.push((0.003 * f64::from(at) + 0.002, Event::End(3 + at as usize)));
+    }
+    let calm = run(Fluid::new(3, 2, Wait::Spin, Kernel::Keeps).long(2.0), Kind::Auto, &settings(100, 1));
+    let ran = run(fluid, Kind::Auto, &settings(100, 1));
+    assert!(ran.moves <= calm.moves + 20, "{} moves, {} without the storm", ran.moves, calm.moves);
+}
+
+#[test]
+fn ticks_and_daemons_are_no_hog() {
+    let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0-1"; 2]);
+    let moved = script.pass(5.0, &all(&[ran(0.96, 0), ran(0.97, 1)]));
+    assert!(moved.is_empty(), "{moved:?}");
+    let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0-1"; 2]);
+    let moved = script.pass(0.3, &all(&[ran(0.67, 0), ran(0.67, 1)]));
+    assert!(moved.iter().all(|decision| matches!(decision.reason, Reason::Fence { .. })), "{moved:?}");
+    assert_eq!(moved.len(), 2);
+}
