@@ -1,6 +1,6 @@
 //! The grid of a machine in pieces: words, and cores to be filled in by whoever draws.
 //!
-//! The same grid as [`draw::grid`](super::draw::grid) folds, for screens that give every core a character and a colour of its own
+//! The same grid as [`draw::grid`] folds, for screens that give every core a character and a colour of its own
 //! and fill them in anew at every look. One character a core; cores stand in logical order.
 
 use super::Machine;

@@ -1,6 +1,6 @@
 //! `trimtab top`: how threads run now, or ran in a recorded run.
 //!
-//! All that happens is an [`event::Event`]; [`state::State::update`] takes it in, [`draw::draw`] draws the state. Both are pure, so
+//! All that happens is an `event::Event`; `State::update` takes it in, `draw::draw` draws the state. Both are pure, so
 //! that a screen is tested by sending events and reading the picture. Threads send events: keys, signals, looks at programs,
 //! looks around. Only this file and `terminal` know a terminal.
 
