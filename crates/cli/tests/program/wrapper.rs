@@ -119,6 +119,9 @@ def until(text):
         said += more
     said = said[said.index(text) + len(text):]
 def type(text): os.write(master, text)
+def taken():
+    # A signal that comes while one of its kind is pending still is none.
+    while not any(line.split() == ['ShdPnd:', '0' * 16] for line in open(f'/proc/{pid}/status')): pass
 def ends():
     global said
     while True:
@@ -152,7 +155,7 @@ type(b'\x03'); until(b'SIGINT')
 type(b'\x1c'); until(b'SIGQUIT')
 type(b'\x1a'); until(b'SIGTSTP')
 fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack('HHHH', 7, 70, 0, 0)); until(b'SIGWINCH')
-os.kill(pid, signal.SIGINT); until(b'SIGINT')
+taken(); os.kill(pid, signal.SIGINT); until(b'SIGINT')
 os.kill(pid, signal.SIGUSR1)
 ends()
 ";
