@@ -2,6 +2,7 @@
 
 use super::MachineLoadError;
 use super::codec::MAX_BYTES;
+use crate::sys::signals::keep_children;
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -65,6 +66,7 @@ pub(super) fn run(helper: &Path, arguments: &[&OsStr]) -> Result<Output, Machine
 
 /// Both outputs and the end of a command. Reading stops at a limit: what babbles on is cut off by a closed pipe.
 fn capture(command: &mut Command) -> io::Result<(Vec<u8>, Vec<u8>, ExitStatus)> {
+    let _kept = keep_children()?;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (bytes, said) = std::thread::scope(|scope| {

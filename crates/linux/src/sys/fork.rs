@@ -2,6 +2,7 @@
 
 use super::errno;
 use rustix::io::Errno;
+use std::time::Duration;
 
 /// Which of the two processes this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,15 +13,25 @@ pub enum Side {
     Parent(u32),
 }
 
+/// How often it is looked whether this process has one thread, and how long in between. Chosen: together a second.
+const ATTEMPTS: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Makes a second process. Only for a process of one thread: what other threads had locked would stay locked in the child.
 ///
 /// # Errors
 /// `EDEADLK` when this process has more threads, or its threads cannot be counted; `EAGAIN` when the user may have no more
 /// processes; `ENOMEM`.
 pub fn fork() -> Result<Side, Errno> {
-    let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count).unwrap_or(0);
-    if threads != 1 {
-        return Err(Errno::DEADLK);
+    // A thread that was joined may be listed for a moment longer.
+    let alone = || std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1);
+    let mut attempts = 0;
+    while !alone() {
+        attempts += 1;
+        if attempts == ATTEMPTS {
+            return Err(Errno::DEADLK);
+        }
+        std::thread::sleep(PAUSE);
     }
     // SAFETY: the process has one thread, as just counted and as only that thread could change, so that the child may do
     // whatever this process may; no memory is passed.

@@ -109,6 +109,37 @@ pub fn is_ignored(number: c_int) -> bool {
     asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
+/// As long as this lives, children that end are kept until they are waited for, also where whoever started us ignored SIGCHLD.
+pub struct ChildrenKept(libc::sigaction);
+
+impl std::fmt::Debug for ChildrenKept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChildrenKept").finish_non_exhaustive()
+    }
+}
+
+/// Begins that.
+///
+/// # Errors
+/// None that a kernel gives in practice.
+pub fn keep_children() -> Result<ChildrenKept, Errno> {
+    let (default, mut before) =
+        (MaybeUninit::<libc::sigaction>::zeroed(), MaybeUninit::<libc::sigaction>::zeroed());
+    // SAFETY: all zero is the default action without flags; the old one is written to valid memory of the right type.
+    if unsafe { libc::sigaction(libc::SIGCHLD, default.as_ptr(), before.as_mut_ptr()) } < 0 {
+        return Err(errno::last());
+    }
+    // SAFETY: zeroed at first, which is valid, and written by the call that succeeded.
+    Ok(ChildrenKept(unsafe { before.assume_init() }))
+}
+
+impl Drop for ChildrenKept {
+    fn drop(&mut self) {
+        // SAFETY: the action was written by the kernel; null asks for no old one.
+        unsafe { libc::sigaction(libc::SIGCHLD, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
 /// Waits for the next of the signals that [`block`] holds back.
 ///
 /// # Errors
