@@ -93,6 +93,7 @@ impl Crowd {
                     run,
                     wait,
                     slices: None,
+                    ready: None,
                     voluntary: None,
                     cpu: Some(cpu),
                 });

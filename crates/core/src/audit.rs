@@ -268,6 +268,7 @@ fn born(read: &ThreadSample) -> ThreadSample {
         run: Span::ZERO,
         wait: read.wait.map(|_| Span::ZERO),
         slices: zero(read.slices),
+        ready: None,
         voluntary: zero(read.voluntary),
         cpu: None,
     }
@@ -414,6 +415,7 @@ mod tests {
             run: Span::from_ms(run_ms),
             wait: Some(Span::from_ms(run_ms / 2)),
             slices: Some(run_ms),
+            ready: None,
             voluntary: Some(run_ms / 4),
             cpu: Some(OsCpu(cpu)),
         }

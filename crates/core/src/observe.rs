@@ -6,6 +6,9 @@
 //! read; an [`Observer`] keeps the reading before it and makes an [`Observation`]. Nothing else makes rates, so that the live
 //! machine, a simulated one and a recorded one are seen alike.
 //!
+//! Linux counts a wait when it is over. A thread that waited through a whole step therefore shows no change at all; where the host
+//! says that it was ready, the step counts as waiting, and is taken off what is counted later.
+//!
 //! Properties: a rate exists only between two readings of one thread at two moments, in order; counters that went backwards
 //! (a number used again, a lost sample) give no rate and start anew; what left the sample's [`Sample::gone`] is forgotten.
 //!
@@ -102,6 +105,10 @@ pub struct ThreadSample {
     /// Where it ran last, if that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<OsCpu>,
+    /// Whether it was ready to run (`true`) or asleep; looked at only when no counter moved since the reading before, since
+    /// a kernel that counts a wait when it is over shows a waiting thread like a sleeping one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
 }
 
 /// What was read of one CPU.
@@ -288,6 +295,8 @@ struct Known {
     last: Option<(Moment, ThreadSample)>,
     rates: Option<Rates>,
     cpu: Option<OsCpu>,
+    /// Waiting that was believed before it was counted.
+    ahead: Span,
 }
 
 /// Keeps the reading before the present one.
@@ -344,7 +353,8 @@ impl Observer {
             match self.threads.get_mut(&info.id) {
                 Some(known) => known.info = info.clone(),
                 None => {
-                    let known = Known { info: info.clone(), last: None, rates: None, cpu: None };
+                    let known =
+                        Known { info: info.clone(), last: None, rates: None, cpu: None, ahead: Span::ZERO };
                     self.threads.insert(info.id, known);
                 }
             }
@@ -359,11 +369,15 @@ impl Observer {
         }
         for read in &sample.threads {
             let Some(known) = self.threads.get_mut(&read.id) else { continue };
+            let ahead = &mut known.ahead;
             known.rates = known
                 .last
                 .as_ref()
                 .filter(|_| !jumped)
-                .and_then(|(before, last)| rates(sample.at.since(*before), last, read));
+                .and_then(|(before, last)| rates(sample.at.since(*before), last, read, ahead));
+            if known.rates.is_none() {
+                known.ahead = Span::ZERO;
+            }
             known.cpu = read.cpu.or(known.cpu);
             known.last = Some((sample.at, read.clone()));
         }
@@ -420,23 +434,35 @@ impl Observer {
     }
 }
 
-/// The rates between two readings; none unless time passed and no counter went backwards.
-fn rates(span: Span, before: &ThreadSample, now: &ThreadSample) -> Option<Rates> {
+/// The rates between two readings; none unless time passed and no counter went backwards. `ahead` is the waiting that was
+/// believed before it was counted.
+fn rates(span: Span, before: &ThreadSample, now: &ThreadSample, ahead: &mut Span) -> Option<Rates> {
     let grown = |now: Option<u64>, before: Option<u64>| -> Option<Option<u64>> {
         match (now, before) {
             (Some(now), Some(before)) => now.checked_sub(before).map(Some),
             _ => Some(None),
         }
     };
-    let run = Span(now.run.0.checked_sub(before.run.0)?).share_of(span)?;
-    let wait = grown(now.wait.map(|wait| wait.0), before.wait.map(|wait| wait.0))?;
+    let run = Span(now.run.0.checked_sub(before.run.0)?);
+    let wait = grown(now.wait.map(|wait| wait.0), before.wait.map(|wait| wait.0))?.map(Span);
     let slices = grown(now.slices, before.slices)?;
     let sleeps = grown(now.voluntary, before.voluntary)?;
+    let wait = wait.map(|wait| match (run, wait) {
+        (Span::ZERO, Span::ZERO) if now.ready == Some(true) => {
+            *ahead = *ahead + span;
+            span
+        }
+        (_, counted) => {
+            let rest = counted.less(*ahead);
+            *ahead = if counted > Span::ZERO { Span::ZERO } else { *ahead };
+            rest
+        }
+    });
     let per_second = |count: u64| count as f64 / span.seconds();
     Some(Rates {
         span,
-        run,
-        wait: wait.and_then(|wait| Span(wait).share_of(span)),
+        run: run.share_of(span)?,
+        wait: wait.and_then(|wait| wait.share_of(span)),
         slices: slices.map(per_second),
         sleeps: sleeps.map(per_second),
     })

@@ -96,6 +96,7 @@ impl Run {
                 run: Span(*run),
                 wait: Some(Span(*wait)),
                 slices: None,
+                ready: None,
                 voluntary: Some(if id == 0 { step } else { 0 }),
                 cpu: Some(cpus[place(id)]),
             });

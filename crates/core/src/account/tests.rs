@@ -41,6 +41,7 @@ fn read(id: u32, run_ms: u64, wait_ms: u64, cpu: u32) -> ThreadSample {
         run: Span(run_ms * MS),
         wait: Some(Span(wait_ms * MS)),
         slices: None,
+        ready: None,
         voluntary: None,
         cpu: Some(OsCpu(cpu)),
     }

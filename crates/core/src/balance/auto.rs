@@ -422,7 +422,7 @@ impl Policy for Auto {
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
         let changed = self.seating.update(seen);
         self.shares.look(&self.seating, seen);
-        self.dozes.look(&self.seating);
+        self.dozes.look(&mut self.seating);
         let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
         for (i, sitter) in self.seating.sitters.iter().enumerate() {
             members.entry(sitter.program).or_default().push(i);
@@ -451,7 +451,7 @@ impl Policy for Auto {
             places: watched || uneven,
             cpus: watched
                 || any(State::Turns) && self.seating.ground.open().any(|seat| self.shares.ours(seat) == 0),
-            sleeps: watched,
+            sleeps: watched || self.dozes.suspects(),
         };
         turn
     }

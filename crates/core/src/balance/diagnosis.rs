@@ -27,7 +27,7 @@
 //! bound is that of Hofmeyr, Iancu and Blagojević's analysis.
 
 use super::Finding;
-use super::doze::SOME;
+use super::doze::{OFTEN, SOME};
 use super::ground::Seat;
 use super::seating::{LIGHT_MAX, Seating};
 use crate::ids::ThreadId;
@@ -66,8 +66,9 @@ struct Row {
     span: f64,
     run: f64,
     wait: Option<f64>,
-    /// Involuntary switches, and the time in which they were counted.
+    /// Involuntary switches and sleeps, and the time in which they were counted.
     switches: (f64, f64),
+    sleeps: f64,
     before: f64,
 }
 
@@ -105,6 +106,8 @@ pub(super) struct Sight {
     pub(super) work: f64,
     /// Their involuntary switches a second, the mean of all.
     pub(super) switches: Option<f64>,
+    /// How often a second they went to sleep, the mean of all; `None` where that was not read.
+    pub(super) sleeps: Option<f64>,
     /// The share of the time in which a quota kept them off.
     pub(super) throttled: f64,
     /// The slowest core they may use, as a part of the fastest.
@@ -191,6 +194,7 @@ impl Window {
                 run: row.run + rates.run * seconds,
                 wait: row.wait.zip(rates.wait).map(|(wait, share)| wait + share * seconds),
                 switches: counted,
+                sleeps: row.sleeps + switches.and(rates.sleeps).unwrap_or(0.0) * seconds,
                 ..row
             });
         }
@@ -200,7 +204,7 @@ impl Window {
     pub(super) fn sum_up(&self, seating: &Seating) -> Option<Sight> {
         let mut sight = Sight { throttled: self.throttled.unwrap_or(0.0), ..Sight::default() };
         let (mut wanted, mut waited, mut counted) = (0.0, 0.0, true);
-        let (mut switches, mut known) = (0.0, true);
+        let (mut switches, mut sleeps, mut known) = (0.0, 0.0, true);
         let (mut last_before, mut last_now, mut longest) = (f64::INFINITY, f64::INFINITY, 0.0_f64);
         let mut union = CpuSet::new();
         for row in &self.rows {
@@ -222,7 +226,10 @@ impl Window {
             }
             sight.idle += (1.0 - wants / row.span).max(0.0);
             match row.switches {
-                (count, span) if span > 0.0 => switches += count / span,
+                (count, span) if span > 0.0 => {
+                    switches += count / span;
+                    sleeps += row.sleeps / span;
+                }
                 _ => known = false,
             }
             sight.pace += (sitter.work - row.before) / row.span;
@@ -241,6 +248,7 @@ impl Window {
         sight.waited = (counted && wanted > 0.0).then(|| waited / wanted);
         (sight.idle, sight.pace, sight.work) = (mean(sight.idle), mean(sight.pace), mean(sight.work));
         sight.switches = known.then(|| mean(switches));
+        sight.sleeps = known.then(|| mean(sleeps));
         sight.last_pace = (last_now - last_before) / longest;
         sight.lag = sight.work - last_now;
         let weights = || {
@@ -262,7 +270,8 @@ pub(super) fn diagnose(
     why: impl Fn(usize) -> String,
 ) -> (Vec<Finding>, Treatment) {
     let threads = u32::try_from(sight.threads.len()).unwrap_or(u32::MAX);
-    let sleeps = sleeps || sight.idle > SOME;
+    // Waits that are not counted yet look like sleep; who never goes to sleep does not.
+    let sleeps = sleeps || sight.idle > SOME && sight.sleeps.is_none_or(|often| often >= OFTEN);
     let still = |finding: Finding| (vec![finding], Treatment::Still);
     if sight.kept == threads {
         return still(Finding::HandsOff { threads, why: why(sight.threads[0]) });

@@ -1,75 +1,75 @@
 //! Whether a program's threads go to sleep while they wait for each other.
 //!
 //! Unit: the share of the time in which a computing thread wants no CPU. Problem: a thread that sleeps in a barrier must stay free
-//! to move: bound to one CPU it cannot be pulled to the core that just fell idle, which was measured to cost up to 40 %. Yet one
-//! sleep is no habit: the end of a phase, a page fault, a thread that ends. Idea: what computing threads sleep is
-//! averaged over all of a program, round by round; some sleep again and again, or much at once, makes sleepers of them.
+//! to move: bound to one CPU it cannot be pulled to the core that just fell idle, which was measured to cost up to 40 %. Yet a
+//! thread that *seems* to want nothing may have been waiting all along: the kernel counts a wait when it is over, so between
+//! two looks 20 ms apart a thread beside a hog shows neither running nor waiting, and later more waiting than time. Idea: what
+//! threads want is summed over a quarter of a second, without cutting off what is too much; if it still seems that they sleep, how
+//! often they really went to sleep is read too, for one more quarter, and believed.
 //!
 //! Properties: threads that only look after things do not count, nor does one that was not read; where the kernel does not
-//! count waiting nothing is known, and nobody is a sleeper; a program that stops sleeping is believed after as many rounds.
+//! count waiting nothing is known, and nobody is a sleeper; where it does not say how often threads sleep, three quarters
+//! in a row must agree; a program that stops sleeping is believed after as many.
 
-use super::seating::{LIGHT_MAX, Seating, Sitter, Standing};
+use super::seating::{LIGHT_MAX, Lately, Seating, Standing};
 use super::{Decision, Finding, Reason};
 use crate::ids::ProgramId;
 use std::collections::BTreeMap;
 
-/// Mean sleep of a round from which on it counts. Chosen: spinning and yielding programs were seen below 1 %, those that
-/// sleep in barriers of 1 to 100 ms above 8 %.
+/// Mean sleep from which on it counts. Chosen: spinning and yielding programs were seen below 1 %, those that sleep in
+/// barriers of 1 to 100 ms above 8 %.
 pub(super) const SOME: f64 = 0.04;
 
-/// Mean sleep of a round that needs no second one.
-const MUCH: f64 = 0.15;
+/// Who really sleeps in barriers goes to sleep this often a second at least: once every half second.
+pub(super) const OFTEN: f64 = 2.0;
 
-/// So many rounds of some sleep make a habit.
+/// Seconds over which is summed up: several slices of the kernel's.
+const WINDOW: f64 = 0.25;
+
+/// So many windows without a better witness make a habit, or end one.
 const ROUNDS: u32 = 3;
 
 /// What is known of a program's sleep.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Doze {
-    idle: f64,
-    read: u32,
     strikes: u32,
     share: f64,
     sleeps: bool,
+    suspect: bool,
 }
 
 impl Doze {
-    /// Takes in what the program's threads did since the last look; `threads` of them compute. True when it just became a
-    /// sleeper.
-    pub(super) fn look<'a>(&mut self, sitters: impl Iterator<Item = &'a Sitter>, threads: usize) -> bool {
-        for sitter in sitters {
-            let Some(rates) = sitter.rates.as_ref() else { continue };
-            let Some(idle) = rates.idle() else { continue };
-            if 1.0 - idle >= LIGHT_MAX {
-                self.idle += idle;
-                self.read += 1;
+    /// Takes in what the program's threads did over a window. True when it just became a sleeper.
+    fn judge<'a>(&mut self, threads: impl Iterator<Item = &'a Lately>) -> bool {
+        let (mut idle, mut often, mut told, mut count) = (0.0, 0.0, true, 0u32);
+        for lately in threads {
+            let Some(wants) = lately.wants.filter(|_| lately.span >= WINDOW / 2.0) else { continue };
+            if wants / lately.span >= LIGHT_MAX {
+                idle += 1.0 - wants / lately.span;
+                told &= lately.sleeps.is_some();
+                often += lately.sleeps.unwrap_or(0.0) / lately.span;
+                count += 1;
             }
         }
-        if self.read == 0 || (self.read as usize) < threads {
+        if count == 0 {
             return false;
         }
-        self.share = self.idle / f64::from(self.read);
-        (self.idle, self.read) = (0.0, 0);
+        self.share = (idle / f64::from(count)).max(0.0);
+        let seems = self.share >= SOME;
         let before = self.sleeps;
-        if self.share >= MUCH {
-            self.strikes = ROUNDS;
-        } else if self.share >= SOME {
-            self.strikes = (self.strikes + 1).min(ROUNDS);
-        } else {
-            self.strikes = self.strikes.saturating_sub(1);
-        }
+        self.strikes = match (seems, told) {
+            (true, true) if often / f64::from(count) >= OFTEN => ROUNDS,
+            (true, false) => (self.strikes + 1).min(ROUNDS),
+            _ => self.strikes.saturating_sub(1),
+        };
+        self.suspect = seems && !told;
         self.sleeps = self.strikes >= if before { 1 } else { ROUNDS };
         self.sleeps && !before
     }
 
     /// Whether its threads sleep in barriers.
-    pub(super) fn sleeps(&self) -> bool {
+    fn sleeps(&self) -> bool {
         self.sleeps
-    }
-
-    /// How much they slept in the last whole round.
-    pub(super) fn share(&self) -> f64 {
-        self.share
     }
 }
 
@@ -79,18 +79,25 @@ pub(super) struct Dozes(BTreeMap<ProgramId, Doze>);
 
 impl Dozes {
     /// Takes in the last step; says which programs turn out to sleep.
-    pub(super) fn look(&mut self, seating: &Seating) -> Vec<Finding> {
-        let mut programs: BTreeMap<ProgramId, Vec<&Sitter>> = BTreeMap::new();
+    pub(super) fn look(&mut self, seating: &mut Seating) -> Vec<Finding> {
+        let mut longest: BTreeMap<ProgramId, f64> = BTreeMap::new();
         for sitter in &seating.sitters {
-            programs.entry(sitter.program).or_default().push(sitter);
+            let longest = longest.entry(sitter.program).or_default();
+            *longest = longest.max(sitter.lately.span);
         }
-        self.0.retain(|program, _| programs.contains_key(program));
+        self.0.retain(|program, _| longest.contains_key(program));
         let mut findings = Vec::new();
-        for (program, sitters) in programs {
-            let threads = sitters.iter().filter(|sitter| sitter.active()).count();
+        for (program, longest) in longest {
             let doze = self.0.entry(program).or_default();
-            if doze.look(sitters.into_iter(), threads) {
-                findings.push(Finding::Sleepers { idle: doze.share() });
+            if longest < WINDOW {
+                continue;
+            }
+            let of = |program| move |sitter: &&super::seating::Sitter| sitter.program == program;
+            if doze.judge(seating.sitters.iter().filter(of(program)).map(|sitter| &sitter.lately)) {
+                findings.push(Finding::Sleepers { idle: doze.share });
+            }
+            for sitter in seating.sitters.iter_mut().filter(|sitter| sitter.program == program) {
+                sitter.lately = Lately::default();
             }
         }
         findings
@@ -101,9 +108,14 @@ impl Dozes {
         self.0.get(&program).is_some_and(Doze::sleeps)
     }
 
-    /// How much a program's threads slept in the last round.
+    /// Whether it would help to read how often threads go to sleep.
+    pub(super) fn suspects(&self) -> bool {
+        self.0.values().any(|doze| doze.suspect)
+    }
+
+    /// How much a program's threads slept in the last window.
     pub(super) fn share(&self, program: ProgramId) -> f64 {
-        self.0.get(&program).map_or(0.0, Doze::share)
+        self.0.get(&program).map_or(0.0, |doze| doze.share)
     }
 
     /// Gives sleepers that are bound by us their own masks back. They are dealt seats again if they stop sleeping.
@@ -123,52 +135,69 @@ impl Dozes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::ThreadId;
-    use crate::observe::Rates;
-    use crate::time::Span;
 
-    fn sitter(run: f64, wait: Option<f64>) -> Sitter {
-        let rates = Rates { span: Span::from_ms(100), run, wait, slices: None, sleeps: None };
-        Sitter::read(ThreadId(0), rates)
-    }
-
-    fn rounds(doze: &mut Doze, rounds: usize, did: &[(f64, f64)]) {
-        let sitters: Vec<Sitter> = did.iter().map(|(run, wait)| sitter(*run, Some(*wait))).collect();
-        for _ in 0..rounds {
-            doze.look(sitters.iter(), sitters.len());
+    /// Windows in each of which threads ran and waited for these shares, and went to sleep so often a second.
+    fn windows(doze: &mut Doze, count: usize, did: &[(f64, f64)], sleeps: Option<f64>) {
+        let thread = |&(run, wait): &(f64, f64)| Lately {
+            span: WINDOW,
+            wants: Some((run + wait) * WINDOW),
+            sleeps: sleeps.map(|often| often * WINDOW),
+        };
+        let threads: Vec<Lately> = did.iter().map(thread).collect();
+        for _ in 0..count {
+            doze.judge(threads.iter());
         }
     }
 
     #[test]
-    fn one_short_sleep_is_no_habit() {
+    fn without_a_witness_one_window_is_no_habit() {
         let mut doze = Doze::default();
-        rounds(&mut doze, 2, &[(0.9, 0.0), (0.5, 0.5)]);
-        assert!(!doze.sleeps());
-        rounds(&mut doze, 5, &[(1.0, 0.0), (0.5, 0.5)]);
-        rounds(&mut doze, 2, &[(0.9, 0.0), (0.5, 0.5)]);
-        assert!(!doze.sleeps());
-        rounds(&mut doze, 1, &[(0.9, 0.0), (0.5, 0.5)]);
+        windows(&mut doze, 2, &[(0.8, 0.0), (0.5, 0.5)], None);
+        assert!(!doze.sleeps() && doze.suspect);
+        windows(&mut doze, 3, &[(1.0, 0.0), (0.5, 0.5)], None);
+        assert!(!doze.sleeps() && !doze.suspect);
+        windows(&mut doze, 3, &[(0.8, 0.0), (0.5, 0.5)], None);
         assert!(doze.sleeps());
     }
 
     #[test]
-    fn much_sleep_is_believed_at_once_and_forgotten_in_time() {
+    fn who_is_seen_to_sleep_is_a_sleeper_at_once_and_for_some_time() {
         let mut doze = Doze::default();
-        rounds(&mut doze, 1, &[(0.5, 0.0), (0.5, 0.5)]);
+        windows(&mut doze, 1, &[(0.5, 0.0), (0.5, 0.5)], Some(40.0));
         assert!(doze.sleeps());
-        rounds(&mut doze, 2, &[(1.0, 0.0), (0.5, 0.5)]);
+        windows(&mut doze, 2, &[(1.0, 0.0), (0.5, 0.5)], None);
         assert!(doze.sleeps());
-        rounds(&mut doze, 1, &[(1.0, 0.0), (0.5, 0.5)]);
+        windows(&mut doze, 1, &[(1.0, 0.0), (0.5, 0.5)], None);
         assert!(!doze.sleeps());
+    }
+
+    /// A thread beside a hog whose wait is not counted yet.
+    #[test]
+    fn who_never_went_to_sleep_does_not_sleep() {
+        let mut doze = Doze::default();
+        windows(&mut doze, 9, &[(0.4, 0.2), (0.5, 0.3)], Some(0.0));
+        assert!(!doze.sleeps() && !doze.suspect);
+    }
+
+    #[test]
+    fn waits_that_were_counted_late_make_up_for_what_was_missing() {
+        let mut lately = Lately::default();
+        for (run, wait) in [(0.2, 0.0), (0.1, 1.7), (0.5, 0.5)] {
+            let span = crate::time::Span::from_ms(100);
+            lately.add(&crate::observe::Rates { span, run, wait: Some(wait), slices: None, sleeps: None });
+        }
+        let mut doze = Doze::default();
+        doze.judge(std::iter::once(&lately));
+        assert!(doze.share < 1e-9 && !doze.suspect, "{}", doze.share);
     }
 
     #[test]
     fn helpers_and_uncounted_waits_say_nothing() {
         let mut doze = Doze::default();
-        rounds(&mut doze, 9, &[(1.0, 0.0), (0.05, 0.0)]);
+        windows(&mut doze, 9, &[(1.0, 0.0), (0.05, 0.0)], None);
         assert!(!doze.sleeps(), "a thread that wakes now and then is no waiter");
-        let uncounted = sitter(0.5, None);
-        assert!(!doze.look(std::iter::once(&uncounted), 1));
+        let uncounted = Lately { span: WINDOW, wants: None, sleeps: None };
+        assert!(!doze.judge(std::iter::once(&uncounted)));
         assert!(!doze.sleeps());
     }
 }

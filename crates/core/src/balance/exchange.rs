@@ -51,7 +51,7 @@ impl Policy for Exchange {
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
         self.seating.update(seen);
         self.shares.look(&self.seating, seen);
-        let findings = self.dozes.look(&self.seating);
+        let findings = self.dozes.look(&mut self.seating);
         let mut decisions = self.dozes.release(&mut self.seating);
         let new = newcomers(&self.seating, |program| self.dozes.sleeps(program));
         let lost = self.seating.lost();
@@ -67,7 +67,7 @@ impl Policy for Exchange {
         }
         let places = self.seating.sitters.iter().any(|sitter| sitter.standing != Standing::Held);
         let cpus = self.seating.ground.open().any(|seat| self.shares.ours(seat) == 0);
-        let wanted = Wanted { on: None, places, cpus, sleeps: false };
+        let wanted = Wanted { on: None, places, cpus, sleeps: self.dozes.suspects() };
         Turn { decisions, findings, next: seen.at + self.settings.interval, wanted }
     }
 }

@@ -22,6 +22,9 @@ use std::collections::BTreeMap;
 /// threads, a thread in a serial part) and is not balanced. Chosen; waiters of a barrier want more than twice as much.
 pub(super) const LIGHT_MAX: f64 = 0.2;
 
+/// Seconds over which it is told what a thread wants: several of the kernel's slices.
+const STEADY: f64 = 0.1;
+
 /// So many refusals that may pass (no CPU, anything else) are taken before a thread is left alone.
 const REFUSALS_MAX: u8 = 3;
 
@@ -74,8 +77,10 @@ pub(super) struct Sitter {
     pub(super) last_work: f64,
     /// What it did in the last step; `None` when it was not read.
     pub(super) rates: Option<Rates>,
-    /// The share of the time it wanted a CPU when last read; `None` before.
+    /// The share of the time it wanted a CPU, over the last tenth of a second; `None` before it was read.
     pub(super) wanted: Option<f64>,
+    /// What it did since that was last summed up.
+    pub(super) lately: Lately,
     /// Whether a seat was dealt to it.
     pub(super) dealt: bool,
     home: usize,
@@ -98,6 +103,7 @@ impl Sitter {
             last_work: 0.0,
             rates: None,
             wanted: None,
+            lately: Lately::default(),
             dealt: false,
             home: usize::MAX,
             freed: None,
@@ -106,13 +112,6 @@ impl Sitter {
             refusals: 0,
             new: true,
         }
-    }
-
-    /// One that did this, for tests of what looks at it.
-    #[cfg(test)]
-    pub(super) fn read(id: ThreadId, rates: Rates) -> Self {
-        let wanted = Some(rates.run + rates.wait.unwrap_or(0.0));
-        Self { rates: Some(rates), wanted, ..Self::new(id, ProgramId(0)) }
     }
 
     /// Whether it may be asked for something now.
@@ -142,6 +141,32 @@ impl Sitter {
             None => rates.speed(Metric::CpuShare),
             Some(_) => rates.speed(metric),
         }
+    }
+}
+
+/// What a thread did over several looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lately {
+    /// Seconds that were seen.
+    pub(super) span: f64,
+    /// Seconds of them in which it ran or waited; `None` where waiting is not counted.
+    pub(super) wants: Option<f64>,
+    /// How often it went to sleep in them; `None` unless that was read all along.
+    pub(super) sleeps: Option<f64>,
+}
+
+impl Lately {
+    /// Takes one look in.
+    pub(super) fn add(&mut self, rates: &Rates) {
+        let seconds = rates.span.seconds();
+        let first = self.span == 0.0;
+        let sum = |before: Option<f64>, now: Option<f64>| {
+            let before = if first { Some(0.0) } else { before };
+            before.zip(now).map(|(before, now)| before + now * seconds)
+        };
+        self.wants = sum(self.wants, rates.wait.map(|wait| rates.run + wait));
+        self.sleeps = sum(self.sleeps, rates.sleeps);
+        self.span += seconds;
     }
 }
 
@@ -202,7 +227,12 @@ impl Seating {
         }
         sitter.rates = view.rates;
         if let Some(rates) = &view.rates {
-            sitter.wanted = Some(rates.run + rates.wait.unwrap_or(0.0));
+            sitter.lately.add(rates);
+            let now = rates.run + rates.wait.unwrap_or(0.0);
+            // A wait is counted when it is over: one short look says little. Only who neither ran nor waits sleeps for sure.
+            let weight = if now > 0.0 { (rates.span.seconds() / STEADY).min(1.0) } else { 1.0 };
+            let before = sitter.wanted.unwrap_or(now);
+            sitter.wanted = Some(before + (now - before) * weight);
         }
     }
 
@@ -418,6 +448,7 @@ mod tests {
                 run: Span::from_ms(*run),
                 wait: Some(Span::from_ms(*wait)),
                 slices: None,
+                ready: None,
                 voluntary: None,
                 cpu: Some(OsCpu(*id % 4)),
             };

@@ -7,8 +7,9 @@
 //! (1 / speed - n) or, where we have none, by how busy the CPU is.
 //!
 //! Properties: what was not read keeps its last estimate; a seat of which nothing is known is said to be so, and nobody is moved
-//! there; what was measured across a move is not used; others that do not always run count as a part. A move is [`Worth`] it when the slower of the two seats gets faster, or
-//! stays and together they give more; it is harmless when neither gets worse.
+//! there; what was measured across a move is not used; others that do not always run count as a part. Threads take turns on
+//! the seats, so each gets the mean in the end: a move is [`Worth`] it when the two seats together give more to ours, or as
+//! much and the slower of them clearly more; it is harmless when neither gives less.
 
 use super::ground::{Ground, Seat};
 use super::seating::Seating;
@@ -24,14 +25,17 @@ const USUAL: f64 = 0.2;
 /// Differences below this are none: a fiftieth, what sampling loses at 250 ticks a second and half-second looks.
 const SAME: f64 = 0.02;
 
+/// A gain below this is not worth a move: what a thread beside another program is measured to get varies by as much.
+const GAIN_MIN: f64 = 0.1;
+
 /// What a move would bring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Worth {
-    /// The slowest gets slower, or something is wasted.
+    /// Together the seats give less, or the slower of them does.
     Worse,
     /// Others are slow now, as many as before.
     Same,
-    /// The slowest gets faster, or as slow and others faster.
+    /// Together they give more, or as much and the slower of them gives more.
     Better,
 }
 
@@ -202,7 +206,7 @@ impl Shares {
         };
         let (before, after) = (both(here, there), both(here - 1, there + 1));
         let compare = |before: f64, after: f64| {
-            if after > before * (1.0 + SAME) {
+            if after > before * (1.0 + GAIN_MIN) {
                 Worth::Better
             } else if after < before * (1.0 - SAME) {
                 Worth::Worse
@@ -210,8 +214,8 @@ impl Shares {
                 Worth::Same
             }
         };
-        match compare(before.0, after.0) {
-            Worth::Same => compare(before.1, after.1),
+        match compare(before.1, after.1) {
+            Worth::Same => compare(before.0, after.0),
             other => other,
         }
     }
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_are_judged_by_the_slower_seat_first() {
+    fn moves_are_judged_by_what_the_seats_give_together() {
         let worth = |here, there| shares(&[here, there]).worth(Seat::at(0), Seat::at(1));
         assert_eq!(worth((2, Some(0.0)), (1, Some(0.0))), Worth::Same, "three on two: others are slow then");
         assert_eq!(worth((2, Some(0.0)), (0, Some(0.0))), Worth::Better);
@@ -271,7 +275,12 @@ mod tests {
             Worth::Worse,
             "doubling up beside a hog that is alone"
         );
-        assert_eq!(worth((2, Some(1.0)), (1, Some(0.0))), Worth::Better);
+        assert_eq!(
+            worth((1, Some(1.1)), (1, Some(0.0))),
+            Worth::Worse,
+            "as fast as before for the one, half as fast for the other: seen to bind both to one core beside a hog"
+        );
+        assert_eq!(worth((2, Some(1.0)), (1, Some(0.0))), Worth::Worse, "two of three beside the hog");
         assert_eq!(worth((1, Some(0.0)), (0, Some(0.0))), Worth::Same);
         assert_eq!(worth((2, Some(0.0)), (0, None)), Worth::Worse, "what is not known is not free");
         assert_eq!(worth((0, Some(0.0)), (1, Some(0.0))), Worth::Worse, "nobody to move");
@@ -281,9 +290,9 @@ mod tests {
     fn slow_cores_weigh_less() {
         let mut seats = shares(&[(2, Some(0.0)), (0, Some(0.0))]);
         seats.weight[1] = 0.4;
-        assert_eq!(seats.worth(Seat::at(0), Seat::at(1)), Worth::Worse, "0.4 alone is less than half");
-        seats.weight[1] = 0.7;
-        assert_eq!(seats.worth(Seat::at(0), Seat::at(1)), Worth::Better);
+        assert_eq!(seats.worth(Seat::at(0), Seat::at(1)), Worth::Better, "0.7 each in turns, and 0.5 before");
+        seats.weight[1] = 0.05;
+        assert_eq!(seats.worth(Seat::at(0), Seat::at(1)), Worth::Worse, "hardly more in all, and one stands");
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Speed {
         let cpus = open().any(|seat| self.shares.ours(seat) == 0);
         // A thread that nobody has seen anywhere is on no CPU: while there is one, all are read.
         let nowhere = self.seating.sitters.iter().any(|sitter| sitter.seat.is_none());
-        (next, Wanted { on: (!nowhere).then_some(on), places, cpus, sleeps: false })
+        (next, Wanted { on: (!nowhere).then_some(on), places, cpus, sleeps: self.dozes.suspects() })
     }
 }
 
@@ -256,7 +256,7 @@ impl Policy for Speed {
         let at = seen.at;
         self.seating.update(seen);
         self.shares.look(&self.seating, seen);
-        let findings = self.dozes.look(&self.seating);
+        let findings = self.dozes.look(&mut self.seating);
         let mut decisions = self.dozes.release(&mut self.seating);
         decisions.extend(self.seat());
         let seats: Vec<Seat> = self.seating.ground.open().collect();

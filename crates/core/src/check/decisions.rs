@@ -241,6 +241,7 @@ mod tests {
             run: Span::ZERO,
             wait: None,
             slices: None,
+            ready: None,
             voluntary: None,
             cpu: Some(OsCpu(0)),
         };

@@ -22,6 +22,7 @@ fn read(id: u32, run_ms: u64, wait_ms: u64) -> ThreadSample {
         slices: None,
         voluntary: None,
         cpu: None,
+        ready: None,
     }
 }
 
@@ -80,6 +81,25 @@ fn a_sleeper_has_no_speed_and_is_not_slow() {
     let rates = observer.observation().threads[0].rates.unwrap();
     assert_eq!(rates.speed(Metric::RunWait), None);
     assert!(near(rates.speed(Metric::CpuShare), 0.0));
+}
+
+/// Linux counts a wait when it is over: nothing, nothing, and then more than the step was long.
+#[test]
+fn a_wait_that_is_not_counted_yet_is_no_sleep() {
+    let ready = |run, wait| ThreadSample { ready: Some(true), ..read(0, run, wait) };
+    let first = Sample { news: vec![info(0)], ..at(0, vec![read(0, 50, 0)]) };
+    let mut observer = observer(&[first]);
+    for ms in [20, 40] {
+        observer.take(&at(ms, vec![ready(50, 0)]), &[]);
+        let rates = observer.observation().threads[0].rates.unwrap();
+        assert!(near(rates.wait, 1.0) && near(rates.speed(Metric::RunWait), 0.0));
+    }
+    observer.take(&at(60, vec![read(0, 55, 55)]), &[]);
+    let rates = observer.observation().threads[0].rates.unwrap();
+    assert!(near(Some(rates.run), 0.25) && near(rates.wait, 0.75));
+    observer.take(&at(80, vec![read(0, 65, 65)]), &[]);
+    let rates = observer.observation().threads[0].rates.unwrap();
+    assert!(near(Some(rates.run), 0.5) && near(rates.wait, 0.5));
 }
 
 #[test]

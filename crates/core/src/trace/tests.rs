@@ -44,6 +44,7 @@ fn step(number: u64) -> StepRecord {
             run: Span(u64::MAX),
             wait: None,
             slices: Some(4),
+            ready: Some(true),
             voluntary: Some(1),
             cpu: Some(OsCpu(2)),
         }],

@@ -52,7 +52,9 @@ fn auto_is_never_worse_than_the_best_by_more_than_watching_costs() {
         let ratio = |kind| run(fluid.clone(), kind, &settings(100, 1)).ratio;
         let others = [Kind::Float, Kind::Pinned, Kind::Speed, Kind::Exchange, Kind::Nudge].map(ratio);
         let best = others.iter().copied().fold(f64::INFINITY, f64::min);
-        let auto = run(fluid, Kind::Auto, &settings(100, 1));
+        let auto = run(fluid.clone(), Kind::Auto, &settings(100, 1));
+        // More threads than cores can outnumber a hog where it sits, and get more than a fair share: that is not asked for.
+        let best = if fluid.threads.len() > fluid.speeds.len() { best.max(1.0) } else { best };
         // A quarter of a second of watching, of two: a twentieth of what a hog costs while it is not fenced in.
         assert!(
             auto.ratio < 1.02 * best,

@@ -469,6 +469,7 @@ impl Host for Fluid {
                 run: span(thread.run),
                 wait: Some(span(thread.wait)),
                 slices: None,
+                ready: None,
                 voluntary: wanted.sleeps.then_some(thread.sleeps),
                 cpu: (wanted.places || thread.mask.len() == 1).then_some(cpu),
             });

@@ -59,6 +59,7 @@ impl Script {
             run: Span::ZERO,
             wait: Some(Span::ZERO),
             slices: None,
+            ready: None,
             voluntary: None,
             cpu: None,
         };
@@ -109,6 +110,10 @@ impl Script {
                 let more = (span.seconds() * 20_000.0) as u64;
                 counter.slices = Some(counter.slices.unwrap_or(0) + more);
                 counter.voluntary = Some(0);
+            } else {
+                let asleep = 1.0 - did.run - did.wait > 0.01;
+                let more = if asleep { (span.seconds() * 50.0).ceil() as u64 } else { 0 };
+                counter.voluntary = Some(counter.voluntary.unwrap_or(0) + more);
             }
             let wait = counter.wait.filter(|_| self.counts_waits);
             sample.threads.push(ThreadSample { wait, ..counter.clone() });

@@ -318,6 +318,8 @@ impl Live {
             file: CounterFile::default(),
             last: None,
             voluntary: None,
+            still: 0,
+            ready: None,
             cpu: None,
         });
         if let Some(held) = held

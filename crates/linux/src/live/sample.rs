@@ -3,7 +3,7 @@
 use super::bounds;
 use super::counters::{self, Unread};
 use super::{Live, files};
-use crate::process::{self, Stat};
+use crate::process::{self, Stat, State};
 use crate::survey::LoadSample;
 use crate::text;
 use rustix::fs::SeekFrom;
@@ -12,6 +12,10 @@ use trimtab_core::balance::Wanted;
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{CpuSample, Left, Notice, Sample, ThreadSample};
 use trimtab_core::time::Span;
+
+/// A thread whose counters stand still is asked whether it sleeps at each of so many looks, and then at one of so many: pools of
+/// sleeping threads are large.
+const STILL: u32 = 8;
 
 impl Live {
     /// Reads what is wanted, now.
@@ -126,6 +130,27 @@ impl Live {
                 seen_stat = Some(stat);
             }
         }
+        thread.still = if ran { 0 } else { thread.still.saturating_add(1) };
+        let ready = if !ran
+            && before.is_some()
+            && now.wait.is_some()
+            && (thread.still <= STILL || thread.still % STILL == 0)
+        {
+            let stat = match seen_stat.take() {
+                Some(stat) => Some(stat),
+                None => {
+                    let mut buffer = [0; 1024];
+                    let file = files::open(&self.folder, &format!("{pid}/task/{tid}/stat"))?;
+                    Stat::parse(files::read_start(&file, &mut buffer)?).ok()
+                }
+            };
+            let ready = stat.as_ref().map(|stat| stat.state == State::Running);
+            seen_stat = stat;
+            thread.ready = ready;
+            ready
+        } else {
+            thread.ready.filter(|_| !ran)
+        };
         if wanted.sleeps && (ran || thread.voluntary.is_none()) {
             let file = files::open(&self.folder, &format!("{pid}/task/{tid}/status"))?;
             text::read_into(file, &mut self.text)?;
@@ -142,6 +167,7 @@ impl Live {
             slices: now.slices,
             voluntary: thread.voluntary.filter(|_| wanted.sleeps),
             cpu: thread.cpu,
+            ready,
         };
         if let Some(stat) = seen_stat {
             self.renamed(id, &stat, sample);

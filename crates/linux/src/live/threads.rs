@@ -28,6 +28,10 @@ pub(super) struct Thread {
     pub(super) file: CounterFile,
     pub(super) last: Option<Counters>,
     pub(super) voluntary: Option<u64>,
+    /// For how many looks its counters have not moved.
+    pub(super) still: u32,
+    /// Whether it was ready to run when that was last asked.
+    pub(super) ready: Option<bool>,
     pub(super) cpu: Option<OsCpu>,
 }
 
