@@ -17,6 +17,7 @@ use crate::process::{self, Pid, Stat, State, Tid};
 use crate::text::{self, ReadError};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use trimtab_core::ids::{ProgramId, ThreadId};
 use trimtab_core::observe::{Left, Notice, ProgramInfo, Sample};
@@ -37,6 +38,7 @@ const DEPTH_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Finder {
     newest: Option<u32>,
+    loadavg: Option<OwnedFd>,
     children_at: Option<Moment>,
     /// No earlier than this.
     children_next: Moment,
@@ -83,9 +85,12 @@ impl Live {
     pub(super) fn find(&mut self, now: Moment, sample: &mut Sample) {
         sample.programs.append(&mut self.new_programs);
         let mut buffer = [0; 128];
-        let newest = files::open(&self.folder, "loadavg")
-            .and_then(|file| files::read_start(&file, &mut buffer).map(counters::last_made))
-            .unwrap_or(None);
+        if self.finder.loadavg.is_none() {
+            self.finder.loadavg = files::open(&self.folder, "loadavg").ok();
+        }
+        let file = self.finder.loadavg.as_ref();
+        let newest = file.and_then(|file| files::read_start(file, &mut buffer).ok());
+        let newest = newest.and_then(counters::last_made);
         let full = self.finder.full_at.is_none_or(|at| now.since(at) >= FULL);
         let made = newest.is_none() || newest != self.finder.newest || full;
         self.finder.newest = newest;

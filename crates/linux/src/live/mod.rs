@@ -117,6 +117,7 @@ pub struct Live {
     /// News and notices of moving, for the next sample.
     later: Sample,
     stat_file: Option<OwnedFd>,
+    masks_at: Option<Moment>,
     text: Vec<u8>,
     keeper_fault: Option<String>,
     suspended: Span,
@@ -171,6 +172,7 @@ impl Live {
             new_programs: Vec::new(),
             later: Sample::default(),
             stat_file: None,
+            masks_at: None,
             text: Vec::new(),
             keeper_fault: None,
             suspended: Span::ZERO,

@@ -17,6 +17,9 @@ use trimtab_core::time::Span;
 /// sleeping threads are large.
 const STILL: u32 = 8;
 
+/// How far apart the masks that we hold are compared with what they should be.
+const MASKS_EVERY: Span = Span::from_ms(90);
+
 impl Live {
     /// Reads what is wanted, now.
     pub(super) fn sample(&mut self, wanted: &Wanted) -> Sample {
@@ -199,6 +202,11 @@ impl Live {
 
     /// Whether masks that we hold are still there.
     fn check_masks(&mut self, sample: &mut Sample) {
+        // A mask is looked at before each move too; looking at all of them is half of what a short look costs.
+        if self.masks_at.is_some_and(|at| sample.at.since(at) < MASKS_EVERY) {
+            return;
+        }
+        self.masks_at = Some(sample.at);
         let held: Vec<ThreadId> = self
             .table
             .threads

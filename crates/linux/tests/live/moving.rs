@@ -82,6 +82,8 @@ fn a_mask_that_the_program_sets_itself_is_respected() {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
     }
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[0])), "0");
+    // All masks are compared only now and then.
+    std::thread::sleep(std::time::Duration::from_millis(100));
     seen.look(&mut live);
     let info = seen.info(tids[0]);
     assert_eq!((info.left.clone(), &info.home), (Some(Left::MovedItself), &other));
