@@ -1,7 +1,7 @@
 //! Figures for Prometheus: the account as text, answered over HTTP on a loopback address or a Unix socket.
 //!
-//!     let metrics = Metrics::serve(&"unix:/run/user/1000/trimtab.sock".parse()?)?;
-//!     metrics.update(&account);        // after each step; cheap but once a second
+//! [`Offer::bind`] takes the address before a program is started, so that one that cannot be had is an error in time;
+//! [`Metrics`] then serve what they are told after each step, which is cheap but once a second.
 //!
 //! Who may read them: on a Unix socket its owner; on a loopback address everybody on the machine, so nothing is in them that
 //! `ps` does not show. Any other address has to be asked for by `public:`.
