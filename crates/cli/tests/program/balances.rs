@@ -241,7 +241,7 @@ fn what_fails_is_said_once_and_costs_only_itself() {
     let said = &outcome.stderr;
     assert_eq!(outcome.code, Some(2), "{outcome}");
     assert_eq!(said.matches("it said: no spinning").count(), 1, "{said}");
-    assert!(said.contains("omp-1ms-3/runtime/omp-active failed, see above"), "{said}");
+    assert!(said.contains("omp-1ms-3/runtime/omp-spin failed, see above"), "{said}");
     let page = outcome.out();
     assert!(page.contains("wait-policy") && page.contains("2 runs failed"), "{page}");
     // It was not tried in all five rounds.

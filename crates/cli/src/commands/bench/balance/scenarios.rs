@@ -65,8 +65,9 @@ pub(super) enum Way {
     Pinned,
     /// `trimtab run --balance`.
     Balance(Kind),
-    /// Linux alone, and `OMP_WAIT_POLICY=active`.
-    Active,
+    /// Linux alone, and waiters that spin for good: asked to be active, libgomp by itself gives up after 1,000 turns when it has
+    /// more threads than CPUs, so that is taken from it too.
+    Spin,
     /// `trimtab run --wait-policy auto`.
     WaitPolicy,
 }
@@ -77,7 +78,7 @@ impl Way {
             Self::Kernel => "kernel",
             Self::Pinned => "pinned",
             Self::Balance(kind) => kind.word(),
-            Self::Active => "omp-active",
+            Self::Spin => "omp-spin",
             Self::WaitPolicy => "wait-policy",
         }
     }
@@ -212,7 +213,7 @@ pub(super) fn cells(scope: Scope<'_>) -> Vec<Cell> {
         add(format!("slow-core-{cores}"), cores, None, Some(slow), false, all_waits, all_ways);
     }
     add(format!("freed-{}", cores + 1), cores + 1, None, None, true, all_waits, &unbound);
-    let runtimes = [Way::Kernel, Way::Active, Way::WaitPolicy];
+    let runtimes = [Way::Kernel, Way::Spin, Way::WaitPolicy];
     for (word, phase) in phases.into_iter().filter(|(word, _)| !quick || *word != "100ms") {
         let threads = cores + 1;
         add(format!("omp-{word}-{threads}"), threads, Some(phase), None, false, &[Wait::Runtime], &runtimes);
@@ -270,7 +271,7 @@ impl Cell {
 
     /// The same with an OpenMP runtime that spins.
     pub(super) fn is_spinning_of(&self, other: &Self) -> bool {
-        self.way == Way::Active && self.scenario == other.scenario
+        self.way == Way::Spin && self.scenario == other.scenario
     }
 
     pub(super) fn scenario_name(&self) -> &str {
@@ -362,8 +363,12 @@ impl Cell {
             .into_iter()
             .chain(["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_DYNAMIC"])
         {
-            let active = self.way == Way::Active && name == "OMP_WAIT_POLICY";
-            variables.push((name, active.then(|| "active".to_owned())));
+            let value = match name {
+                "OMP_WAIT_POLICY" => Some("active"),
+                "GOMP_SPINCOUNT" => Some("infinity"),
+                _ => None,
+            };
+            variables.push((name, value.filter(|_| self.way == Way::Spin).map(str::to_owned)));
         }
         let threads = (self.wait == Wait::Runtime).then(|| self.scenario.threads.to_string());
         variables.push(("OMP_NUM_THREADS", threads));

@@ -90,7 +90,7 @@ fn goals_are_those_that_were_set() {
     ] {
         assert_eq!(first(name), Some(Goal::AtMost(goal)), "{name}");
     }
-    for name in ["final-3/sleep/speed", "final-3/sleep/kernel", "omp-1ms-3/runtime/omp-active"] {
+    for name in ["final-3/sleep/speed", "final-3/sleep/kernel", "omp-1ms-3/runtime/omp-spin"] {
         assert_eq!(first(name), None, "{name}");
     }
     assert_eq!(first("slow-core-2/sleep/auto"), Some(Goal::NoWorse));
@@ -122,7 +122,7 @@ fn patterns_choose_and_what_cannot_be_run_is_left_out() {
             "hog-2/spin/kernel",
             "hog-2/spin/pinned",
             "omp-1ms-3/runtime/kernel",
-            "omp-1ms-3/runtime/omp-active",
+            "omp-1ms-3/runtime/omp-spin",
             "omp-1ms-3/runtime/wait-policy"
         ]
     );
