@@ -120,7 +120,7 @@ pub enum TraceError {
     #[error("this is no trimtab trace: its first line is no header ({0})")]
     Foreign(String),
     /// A newer version.
-    #[error("the trace has version {0}, and this trimtab reads up to {VERSION}: a newer trimtab wrote it")]
+    #[error("the trace has version {0}, and this trimtab reads version {VERSION}: another trimtab wrote it")]
     Version(u32),
     /// A line that cannot be read.
     #[error("a line cannot be read: {0}")]

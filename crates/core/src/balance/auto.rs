@@ -82,8 +82,8 @@ impl Auto {
     }
 
     /// What must be put right whatever the case: threads that are held on lost CPUs, or though nobody wants them held any
-    /// more (a release was refused), and wide masks when the CPUs that may be used change.
-    fn follow(&mut self, case: &Case, members: &[usize], changed: bool) -> Vec<Decision> {
+    /// more (a release was refused), and wide masks since the CPUs that may be used changed.
+    fn follow(&mut self, case: &Case, members: &[usize]) -> Vec<Decision> {
         let mut decisions = Vec::new();
         let lost: Vec<usize> =
             self.seating.lost().into_iter().filter(|i| members.binary_search(i).is_ok()).collect();
@@ -92,7 +92,7 @@ impl Auto {
         }
         for &i in members {
             let sitter = &self.seating.sitters[i];
-            let (standing, open) = (sitter.standing, !self.seating.room(i).is_empty());
+            let (standing, stale, open) = (sitter.standing, sitter.stale, !self.seating.room(i).is_empty());
             if !sitter.free() {
                 continue;
             }
@@ -100,11 +100,11 @@ impl Auto {
                 Standing::Held if case.state != State::Turns => {
                     decisions.push(self.seating.release(i, Reason::Done));
                 }
-                Standing::Wide if changed && open => {
+                Standing::Wide if stale && open => {
                     let cpus = u32::try_from(self.seating.room(i).len()).unwrap_or(u32::MAX);
                     decisions.push(self.seating.widen(i, Reason::Free { threads: 1, cpus }));
                 }
-                Standing::Wide if changed => decisions.push(self.seating.release(i, Reason::Done)),
+                Standing::Wide if stale => decisions.push(self.seating.release(i, Reason::Done)),
                 _ => {}
             }
         }
@@ -421,7 +421,7 @@ impl Policy for Auto {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        let changed = self.seating.update(seen);
+        self.seating.update(seen);
         self.shares.look(&self.seating, seen);
         self.dozes.look(&mut self.seating);
         let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
@@ -433,7 +433,7 @@ impl Policy for Auto {
         let mut turn = Turn::default();
         for (program, members) in &members {
             let case = cases.entry(*program).or_insert_with(|| Case::new(seen.at));
-            turn.decisions.extend(self.follow(case, members, changed));
+            turn.decisions.extend(self.follow(case, members));
             let (decisions, findings) = self.treat(*program, case, members, seen);
             turn.decisions.extend(decisions);
             if let Some(findings) = findings.filter(|findings| news(&case.said, findings)) {

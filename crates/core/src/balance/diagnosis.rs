@@ -6,14 +6,14 @@
 //!
 //! | seen | finding | treatment |
 //! |---|---|---|
-//! | nobody computes | too early | none |
+//! | nobody computes | nothing waits | none |
 //! | no thread is ours to move | hands off | none |
 //! | a quota throttles | quota | none |
 //! | some CPUs hold more bound threads than others | bound | free them: sleepers to all CPUs of their program, others in turns |
 //! | waiting is not counted | no wait times | none |
 //! | threads sleep again and again | sleepers | none |
 //! | nobody waits, cores are alike | nothing waits | none |
-//! | threads give their CPU up a thousand times a second | too fine | none |
+//! | threads give their CPU up thousands of times a second | too fine | none |
 //! | threads wait although there are CPUs enough | hog | one core each, in turns |
 //! | the last is not far behind the mean | kernel rotates | none |
 //! | the last is far behind, cores differ | asymmetric | in turns |

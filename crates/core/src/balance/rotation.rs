@@ -13,8 +13,8 @@
 //! - A pair is exchanged only if the one is ahead of the other by half of what a period will change: else it would be
 //!   changed back. Where another program makes the seat slow, it must usually do so ([`STAYS`]), and the lead
 //!   must be more: the kernel may move that program on, and chasing it can keep it beside one of us for ever.
-//! - Before that, a thread moves alone where a seat has *room*: where that makes the slower of two seats faster, or
-//!   wastes less, by prediction.
+//! - Before that, a thread moves alone where a seat has *room*: where by prediction the two seats together give more, or
+//!   as much and the slower one clearly more.
 //! - An exchange of which one half was refused is undone in the next period: it left two threads on one seat.
 //!
 //! Properties: with exact measurement no thread is further behind the mean than what a slow seat costs in
@@ -31,7 +31,7 @@ use super::{Decision, Reason};
 use crate::ids::{Id, ThreadId};
 use crate::time::Span;
 
-/// So many exchanges a period are always allowed: 16 moves of 10 microseconds are 0.16 % of a core at 100 ms.
+/// So many exchanges a period are always allowed: 16 moves of 20 microseconds are 0.32 % of a core at 100 ms.
 pub(super) const PAIRS_MIN: usize = 8;
 
 /// Partners that are tried where masks differ, and seats with room.

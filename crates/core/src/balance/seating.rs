@@ -83,6 +83,8 @@ pub(super) struct Sitter {
     pub(super) lately: Lately,
     /// Whether a seat was dealt to it.
     pub(super) dealt: bool,
+    /// Whether the CPUs that may be used changed since it was last told where it may go.
+    pub(super) stale: bool,
     home: usize,
     freed: Option<usize>,
     asked: Option<Asked>,
@@ -105,6 +107,7 @@ impl Sitter {
             wanted: None,
             lately: Lately::default(),
             dealt: false,
+            stale: false,
             home: usize::MAX,
             freed: None,
             asked: None,
@@ -116,7 +119,7 @@ impl Sitter {
 
     /// Whether it may be asked for something now.
     pub(super) fn free(&self) -> bool {
-        !self.kept && self.asked.is_none()
+        !self.kept() && self.asked.is_none()
     }
 
     /// Whether it is not known yet what became of the last thing it was asked for.
@@ -124,9 +127,9 @@ impl Sitter {
         self.asked.is_some()
     }
 
-    /// Whether it is somebody else's to place.
+    /// Whether it is somebody else's to place, or was refused too often to be asked again for gain.
     pub(super) fn kept(&self) -> bool {
-        self.kept
+        self.kept || self.refusals >= REFUSALS_MAX
     }
 
     /// Whether it computes, as far as known. A newcomer is taken to.
@@ -192,6 +195,9 @@ impl Seating {
         if changed {
             for home in &mut self.homes {
                 home.open = home.cpus.intersection(seen.usable);
+            }
+            for sitter in &mut self.sitters {
+                sitter.stale = true;
             }
         }
         let mut sitters = std::mem::take(&mut self.sitters);
@@ -276,7 +282,9 @@ impl Seating {
     pub(super) fn lost(&self) -> Vec<usize> {
         let lost = |(i, sitter): (usize, &Sitter)| {
             let gone = sitter.seat.is_some_and(|seat| !self.may(i, seat));
-            (sitter.standing == Standing::Held && sitter.free() && gone).then_some(i)
+            // However often it was refused: it must go somewhere.
+            let ours = !sitter.kept && sitter.asked.is_none();
+            (sitter.standing == Standing::Held && ours && gone).then_some(i)
         };
         self.sitters.iter().enumerate().filter_map(lost).collect()
     }
@@ -336,14 +344,14 @@ impl Seating {
                         sitter.moves += 1;
                     }
                     sitter.standing = asked.standing;
+                    sitter.stale = false;
                     sitter.refusals = 0;
                 }
                 Settled::Refused(Refusal::Permission | Refusal::MovedMeanwhile) | Settled::Vanished => {
                     sitter.kept = true;
                 }
                 Settled::Refused(Refusal::Cpus | Refusal::Other) => {
-                    sitter.refusals += 1;
-                    sitter.kept |= sitter.refusals >= REFUSALS_MAX;
+                    sitter.refusals = sitter.refusals.saturating_add(1);
                 }
                 Settled::Refused(Refusal::Replayed) => {}
             }

@@ -31,7 +31,7 @@ const GAIN_MIN: f64 = 0.1;
 /// What a move would bring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Worth {
-    /// Together the seats give less, or the slower of them does.
+    /// Together the seats give less, or as much and the slower of them less.
     Worse,
     /// Others are slow now, as many as before.
     Same,

@@ -263,7 +263,11 @@ impl Live {
                     process.headless = headless;
                 }
             }
-            Err(_) => return self.end_process(pid, sample),
+            Err(error) if is_gone(&error) => return self.end_process(pid, sample),
+            Err(_) => {
+                self.finder.untaken += 1;
+                return;
+            }
         }
         let Some(process) = self.table.processes.get_mut(&pid) else { return };
         let leader = process.headless.then(|| pid.main_thread());
