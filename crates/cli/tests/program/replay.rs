@@ -93,7 +93,7 @@ fn what_is_no_trace_is_said_in_a_line() {
     replay(file(b"hello\n"), &["no trimtab trace"]);
     replay(file(b"{\"a\":1}\n"), &["no trimtab trace"]);
     replay(file(b"\0\0\0\0\n"), &["no trimtab trace"]);
-    replay(file(b"{\"header\":{\"trimtab-trace\":99}}\n"), &["version 99", "newer trimtab"]);
+    replay(file(b"{\"header\":{\"trimtab-trace\":99}}\n"), &["version 99", "another trimtab"]);
     replay(sandbox.trimtab("replay").arg(sandbox.path("")), &["is a folder"]);
     replay(sandbox.trimtab("replay /no/such/trace"), &["cannot read /no/such/trace", "No such file"]);
     sandbox.trimtab("replay --policy fast x").ends().fails_with(2, "no balancing policy");
