@@ -14,6 +14,7 @@ use super::error::LiveError;
 use super::threads::Thread;
 use super::{Live, Root, files};
 use crate::process::{self, Pid, Stat, State, Tid};
+use crate::sys::affinity;
 use crate::text::{self, ReadError};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -311,6 +312,8 @@ impl Live {
         // Born of a thread that we moved, it has our mask for its own.
         let inherited = process.given.get(&home).filter(|_| left.is_none()).cloned();
         let (home, held) = match inherited {
+            // At once: policies know nothing of it, and would take it for a thread that may run anywhere.
+            Some(own) if affinity::set(Some(tid), &own).is_ok() => (own, None),
             Some(own) => (own, Some(home)),
             None => (home, None),
         };

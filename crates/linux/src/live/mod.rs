@@ -11,7 +11,8 @@
 //! - What concerns one thread (it ended, it may not be moved) is an outcome and never an error.
 //! - Work for each look and descriptors are bounded, whatever the programs do; half of what this process may open is the most
 //!   (raise the soft limit of open files to read more threads cheaply; programs started later inherit it).
-//! - A thread born of one that was moved inherits our mask; it is known by that mask and gets its maker's own. Known gap: one
+//! - A thread born of one that was moved inherits our mask; it is known by that mask and gets its
+//!   maker's own as soon as it is found. Known gap: one
 //!   that binds itself to the very same CPUs before it is found is taken for such.
 //! - Suspended, stopped and traced threads stay listed, with counters that stand still.
 
