@@ -44,3 +44,18 @@ pub fn read(file: &Path) -> Result<Trace> {
     };
     Trace::parse(&text).with_context(|| name)
 }
+/// Makes sure that what is written does not take the place of the trace that it is made from.
+///
+/// # Errors
+/// Both are the same file, by whatever names.
+pub fn keeps(trace: &Path, output: &Path) -> Result<(), anyhow::Error> {
+    use std::os::unix::fs::MetadataExt;
+    // What is not there yet, or is standard output, is another file.
+    if let (Ok(trace), Ok(out)) = (std::fs::metadata(trace), std::fs::metadata(output))
+        && (trace.dev(), trace.ino()) == (out.dev(), out.ino())
+    {
+        let name = output.display();
+        return Err(anyhow::anyhow!("{name} is the trace itself, and would be lost: write to another file"));
+    }
+    Ok(())
+}

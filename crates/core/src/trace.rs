@@ -19,9 +19,6 @@ use thiserror::Error;
 /// The version this code writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
-/// The longest line that is read: 16,384 threads need about 2 MB.
-pub const LINE_MAX: usize = 64 << 20;
-
 /// The first line.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Header {

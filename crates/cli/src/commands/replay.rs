@@ -31,6 +31,9 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Exit> {
         settings: args.settings.over(trace.header.settings.clone()),
         ..trace.header.clone()
     };
+    if let Some(to) = &args.to {
+        crate::traces::keeps(&args.trace, to).map_err(failed)?;
+    }
     let mut to = args.to.as_deref().map(Recorder::open).transpose().map_err(failed)?;
     let mut record = |write: &mut dyn FnMut(&mut Recorder) -> Result<(), String>| match &mut to {
         Some(to) => write(to).map_err(|why| anyhow!("{why}")),

@@ -215,3 +215,21 @@ fn what_is_no_trace_is_refused_in_a_line() {
     sandbox.trimtab("report /").ends().fails(2, &["is a folder"]);
     assert_eq!(sandbox.trimtab("report").ends().code, Some(2));
 }
+
+#[test]
+fn a_trace_is_never_written_over() {
+    let sandbox = Sandbox::new();
+    let text = Run { steps: 3, ..Run::default() }.text();
+    let trace = sandbox.write("run.html", text.as_bytes());
+    let name = trace.to_str().unwrap();
+    // The page beside it would have its name too.
+    for words in [
+        format!("report {name}"),
+        format!("report {name} -o {name}"),
+        format!("report {name} --chrome {name}"),
+        format!("replay {name} --to {name}"),
+    ] {
+        sandbox.trimtab(&words).ends().fails(2, &["is the trace itself"]);
+        assert_eq!(std::fs::read_to_string(&trace).unwrap(), text, "{words}");
+    }
+}

@@ -8,11 +8,11 @@
 //! - *Watched*: some tenths of a second, everything is read, nothing is done; then a [`diagnosis`](super::diagnosis) is made.
 //! - *Still*: left alone, and looked at more and more seldom, cheaply. A new finding leads back to being watched.
 //! - *In turns*: each thread has one core, and [`Rotation`] exchanges places, at the shortest interval whose cost stays below
-//!   [`COST_MAX`] of a core: a thread should be a per cent behind at the end of a short run, not a tenth.
+//!   [`COST_MAX`] of a core, but not above the settings' interval: a thread should be a per cent behind at the end of a short run, not a tenth.
 //!
 //! Every treatment is a trial: after a while the pace of all and the pace of the last are compared with what they were before. What
-//! did not help is undone, and not tried again for a time that doubles with each failure. Threads that begin to sleep are let go at
-//! once. When nothing waits any more, threads get their masks back.
+//! did not help is undone, and not tried again for a time that doubles with each failure. A trial during which the number of computing threads
+//! changed is not judged. Programs that begin to sleep in their barriers are let go as soon as that is sure. When nothing waits any more, threads get their masks back.
 //!
 //! Properties: nobody is touched before being watched, and nobody while one of the findings that forbid it holds (sleepers, quota,
 //! fine barriers, hands off); threads leave their own masks only if these crowd them, only to CPUs of their own

@@ -72,15 +72,18 @@ pub fn run(_world: &World, args: &ReportArgs) -> Result<u8, Exit> {
 
 fn report(args: &ReportArgs) -> Result<()> {
     let trace = traces::read(&args.trace)?;
+    let wanted = !args.json && (args.output.is_some() || args.chrome.is_none());
+    let page = wanted.then(|| args.output.clone().unwrap_or_else(|| beside(&args.trace)));
+    for file in args.chrome.iter().chain(&page) {
+        traces::keeps(&args.trace, file)?;
+    }
     if let Some(file) = &args.chrome {
         write(file, |out| chrome::write(&trace, out))?;
     }
     if args.json {
         return data(&trace);
     }
-    let wanted = args.output.is_some() || args.chrome.is_none();
-    if wanted {
-        let file = args.output.clone().unwrap_or_else(|| beside(&args.trace));
+    if let Some(file) = page {
         let timeline = Timeline::of(&trace, COLUMNS, LANES, MOVES);
         let text = page::page(&trace, &timeline)?;
         write(&file, |out| out.write_all(text.as_bytes()))?;
