@@ -1,0 +1,18 @@
+//! The simulated machine: a [`Host`](trimtab_core::drive::Host) that nobody has to own.
+//!
+//! Problem: policies must be right on four to sixteen sockets, thousands of cores and hostile load, and must be proved there line
+//! for line. Idea: a discrete-event machine of cores, caches, memory nodes and links under a model of the kernel's own scheduler,
+//! on which programs of threads run, compute, wait and miss their caches. The policies of `core` run over it unchanged.
+//!
+//! Walls: it reads no clock, no file, no variable and starts no thread; texts and seeds are arguments; it never sees `linux`.
+//! Equal scenario and seed give equal runs, to the byte.
+//!
+//! - [`model`]: the machine's parameters: speeds, caches, memory, links, what a switch costs.
+//! - [`program`]: what runs: threads, phases, barriers, footprints, ways of waiting.
+//! - [`kernel`]: which model of the kernel's scheduler, with which constants.
+
+#![forbid(unsafe_code)]
+
+pub mod kernel;
+pub mod model;
+pub mod program;

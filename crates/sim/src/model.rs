@@ -1,0 +1,91 @@
+//! What a machine is made of, beyond its topology: how fast, how large, how far.
+//!
+//! Units: speeds are factors of a reference core, 1.0; sizes are bytes; latencies are nanoseconds; bandwidths are bytes a
+//! nanosecond (which is GB/s). Everything that runs is measured in *work*: nanoseconds on an idle reference core whose data
+//! sit in its private caches. Stalls, slower cores and busy siblings make work take longer.
+
+use std::collections::BTreeMap;
+use trimtab_core::time::Span;
+use trimtab_core::topology::Machine;
+
+/// A machine with numbers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Model {
+    /// Packages, nodes, caches, cores and their names; distances between nodes.
+    pub machine: Machine,
+    /// How fast each core is when nothing else matters, by core, 1.0 for the reference.
+    pub speeds: Vec<f64>,
+    /// How fast a core is while some of its package's cores are busy.
+    pub turbo: Turbo,
+    /// How a core divides itself among its hardware threads.
+    pub smt: Smt,
+    /// Caches.
+    pub caches: Caches,
+    /// Memory.
+    pub memory: Memory,
+    /// What it costs to put another thread on a CPU.
+    pub switching: Switching,
+    /// Where every number comes from, by the key it has in the machine file.
+    pub sources: BTreeMap<String, String>,
+}
+
+/// Clock rates that depend on how many cores of a package are busy.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Turbo {
+    /// The factor with 1, 2, 3 ... busy cores; the last holds for all more. Empty: always 1.
+    pub factors: Vec<f64>,
+}
+
+/// How much a core does with 1, 2, ... of its hardware threads busy, in all, compared with one: `[1.0, 1.25]` is usual.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Smt {
+    /// By the number of busy hardware threads, from 1; the last holds for all more.
+    pub throughput: Vec<f64>,
+}
+
+/// Caches, as far as threads that share or leave them notice.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Caches {
+    /// What a core keeps to itself, which a migrated thread fetches again.
+    pub private_bytes: u64,
+    /// The last level that several cores share; 0 where there is none (each core's private cache is then its last).
+    pub shared_bytes: u64,
+    /// From a private miss to data out of the shared level.
+    pub shared_ns: f64,
+    /// A line that another core wrote last, within the shared level.
+    pub transfer_ns: f64,
+    /// A line that a core of another shared level wrote last, per unit of distance / 10 (so that 10 is the same node).
+    pub far_transfer_ns: f64,
+}
+
+/// Memory controllers and the links between nodes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Memory {
+    /// From a miss of the last level to data out of the node's own memory, unloaded.
+    pub local_ns: f64,
+    /// What distance adds: a node at distance d answers after `local_ns + (d - 10) * per_distance_ns`.
+    pub per_distance_ns: f64,
+    /// What one node's memory delivers, bytes a nanosecond.
+    pub node_bandwidth: f64,
+    /// What the links of one node carry to and from others, bytes a nanosecond; infinite on one node.
+    pub link_bandwidth: f64,
+    /// What one core can ask for at most, bytes a nanosecond: its outstanding misses.
+    pub core_bandwidth: f64,
+    /// One controller behind a bus for all nodes, as on machines before NUMA: bytes a nanosecond.
+    pub bus_bandwidth: Option<f64>,
+    /// The size of pages that are touched first, placed and moved.
+    pub page_bytes: u64,
+}
+
+/// What it costs to put another thread on a CPU; cold caches come on top, from [`Caches`] and [`Memory`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Switching {
+    /// From one thread to another on one CPU.
+    pub switch: Span,
+    /// To take a thread from another CPU's queue.
+    pub migrate: Span,
+    /// From the wake-up of a sleeping thread to its first instruction on an idle CPU.
+    pub wake: Span,
+    /// One call of yield that finds nobody else.
+    pub yielding: Span,
+}
