@@ -8,11 +8,15 @@
 //! Equal scenario and seed give equal runs, to the byte.
 //!
 //! - [`model`]: the machine's parameters: speeds, caches, memory, links, what a switch costs.
+//! - [`memory`]: caches, nodes and links as state: how fast a running thread progresses.
 //! - [`program`]: what runs: threads, phases, barriers, footprints, ways of waiting.
+//! - [`reader`]: files read key by key, with errors that teach.
 //! - [`kernel`]: which model of the kernel's scheduler, with which constants.
 
 #![forbid(unsafe_code)]
 
 pub mod kernel;
+pub mod memory;
 pub mod model;
 pub mod program;
+pub mod reader;

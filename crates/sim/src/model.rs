@@ -4,6 +4,9 @@
 //! nanosecond (which is GB/s). Everything that runs is measured in *work*: nanoseconds on an idle reference core whose data
 //! sit in its private caches. Stalls, slower cores and busy siblings make work take longer.
 
+pub mod file;
+pub mod shipped;
+
 use std::collections::BTreeMap;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
@@ -71,7 +74,10 @@ pub struct Memory {
     pub link_bandwidth: f64,
     /// What one core can ask for at most, bytes a nanosecond: its outstanding misses.
     pub core_bandwidth: f64,
-    /// One controller behind a bus for all nodes, as on machines before NUMA: bytes a nanosecond.
+    /// What one package's own bus carries, where memory is behind it, as on machines before NUMA: bytes a nanosecond.
+    pub port_bandwidth: Option<f64>,
+    /// What the whole machine's memory traffic has to share, whichever node it goes to: bytes a nanosecond. The probes of a
+    /// machine that asks all others at each miss, or one controller behind all buses.
     pub bus_bandwidth: Option<f64>,
     /// The size of pages that are touched first, placed and moved.
     pub page_bytes: u64,

@@ -1,0 +1,550 @@
+//! Caches, memory nodes and links as state: how fast a running thread progresses.
+//!
+//! Unit: the *rate* of a thread, the part of its core's speed that it turns into work; the rest it waits. Problem: placement matters
+//! through caches that are shared or cold, memory that is near or far, buses that are full and lines that travel; each depends on who
+//! else runs where. Idea: what lasts is state (how many bytes a thread holds in which cache, where its pages lie), what does not is solved
+//! (see [`queues`]): now and then, in an *epoch*, all rates are found together and stay until the next. A thread that comes onto a
+//! CPU in between gets its rate at once, from the delays that hold.
+//!
+//! A thread needs, for a nanosecond of work, on a core of speed `s`
+//!
+//! ```text
+//! 1/s + misses x (hits x shared_ns + (1 - hits) x (latency to its pages + waiting)) / parallelism + writes x (transfer + waiting)
+//! ```
+//!
+//! where `hits = (held / working set) ^ locality`, and its rate is `1/s` of that. A thread that comes to a core whose private cache is
+//! not its own fetches it again; that debt is paid over its next stretch of running.
+//!
+//! Properties: a value, without clock or randomness; sums run in an order that the calls decide; a thread without misses and shared
+//! writes has the rate 1, takes part in nothing and causes no epoch; an epoch costs in proportion to the hungry threads that run.
+//!
+//! Constants without a machine's key are stated here: see [`EPOCH`], [`SOON`], [`LONGEST`], [`NOTICED`], [`PAGE_NS`].
+
+mod cache;
+mod layout;
+mod pages;
+mod queues;
+mod sharing;
+
+#[cfg(test)]
+mod tests;
+
+use crate::model::Model;
+use crate::program::{Footprint, Pages};
+use cache::{LINE, Left, Llc, held_after};
+use layout::Layout;
+use queues::Queues;
+use sharing::Team;
+use std::collections::BTreeMap;
+use trimtab_core::ids::Pu;
+use trimtab_core::time::{Moment, Span};
+
+/// From one epoch to the next while things change: short against the time in which a cache fills (milliseconds).
+pub const EPOCH: Span = Span::from_ms(1);
+/// From a change of who runs to the epoch that takes notice, on machines where few threads are hungry.
+pub const SOON: Span = Span::from_us(200);
+/// From one epoch to the next where nothing has changed for a while.
+pub const LONGEST: Span = Span::from_ms(16);
+/// Up to how many hungry threads on CPUs changes are noticed [`SOON`]; beyond, at the next epoch.
+const FEW: usize = 64;
+/// A rate that changes by less than this part stays what it was said to be.
+pub const NOTICED: f64 = 1e-3;
+/// At most this part of a thread's time goes into filling its private cache again.
+const DEBT: f64 = 0.5;
+/// What the kernel does for each page that it moves, beside copying. Estimated: a fault, an unmapping and a flush.
+pub const PAGE_NS: f64 = 1_000.0;
+
+/// A thread that uses memory.
+#[derive(Clone, Debug)]
+struct Task {
+    program: usize,
+    /// Misses of the private caches, and writes to shared lines, per nanosecond of work.
+    misses: f64,
+    written: f64,
+    parallelism: f64,
+    locality: f64,
+    /// Its working set; infinite where nothing is used twice.
+    set: f64,
+    policy: Pages,
+    /// Which part of its pages lies on which node; empty until it first runs.
+    pages: Vec<(usize, f64)>,
+    left: Vec<Left>,
+    running: bool,
+    core: usize,
+    llc: usize,
+    last_core: Option<usize>,
+    /// Bytes it holds in the cache of the core on which it runs.
+    held: f64,
+    /// Until when `held`, `debt` and `counts` are right.
+    since: Moment,
+    /// Nanoseconds that filling its private cache still takes, and the part of its time that now goes into it.
+    debt: f64,
+    paying: f64,
+    /// What a write to a shared line costs it, waiting aside.
+    transfer: f64,
+    /// Work a nanosecond, the part of its time that it waits for memory, and which part of its misses leaves the cache, now.
+    pace: f64,
+    waits: f64,
+    missed: f64,
+    rate: f64,
+    counts: Counts,
+}
+
+/// What counters would show for a thread, since it was added.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counts {
+    /// Requests that left its core's private caches.
+    pub requests: f64,
+    /// Nanoseconds in which it waited for at least one of them.
+    pub waited_ns: f64,
+    /// Lines that came from its own node's memory ...
+    pub local: f64,
+    /// ... and from others'.
+    pub remote: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Core {
+    /// Threads on its hardware threads now, and those of them that use memory.
+    busy: u32,
+    hungry: u32,
+    /// Whose data its private cache holds.
+    owner: Option<usize>,
+}
+
+/// The memory of a machine and the threads that use it.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    layout: Layout,
+    cores: Vec<Core>,
+    llcs: Vec<Llc>,
+    /// By thread; `None` for those that use no memory.
+    tasks: Vec<Option<Box<Task>>>,
+    /// By thread: the core on which it is, for all threads.
+    places: Vec<Option<usize>>,
+    teams: BTreeMap<usize, Team>,
+    /// Where each program's first thread first ran.
+    masters: BTreeMap<usize, usize>,
+    queues: Queues,
+    paths: Paths,
+    running: usize,
+    due: Option<Moment>,
+    last: Moment,
+    gap: Span,
+    touched: bool,
+}
+
+/// Which of the queues stands for what.
+#[derive(Clone, Copy, Debug)]
+struct Paths {
+    nodes: usize,
+    links: Option<usize>,
+    ports: Option<usize>,
+    bus: Option<usize>,
+}
+
+impl Memory {
+    /// The memory of a machine, idle and empty.
+    pub fn new(model: &Model) -> Self {
+        let layout = Layout::new(model);
+        let memory = &model.memory;
+        let mut queues = Queues::default();
+        let mut several = |count: usize, bandwidth: f64| {
+            let first = (0..count).map(|_| queues.add(bandwidth, LINE / bandwidth)).min();
+            first.unwrap_or(0)
+        };
+        let nodes = several(layout.nodes, memory.node_bandwidth);
+        let linked = layout.nodes > 1 && memory.link_bandwidth.is_finite();
+        let links = linked.then(|| several(layout.nodes, memory.link_bandwidth));
+        let ports = memory.port_bandwidth.map(|bandwidth| several(layout.packages, bandwidth));
+        let bus = memory.bus_bandwidth.map(|bandwidth| several(1, bandwidth));
+        let llcs = model.machine.llcs().iter().map(|_| Llc::new(layout.shared)).collect();
+        Self {
+            cores: vec![Core::default(); layout.speeds.len()],
+            layout,
+            llcs,
+            tasks: Vec::new(),
+            places: Vec::new(),
+            teams: BTreeMap::new(),
+            masters: BTreeMap::new(),
+            queues,
+            paths: Paths { nodes, links, ports, bus },
+            running: 0,
+            due: None,
+            last: Moment(0),
+            gap: EPOCH,
+            touched: false,
+        }
+    }
+
+    /// Makes a thread of a program known, before it first runs.
+    pub fn add(&mut self, thread: usize, program: usize, footprint: &Footprint) {
+        if self.tasks.len() <= thread {
+            self.tasks.resize(thread + 1, None);
+            self.places.resize(thread + 1, None);
+        }
+        let misses = footprint.misses.max(0.0) / 1e3;
+        let written = if footprint.shared > 0 { footprint.shared_writes.max(0.0) / 1e3 } else { 0.0 };
+        if misses <= 0.0 && written <= 0.0 {
+            return;
+        }
+        if written > 0.0 {
+            let lines = (footprint.shared as f64 / LINE).max(1.0);
+            let resource = self.teams.get(&program).map(|team| team.resource);
+            let resource = resource.unwrap_or_else(|| self.queues.add(lines, 1.0));
+            self.teams.entry(program).or_insert(Team { running: Vec::new(), resource, busy: 0.0, mean: 0.0 });
+        }
+        self.tasks[thread] = Some(Box::new(Task {
+            program,
+            misses,
+            written,
+            parallelism: footprint.parallelism.max(1.0),
+            locality: footprint.locality.max(0.01),
+            set: if footprint.working_set > 0 { footprint.working_set as f64 } else { f64::INFINITY },
+            policy: footprint.pages,
+            pages: Vec::new(),
+            left: Vec::new(),
+            running: false,
+            core: 0,
+            llc: 0,
+            last_core: None,
+            held: 0.0,
+            since: Moment(0),
+            debt: 0.0,
+            paying: 0.0,
+            transfer: 0.0,
+            pace: 0.0,
+            waits: 0.0,
+            missed: 0.0,
+            rate: 1.0,
+            counts: Counts::default(),
+        }));
+    }
+
+    /// Forgets a thread that is on no CPU any more; its memory is free.
+    pub fn remove(&mut self, thread: usize) {
+        let Some(task) = self.tasks.get_mut(thread).and_then(Option::take) else { return };
+        for left in &task.left {
+            let llc = &mut self.llcs[left.llc];
+            let age = llc.age(self.last);
+            llc.parked = (llc.parked - left.now(age)).max(0.0);
+        }
+        for core in self.cores.iter_mut().filter(|core| core.owner == Some(thread)) {
+            core.owner = None;
+        }
+    }
+
+    /// A thread comes onto a hardware thread.
+    pub fn on_cpu(&mut self, now: Moment, thread: usize, pu: Pu) {
+        let core = self.layout.core(pu);
+        self.cores[core].busy += 1;
+        if let Some(place) = self.places.get_mut(thread) {
+            *place = Some(core);
+        }
+        let Some(mut task) = self.tasks.get_mut(thread).and_then(Option::take) else { return };
+        let here = self.layout.llc(core);
+        self.touch(&mut task, core);
+        let llc = &mut self.llcs[here];
+        llc.advance(now);
+        let age = llc.age(now);
+        task.held = 0.0;
+        if let Some(at) = task.left.iter().position(|left| left.llc == here) {
+            task.held = task.left.swap_remove(at).now(age).min(task.set);
+            llc.parked = (llc.parked - task.held).max(0.0);
+        }
+        llc.running.push(thread);
+        (task.running, task.core, task.llc, task.since) = (true, core, here, now);
+        if task.last_core != Some(core) || self.cores[core].owner != Some(thread) {
+            task.debt = self.refill(&task);
+        }
+        task.last_core = Some(core);
+        self.cores[core].owner = Some(thread);
+        self.cores[core].hungry += 1;
+        self.running += 1;
+        if task.writes().is_some()
+            && let Some(team) = self.teams.get_mut(&task.program)
+        {
+            team.running.push(thread);
+            task.transfer = team.mean;
+        }
+        let time = self.alone(&task) + self.waiting(&task);
+        self.pace(&mut task, time);
+        self.tasks[thread] = Some(task);
+        self.touched(now);
+    }
+
+    /// A thread leaves its hardware thread.
+    pub fn off_cpu(&mut self, now: Moment, thread: usize) {
+        let Some(core) = self.places.get_mut(thread).and_then(Option::take) else { return };
+        self.cores[core].busy = self.cores[core].busy.saturating_sub(1);
+        let Some(task) = self.tasks[thread].as_deref_mut() else { return };
+        let llc = &mut self.llcs[task.llc];
+        llc.advance(now);
+        task.settle(now, llc.replaced, &self.layout);
+        task.running = false;
+        llc.running.retain(|&other| other != thread);
+        // Less than a page of lines is gone before anybody asks for it again.
+        task.left.retain(|left| left.bytes > 0.0);
+        if task.held >= 4096.0 {
+            llc.parked += task.held;
+            task.left.push(Left { llc: task.llc, bytes: task.held, age: llc.age(now) });
+        }
+        self.cores[core].hungry -= 1;
+        self.running -= 1;
+        if let Some(team) = self.teams.get_mut(&task.program) {
+            team.running.retain(|&other| other != thread);
+        }
+        self.touched(now);
+        if self.running == 0 {
+            self.due = None;
+            for llc in &mut self.llcs {
+                llc.advance(now);
+                llc.replaced = 0.0;
+            }
+        }
+    }
+
+    /// Which part of its core's speed a thread turns into work, in (0, 1].
+    pub fn rate(&self, thread: usize) -> f64 {
+        self.task(thread).map_or(1.0, |task| task.rate)
+    }
+
+    /// When the next epoch is due; `None` while nobody who runs uses memory.
+    pub fn next(&self) -> Option<Moment> {
+        self.due
+    }
+
+    /// Finds everybody's rate anew. Threads whose rates changed are added to `changed`.
+    pub fn epoch(&mut self, now: Moment, changed: &mut Vec<usize>) {
+        self.last = now;
+        if self.running == 0 {
+            self.due = None;
+            return;
+        }
+        self.settle(now);
+        let moved = self.solve(changed);
+        let calm = !self.touched && moved < NOTICED;
+        self.gap = if calm { Span((self.gap.0 * 2).min(LONGEST.0)) } else { EPOCH };
+        self.touched = false;
+        for at in 0..self.llcs.len() {
+            if self.llcs[at].running.is_empty() {
+                // Nobody fills it any more.
+                self.llcs[at].advance(now);
+                self.llcs[at].replaced = 0.0;
+                continue;
+            }
+            let (mut held, mut filled) = (0.0, 0.0);
+            for task in self.llcs[at].running.iter().filter_map(|&thread| self.tasks[thread].as_deref()) {
+                held += task.held;
+                filled += task.pace * task.misses * task.missed * LINE;
+            }
+            self.llcs[at].fill(filled, held, self.gap.0 as f64);
+        }
+        self.due = Some(now + self.gap);
+    }
+
+    /// What counters would show for a thread; complete up to its last epoch or switch.
+    pub fn counts(&self, thread: usize) -> Counts {
+        self.task(thread).map_or_else(Counts::default, |task| task.counts)
+    }
+
+    /// Bytes a nanosecond that a running thread draws from memory now.
+    pub fn bandwidth(&self, thread: usize) -> f64 {
+        let task = self.task(thread).filter(|task| task.running);
+        task.map_or(0.0, |task| task.pace * task.misses * task.missed * LINE)
+    }
+
+    /// Bytes that a running thread holds in the shared cache it runs on.
+    pub fn held(&self, thread: usize) -> f64 {
+        self.task(thread).filter(|task| task.running).map_or(0.0, |task| task.held)
+    }
+
+    fn task(&self, thread: usize) -> Option<&Task> {
+        self.tasks.get(thread).and_then(|task| task.as_deref())
+    }
+
+    /// Who runs has changed: the next epoch comes soon.
+    fn touched(&mut self, now: Moment) {
+        self.touched = true;
+        self.gap = EPOCH;
+        let gap = if self.running <= FEW { SOON } else { EPOCH };
+        let soon = (now + Span(SOON.0 / 4)).max(self.last + gap);
+        self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
+    }
+
+    /// Brings all running threads up to a moment, and everything that caches hold down to what fits.
+    fn settle(&mut self, now: Moment) {
+        for llc in self.llcs.iter_mut().filter(|llc| !llc.running.is_empty()) {
+            llc.advance(now);
+            let mut held = 0.0;
+            for &thread in &llc.running {
+                if let Some(task) = self.tasks[thread].as_deref_mut() {
+                    task.settle(now, llc.replaced, &self.layout);
+                    held += task.held;
+                }
+            }
+            let factor = llc.fit(held);
+            if factor < 1.0 {
+                for &thread in &llc.running {
+                    if let Some(task) = self.tasks[thread].as_deref_mut() {
+                        task.held *= factor;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Solves for all running threads together; answers by which part the most changed rate changed.
+    fn solve(&mut self, changed: &mut Vec<usize>) -> f64 {
+        self.settle_sharing();
+        self.queues.clear();
+        let running: Vec<usize> = self.llcs.iter().flat_map(|llc| llc.running.iter().copied()).collect();
+        for &thread in &running {
+            let Some(task) = self.tasks[thread].take() else { continue };
+            let slot = self.queues.thread(self.alone(&task));
+            let Self { layout, paths, queues, cores, .. } = self;
+            task.flows(layout, paths, cores, |resource, wait, load, customers| {
+                queues.uses(slot, resource, wait, load, customers);
+            });
+            self.tasks[thread] = Some(task);
+            self.share(slot, thread);
+        }
+        self.queues.solve();
+        for team in self.teams.values_mut().filter(|team| !team.running.is_empty()) {
+            team.busy = self.queues.busy(team.resource);
+        }
+        let mut most = 0.0_f64;
+        for (slot, &thread) in running.iter().enumerate() {
+            let Some(mut task) = self.tasks[thread].take() else { continue };
+            let old = task.rate;
+            self.pace(&mut task, self.queues.time(slot));
+            let by = (task.rate / old - 1.0).abs();
+            most = most.max(by);
+            if by < NOTICED {
+                task.rate = old;
+            } else {
+                changed.push(thread);
+            }
+            self.tasks[thread] = Some(task);
+        }
+        most
+    }
+
+    /// How long a thread takes for a nanosecond of work where nobody is in its way.
+    fn alone(&self, task: &Task) -> f64 {
+        let speed = self.layout.speed(task.core, self.cores[task.core].busy);
+        let home = self.layout.node(task.core);
+        let missed = task.missed_part(&self.layout);
+        let memory: f64 = task.pages.iter().map(|&(node, part)| part * self.layout.latency(home, node)).sum();
+        let miss = (1.0 - missed) * self.layout.shared_ns + missed * memory;
+        1.0 / speed
+            + task.misses * miss / task.at_once(&self.layout, &self.cores)
+            + task.written * task.transfer
+    }
+
+    /// What waiting adds to that, by the delays that hold.
+    fn waiting(&self, task: &Task) -> f64 {
+        let mut sum = 0.0;
+        task.flows(&self.layout, &self.paths, &self.cores, |resource, wait, _, _| {
+            sum += wait * self.queues.delay(resource);
+        });
+        if let Some(team) = task.writes().and_then(|_| self.teams.get(&task.program)) {
+            sum += task.written * self.queues.delay(team.resource);
+        }
+        sum
+    }
+
+    /// Sets what follows from the time that a nanosecond of work takes.
+    fn pace(&self, task: &mut Task, time: f64) {
+        let speed = self.layout.speed(task.core, self.cores[task.core].busy);
+        let busy = 1.0 / speed;
+        task.paying = (task.debt / self.gap.0.max(1) as f64).min(DEBT);
+        task.missed = task.missed_part(&self.layout);
+        task.pace = (1.0 - task.paying) / time;
+        task.waits = 1.0 - task.pace * busy;
+        task.rate = (task.pace * busy).clamp(f64::MIN_POSITIVE, 1.0);
+    }
+
+    /// How long a thread takes to fill a private cache.
+    fn refill(&self, task: &Task) -> f64 {
+        let lines = task.set.min(self.layout.private) / LINE;
+        let missed = task.missed_part(&self.layout);
+        let home = self.layout.node(task.core);
+        let memory: f64 = task.pages.iter().map(|&(node, part)| part * self.layout.latency(home, node)).sum();
+        if task.misses <= 0.0 {
+            return 0.0;
+        }
+        let line = (1.0 - missed) * self.layout.shared_ns + missed * memory;
+        lines * line / task.parallelism.min(self.layout.outstanding)
+    }
+}
+
+impl Task {
+    /// Brings what it holds, owes and counted up to a moment.
+    fn settle(&mut self, now: Moment, replaced: f64, layout: &Layout) {
+        let span = now.since(self.since).0 as f64;
+        self.since = now;
+        if span <= 0.0 {
+            return;
+        }
+        self.debt = (self.debt - span * self.paying).max(0.0);
+        let requests = self.pace * self.misses * span;
+        self.counts.requests += requests;
+        self.counts.waited_ns += self.waits * span;
+        let home = layout.node(self.core);
+        let local: f64 = self.pages.iter().filter(|&&(node, _)| node == home).map(|&(_, part)| part).sum();
+        self.counts.local += requests * self.missed * local;
+        self.counts.remote += requests * self.missed * (1.0 - local).max(0.0);
+        if layout.shared > 0.0 {
+            let asked = self.pace * self.misses * LINE;
+            self.held =
+                held_after(self.held, self.set, asked, self.missed, replaced, span).min(layout.shared);
+        }
+    }
+
+    /// Which part of its misses the shared cache cannot serve.
+    fn missed_part(&self, layout: &Layout) -> f64 {
+        if layout.shared <= 0.0 || self.set.is_infinite() {
+            return 1.0;
+        }
+        let part = (self.held / self.set).clamp(0.0, 1.0);
+        1.0 - if self.locality == 1.0 { part } else { part.powf(self.locality) }
+    }
+
+    /// How many misses it has under way at once, among those who share its core.
+    fn at_once(&self, layout: &Layout, cores: &[Core]) -> f64 {
+        self.parallelism.min(layout.outstanding / f64::from(cores[self.core].hungry.max(1))).max(1.0)
+    }
+
+    /// The queues in which it waits: which, by how much one nanosecond there slows it, what it asks of it, how often at once.
+    fn flows(
+        &self,
+        layout: &Layout,
+        paths: &Paths,
+        cores: &[Core],
+        mut uses: impl FnMut(usize, f64, f64, f64),
+    ) {
+        let lines = self.misses * self.missed_part(layout);
+        if lines <= 0.0 {
+            return;
+        }
+        let at_once = self.at_once(layout, cores);
+        let home = layout.node(self.core);
+        let mut flow = |resource: usize, part: f64| {
+            uses(resource, lines * part / at_once, lines * part * LINE, at_once * part);
+        };
+        for &(node, part) in &self.pages {
+            flow(paths.nodes + node, part);
+            if let Some(links) = paths.links.filter(|_| node != home) {
+                flow(links + home, part);
+                flow(links + node, part);
+            }
+        }
+        if let Some(ports) = paths.ports {
+            flow(ports + layout.package(self.core), 1.0);
+        }
+        if let Some(bus) = paths.bus {
+            flow(bus, 1.0);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What several threads wait for: controllers, buses, links, cache lines that many write.
+//!
+//! Unit: the delay that one use of a resource adds, in nanoseconds. Problem: a thread that waits asks for less, so load and delay
+//! decide each other, and a thread uses several resources at once. Idea: a thread that needs T nanoseconds for one nanosecond of work
+//! puts load c / T on a resource, and T grows by k for each nanosecond of delay there. One resource alone is then one falling function
+//! against one rising one, whose only crossing Newton's rule finds from the left without ever passing it; several are solved in turn
+//! until nothing moves.
+//!
+//! The rising one is what a queue that serves `n` customers gives (Schweitzer's approximation of mean-value analysis): a use finds
+//! `(n - 1) / n` of the mean queue before it. It is exact for one customer (no delay) and for customers who do nothing else (n - 1
+//! services), and tends to M/M/1 for many.
+
+/// One thread's use of one resource.
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    /// Whose.
+    slot: usize,
+    /// What one nanosecond of delay adds to the time of one nanosecond of work.
+    wait: f64,
+    /// What one nanosecond of work asks of the resource.
+    load: f64,
+}
+
+/// Something that serves at a limited rate.
+#[derive(Clone, Debug)]
+struct Resource {
+    /// What it serves in a nanosecond.
+    capacity: f64,
+    /// How long it takes for one use, nanoseconds.
+    service: f64,
+    /// What waiting adds to each use, nanoseconds: the answer, and the next question's first guess.
+    delay: f64,
+    /// How many uses can be under way at once, over all its threads.
+    customers: f64,
+    flows: Vec<Flow>,
+}
+
+/// All resources and the threads that use them now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queues {
+    resources: Vec<Resource>,
+    /// How long each thread takes for a nanosecond of work, waiting included.
+    times: Vec<f64>,
+}
+
+/// How often the resources are solved in turn, at most.
+const SWEEPS: usize = 12;
+/// How many of Newton's steps one resource gets each time.
+const STEPS: usize = 8;
+/// Delays are good to this part of themselves (and of a nanosecond).
+const CLOSE: f64 = 1e-4;
+
+impl Queues {
+    /// Adds a resource that serves `capacity` in a nanosecond, and takes `service` nanoseconds for each use.
+    pub(super) fn add(&mut self, capacity: f64, service: f64) -> usize {
+        self.resources.push(Resource { capacity, service, delay: 0.0, customers: 0.0, flows: Vec::new() });
+        self.resources.len() - 1
+    }
+
+    /// Forgets who uses what, not how long they waited.
+    pub(super) fn clear(&mut self) {
+        self.times.clear();
+        for resource in &mut self.resources {
+            resource.flows.clear();
+            resource.customers = 0.0;
+        }
+    }
+
+    /// Changes how long one use takes.
+    pub(super) fn serve(&mut self, resource: usize, service: f64) {
+        self.resources[resource].service = service;
+    }
+
+    /// The delay at a resource, as last solved.
+    pub(super) fn delay(&self, resource: usize) -> f64 {
+        self.resources[resource].delay
+    }
+
+    /// The part of a resource that is busy, as last solved.
+    pub(super) fn busy(&self, resource: usize) -> f64 {
+        let resource = &self.resources[resource];
+        let asked: f64 = resource.flows.iter().map(|flow| flow.load / self.times[flow.slot]).sum();
+        (asked / resource.capacity).min(1.0)
+    }
+
+    /// Adds a thread that needs `alone` nanoseconds for one of work where nobody is in its way.
+    pub(super) fn thread(&mut self, alone: f64) -> usize {
+        self.times.push(alone);
+        self.times.len() - 1
+    }
+
+    /// Lets a thread use a resource; `customers` is how many of its uses are under way at once.
+    pub(super) fn uses(&mut self, slot: usize, resource: usize, wait: f64, load: f64, customers: f64) {
+        if load > 0.0 {
+            let resource = &mut self.resources[resource];
+            resource.flows.push(Flow { slot, wait, load });
+            resource.customers += customers;
+            self.times[slot] += wait * resource.delay;
+        }
+    }
+
+    /// How long a thread takes for a nanosecond of work.
+    pub(super) fn time(&self, slot: usize) -> f64 {
+        self.times[slot]
+    }
+
+    /// Finds delays under which everybody's load is served.
+    pub(super) fn solve(&mut self) {
+        for _ in 0..SWEEPS {
+            let mut moved = 0.0_f64;
+            for resource in &mut self.resources {
+                let old = resource.delay;
+                resource.delay = if resource.flows.is_empty() { 0.0 } else { resource.solve(&self.times) };
+                let by = resource.delay - old;
+                if by != 0.0 {
+                    for flow in &resource.flows {
+                        self.times[flow.slot] += flow.wait * by;
+                    }
+                    moved = moved.max(by.abs() / (1.0 + resource.delay));
+                }
+            }
+            if moved < CLOSE {
+                return;
+            }
+        }
+    }
+}
+
+impl Resource {
+    /// The delay at which load and service meet, the other resources' delays given.
+    fn solve(&self, times: &[f64]) -> f64 {
+        if self.customers <= 1.0 || self.service <= 0.0 {
+            return 0.0;
+        }
+        let capacity = self.capacity * self.customers / (self.customers - 1.0);
+        let mut delay = self.delay;
+        for _ in 0..STEPS {
+            let (mut excess, mut slope) = (0.0, 0.0);
+            for flow in &self.flows {
+                let time = times[flow.slot] + flow.wait * (delay - self.delay);
+                let load = flow.load / time;
+                excess += load;
+                slope -= load * flow.wait / time;
+            }
+            let queue = delay + self.service;
+            excess -= capacity * delay / queue;
+            slope -= capacity * self.service / (queue * queue);
+            let next = (delay - excess / slope).max(0.0);
+            let by = (next - delay).abs();
+            delay = next;
+            if by < CLOSE * (1.0 + delay) {
+                break;
+            }
+        }
+        delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `n` threads that do nothing but use one server one at a time.
+    fn closed(n: usize, think: f64) -> (f64, f64) {
+        let mut queues = Queues::default();
+        let server = queues.add(1.0, 10.0);
+        for _ in 0..n {
+            let slot = queues.thread(think + 10.0);
+            queues.uses(slot, server, 1.0, 10.0, 1.0);
+        }
+        queues.solve();
+        (queues.delay(server), queues.busy(server))
+    }
+
+    #[test]
+    fn one_never_waits_and_n_wait_for_n_minus_one() {
+        assert_eq!(closed(1, 0.0).0, 0.0);
+        for n in 2..40 {
+            let (delay, busy) = closed(n, 0.0);
+            assert!((delay - 10.0 * (n - 1) as f64).abs() < 0.05 * n as f64, "{n}: {delay}");
+            assert!((busy - 1.0).abs() < 0.01, "{n}: {busy}");
+        }
+    }
+
+    #[test]
+    fn nothing_serves_more_than_it_can_and_light_load_waits_little() {
+        for think in [0.0, 5.0, 50.0, 500.0] {
+            for n in [2, 3, 10, 100, 1000] {
+                let (delay, busy) = closed(n, think);
+                let asked = n as f64 * 10.0 / (think + 10.0 + delay);
+                assert!(asked <= 1.001, "{n} x {think}: {asked}");
+                assert!(busy <= 1.0);
+            }
+        }
+        assert!(closed(2, 5000.0).0 < 0.05);
+    }
+
+    #[test]
+    fn resources_in_a_row_settle_together() {
+        let mut queues = Queues::default();
+        let (wide, narrow) = (queues.add(4.0, 1.0), queues.add(1.0, 1.0));
+        for _ in 0..8 {
+            let slot = queues.thread(2.0);
+            queues.uses(slot, wide, 1.0, 1.0, 1.0);
+            queues.uses(slot, narrow, 1.0, 1.0, 1.0);
+        }
+        queues.solve();
+        let served: f64 = (0..8).map(|slot| 1.0 / queues.time(slot)).sum();
+        assert!(served <= 1.001 && served > 0.85, "{served}");
+        assert!(queues.delay(narrow) > 10.0 * queues.delay(wide));
+    }
+}

@@ -1,0 +1,107 @@
+//! The machine files that come with trimtab: the machines of the published studies, two of today, and a small guest.
+//!
+//! Each number in them has its source beside it. Where a published result of these machines was used to set a number, its source begins
+//! with "calibrated"; everything else that was published about them is held out, for comparison. "estimated" gives the reasoning.
+
+use super::{Model, file};
+use crate::reader::FileError;
+
+/// A machine file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shipped {
+    /// The machine's name, which is its file's without `.toml`.
+    pub name: &'static str,
+    /// What stands in the file.
+    pub text: &'static str,
+}
+
+macro_rules! shipped {
+    ($($name:literal),* $(,)?) => {
+        /// All of them, by name.
+        pub const SHIPPED: &[Shipped] =
+            &[$(Shipped { name: $name, text: include_str!(concat!("../../machines/", $name, ".toml")) }),*];
+    };
+}
+
+shipped![
+    "barcelona-8350",
+    "barcelona-8356",
+    "epyc-9654-nps4",
+    "host-2",
+    "nehalem-e5530",
+    "scalemp-e5420",
+    "scalemp-e5550",
+    "tigerton-e7310",
+    "tigerton-x7350",
+    "westmere-e5620",
+    "xeon-8380h-4s",
+];
+
+/// The machine of this name; `None` where none is shipped.
+pub fn find(name: &str) -> Option<Result<Model, FileError>> {
+    SHIPPED.iter().find(|shipped| shipped.name == name).map(Shipped::model)
+}
+
+impl Shipped {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// None, as long as tests pass: each shipped file is read by them.
+    pub fn model(&self) -> Result<Model, FileError> {
+        file::read(&format!("{}.toml", self.name), self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toml::de::{DeTable, DeValue};
+
+    /// The full names of all values of a file outside `[source]`, texts that only name it left out.
+    fn keys(text: &str) -> Vec<String> {
+        let table = DeTable::parse(text).unwrap();
+        let mut keys = Vec::new();
+        for (key, value) in table.get_ref().iter() {
+            match value.get_ref() {
+                DeValue::Table(_) if key.get_ref() == "source" => {}
+                DeValue::Table(inner) => {
+                    keys.extend(inner.keys().map(|inner| format!("{}.{}", key.get_ref(), inner.get_ref())));
+                }
+                _ if key.get_ref() == "name" || key.get_ref() == "title" => {}
+                _ => keys.push(key.get_ref().to_string()),
+            }
+        }
+        keys.sort();
+        keys
+    }
+
+    #[test]
+    fn each_is_read_and_each_number_has_its_source() {
+        for shipped in SHIPPED {
+            let model = shipped.model().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(model.machine.name(), shipped.name);
+            let sources: Vec<String> = model.sources.keys().cloned().collect();
+            assert_eq!(keys(shipped.text), sources, "{}", shipped.name);
+        }
+    }
+
+    #[test]
+    fn they_have_the_published_shapes() {
+        let shape = |name: &str| {
+            let model = find(name).unwrap().unwrap();
+            let machine = &model.machine;
+            let packages = machine.at(trimtab_core::topology::Level::Package).count();
+            (packages, machine.nodes().len(), machine.llcs().len(), machine.cores().len(), machine.pu_count())
+        };
+        assert_eq!(shape("tigerton-e7310"), (4, 1, 8, 16, 16));
+        assert_eq!(shape("barcelona-8350"), (4, 4, 4, 16, 16));
+        assert_eq!(shape("nehalem-e5530"), (2, 2, 2, 8, 16));
+        assert_eq!(shape("westmere-e5620"), (2, 2, 2, 8, 16));
+        assert_eq!(shape("scalemp-e5420"), (26, 13, 52, 104, 104));
+        assert_eq!(shape("scalemp-e5550"), (30, 30, 30, 120, 120));
+        assert_eq!(shape("epyc-9654-nps4"), (2, 8, 24, 192, 384));
+        assert_eq!(shape("xeon-8380h-4s"), (4, 4, 4, 112, 224));
+        assert_eq!(shape("host-2"), (1, 1, 1, 2, 2));
+        assert_eq!(find("pdp-11"), None);
+    }
+}
