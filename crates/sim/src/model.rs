@@ -7,6 +7,9 @@
 pub mod file;
 pub mod shipped;
 
+#[cfg(test)]
+mod file_tests;
+
 use std::collections::BTreeMap;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;

@@ -113,7 +113,9 @@ fn machine(top: &Section<'_>) -> Result<Machine, FileError> {
                 [one] => (one, one),
                 [near, far] if near <= far => (near, far),
                 _ => {
-                    return Err(top.error("distance", "one number is allowed, or two that rise: near and far"));
+                    return Err(
+                        top.error("distance", "one number is allowed, or two that rise: near and far")
+                    );
                 }
             };
             let place = near_nodes(&machine);
