@@ -160,7 +160,7 @@ impl Spreading {
             level += 1;
             (inner, around) = (domain, seats.domains.all[domain as usize].parent);
         }
-        seats.tick_after(next.max(now))
+        seats.tick_at(next).max(seats.tick_after(now))
     }
 
     /// One look: `None` where all is balanced, else how many threads were taken.

@@ -7,7 +7,7 @@ use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::drive::Go;
 use trimtab_core::time::Span;
 use trimtab_sim::model::Model;
-use trimtab_sim::program::{Bind, Program, Wait};
+use trimtab_sim::program::{Bind, Body, Program, Wait};
 
 const HYBRID: Wait = Wait::SpinThenSleep(Span::from_us(50));
 
@@ -102,7 +102,13 @@ fn rows() -> Vec<Row> {
 fn modelled(row: &Row) -> f64 {
     let one = |seed| {
         let bind = if row.pinned { Bind::Close } else { Bind::Free };
-        let mut programs = vec![spmd(row.threads, row.every, row.wait).bound(bind)];
+        let mut program = spmd(row.threads, row.every, row.wait).bound(bind);
+        if let Body::Spmd { jitter, .. } = &mut program.body {
+            *jitter = 0.02;
+        }
+        // A guest is never quite quiet: timers, workers of the kernel, its shell.
+        let duty = Some((Span::from_us(100), Span::from_ms(20)));
+        let mut programs = vec![program, Program { body: Body::Hog { duty }, ..Program::hog("guest", 2) }];
         if row.hogs > 0 {
             programs.push(Program::hog("hog", row.hogs));
         }
