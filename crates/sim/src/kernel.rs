@@ -1,6 +1,10 @@
 //! Which model of the kernel's scheduler runs below the policies, with which constants.
+//!
+//! Constants of Linux grow with the logarithm of the number of CPUs (`sched_tunable_scaling`, capped at 8 CPUs), so a preset is
+//! made for a number of CPUs.
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use trimtab_core::time::Span;
 
 /// The models.
@@ -9,7 +13,7 @@ use trimtab_core::time::Span;
 pub enum Kind {
     /// Queue lengths, as kernels of 2008 to 2010 balanced them: never fixes a difference of one.
     Load,
-    /// Today's: eligible virtual deadlines, idle pull, periodic balancing of domains, the odd thread rotates.
+    /// Today's balancing: idle pull, periodic balancing of domains, the odd thread rotates.
     #[default]
     Eevdf,
     /// Round slices with stealing from queues behind: Li, Baumberger and Hahn, PPoPP 2009.
@@ -18,6 +22,17 @@ pub enum Kind {
     Pinned,
     /// Xen's credits for virtual CPUs.
     Credit,
+}
+
+/// Who of one queue runs next, where the kind leaves that open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Who had least: the completely fair scheduler, 2.6.23 to 6.5.
+    Least,
+    /// The earliest virtual deadline of those who had no more than the mean: since 6.6.
+    #[default]
+    Deadline,
 }
 
 /// What a call of yield does.
@@ -36,10 +51,16 @@ pub enum Yielding {
 pub struct Kernel {
     /// Which.
     pub kind: Kind,
+    /// Who of one queue runs next.
+    pub order: Order,
     /// The timer tick: preemption happens at its multiples.
     pub tick: Span,
-    /// How long a thread runs before another of equal right does.
+    /// How long a thread runs before another of equal right does: the least granularity, base slice, round or time slice.
     pub slice: Span,
+    /// With [`Order::Least`]: in which time everyone has run once, if slices do not become too short.
+    pub latency: Span,
+    /// With [`Order::Least`]: by how much a woken thread must be behind to preempt.
+    pub wakeup: Span,
     /// What yield does.
     pub yielding: Yielding,
     /// Periodic balancing: a domain of w CPUs is looked at every w times this when idle ...
@@ -48,6 +69,93 @@ pub struct Kernel {
     pub busy_factor: u32,
     /// Whether sessions share, instead of threads.
     pub groups: bool,
-    /// Whether a CPU that falls idle looks for work elsewhere.
+    /// Whether a CPU that falls idle looks for work elsewhere ...
     pub idle_pull: bool,
+    /// ... unless it is usually idle for less than this.
+    pub idle_least: Span,
+}
+
+/// No preset has this name.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("\"{0}\" is no kernel (known: {known})", known = Kernel::PRESETS.join(", "))]
+pub struct UnknownKernel(pub String);
+
+impl Kernel {
+    /// The presets.
+    pub const PRESETS: [&'static str; 7] =
+        ["linux-2.6.28", "linux-6.1", "linux-6.12", "linux-6.18", "dwrr-2.6.22", "xen-4.0", "pinned"];
+
+    /// A preset for a machine of so many CPUs.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn preset(name: &str, cpus: usize) -> Result<Self, UnknownKernel> {
+        // kernel/sched/fair.c, get_update_sysctl_factor: 1 + log2 of the CPUs, at most 8 of them.
+        let scale = u64::from(1 + cpus.clamp(1, 8).ilog2());
+        let scaled = |us: u64| Span::from_us(us * scale);
+        let modern = Self {
+            kind: Kind::Eevdf,
+            order: Order::Deadline,
+            // CONFIG_HZ=250, the default of Debian's and most other servers.
+            tick: Span::from_ms(4),
+            slice: scaled(750), // sysctl_sched_base_slice, 6.6 to 6.12
+            latency: scaled(6_000),
+            wakeup: scaled(1_000),
+            yielding: Yielding::Posix, // 79104becf42b, in 6.12.63 and 6.18
+            balance: Span::from_ms(1), // kernel/sched/topology.c, sd_init: min_interval = sd_weight (ms)
+            busy_factor: 16,           // 6e7499135db7, since 5.10
+            groups: false,
+            idle_pull: true,
+            // rq->avg_idle is compared with what a look at the domain has cost at most, some 20 us (measured values vary).
+            idle_least: Span::from_us(20),
+        };
+        let old = Self {
+            kind: Kind::Load,
+            order: Order::Least,
+            slice: scaled(4_000),     // 2.6.28: sysctl_sched_min_granularity
+            latency: scaled(20_000),  // sysctl_sched_latency
+            wakeup: scaled(5_000),    // sysctl_sched_wakeup_granularity
+            yielding: Yielding::Hint, // sched_compat_yield = 0
+            busy_factor: 64,          // SD_CPU_INIT, include/linux/topology.h
+            idle_least: Span::ZERO,   // avg_idle came with 2.6.31
+            ..modern.clone()
+        };
+        Ok(match name {
+            "linux-2.6.28" => old,
+            // sysctl_sched_min_granularity 0.75 ms, latency 6 ms, wakeup granularity 1 ms, times the scale.
+            "linux-6.1" => Self { order: Order::Least, yielding: Yielding::Hint, ..modern },
+            "linux-6.12" => modern,
+            // base slice 0.7 ms since 6.13.
+            "linux-6.18" => Self { slice: scaled(700), ..modern },
+            // Round slices of 100 ms, the O(1) scheduler's DEF_TIMESLICE, on which the published patch stands.
+            "dwrr-2.6.22" => {
+                Self { kind: Kind::Dwrr, slice: Span::from_ms(100), yielding: Yielding::Posix, ..old }
+            }
+            // xen/common/sched_credit.c: CSCHED_MSECS_PER_TICK 10, three ticks a slice.
+            "xen-4.0" => {
+                Self { kind: Kind::Credit, tick: Span::from_ms(10), slice: Span::from_ms(30), ..old }
+            }
+            "pinned" => Self { kind: Kind::Pinned, ..modern },
+            _ => return Err(UnknownKernel(name.to_owned())),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_known_by_name() {
+        for name in Kernel::PRESETS {
+            assert!(Kernel::preset(name, 16).is_ok());
+        }
+        let error = Kernel::preset("linux-7", 2).unwrap_err().to_string();
+        assert!(error.contains("linux-6.18"), "{error}");
+    }
+
+    #[test]
+    fn slices_are_those_measured_on_two_cpus() {
+        assert_eq!(Kernel::preset("linux-6.18", 2).unwrap().slice, Span::from_us(1_400));
+    }
 }

@@ -12,11 +12,21 @@
 //! - [`program`]: what runs: threads, phases, barriers, footprints, ways of waiting.
 //! - [`reader`]: files read key by key, with errors that teach.
 //! - [`kernel`]: which model of the kernel's scheduler, with which constants.
+//! - [`world`]: the event loop of threads, CPUs and scheduler.
+//! - [`host`]: a world as `core`'s host.
+//! - [`progress`]: what the world asks of a model of memory.
+//! - [`queue`], [`rng`]: events in order, numbers that look random.
 
 #![forbid(unsafe_code)]
 
+pub mod host;
 pub mod kernel;
 pub mod memory;
 pub mod model;
 pub mod program;
+pub mod progress;
+pub mod queue;
 pub mod reader;
+pub mod rng;
+mod sched;
+pub mod world;

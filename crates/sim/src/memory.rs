@@ -25,17 +25,22 @@ mod layout;
 mod pages;
 mod queues;
 mod sharing;
+mod task;
+
+pub use task::Counts;
 
 #[cfg(test)]
 mod tests;
 
 use crate::model::Model;
-use crate::program::{Footprint, Pages};
-use cache::{LINE, Left, Llc, held_after};
+use crate::program::Footprint;
+use crate::progress::Progress;
+use cache::{LINE, Left, Llc};
 use layout::Layout;
 use queues::Queues;
 use sharing::Team;
 use std::collections::BTreeMap;
+use task::Task;
 use trimtab_core::ids::Pu;
 use trimtab_core::time::{Moment, Span};
 
@@ -53,55 +58,6 @@ pub const NOTICED: f64 = 1e-3;
 const DEBT: f64 = 0.5;
 /// What the kernel does for each page that it moves, beside copying. Estimated: a fault, an unmapping and a flush.
 pub const PAGE_NS: f64 = 1_000.0;
-
-/// A thread that uses memory.
-#[derive(Clone, Debug)]
-struct Task {
-    program: usize,
-    /// Misses of the private caches, and writes to shared lines, per nanosecond of work.
-    misses: f64,
-    written: f64,
-    parallelism: f64,
-    locality: f64,
-    /// Its working set; infinite where nothing is used twice.
-    set: f64,
-    policy: Pages,
-    /// Which part of its pages lies on which node; empty until it first runs.
-    pages: Vec<(usize, f64)>,
-    left: Vec<Left>,
-    running: bool,
-    core: usize,
-    llc: usize,
-    last_core: Option<usize>,
-    /// Bytes it holds in the cache of the core on which it runs.
-    held: f64,
-    /// Until when `held`, `debt` and `counts` are right.
-    since: Moment,
-    /// Nanoseconds that filling its private cache still takes, and the part of its time that now goes into it.
-    debt: f64,
-    paying: f64,
-    /// What a write to a shared line costs it, waiting aside.
-    transfer: f64,
-    /// Work a nanosecond, the part of its time that it waits for memory, and which part of its misses leaves the cache, now.
-    pace: f64,
-    waits: f64,
-    missed: f64,
-    rate: f64,
-    counts: Counts,
-}
-
-/// What counters would show for a thread, since it was added.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Counts {
-    /// Requests that left its core's private caches.
-    pub requests: f64,
-    /// Nanoseconds in which it waited for at least one of them.
-    pub waited_ns: f64,
-    /// Lines that came from its own node's memory ...
-    pub local: f64,
-    /// ... and from others'.
-    pub remote: f64,
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Core {
@@ -194,40 +150,18 @@ impl Memory {
             let resource = resource.unwrap_or_else(|| self.queues.add(lines, 1.0));
             self.teams.entry(program).or_insert(Team { running: Vec::new(), resource, busy: 0.0, mean: 0.0 });
         }
-        self.tasks[thread] = Some(Box::new(Task {
-            program,
-            misses,
-            written,
-            parallelism: footprint.parallelism.max(1.0),
-            locality: footprint.locality.max(0.01),
-            set: if footprint.working_set > 0 { footprint.working_set as f64 } else { f64::INFINITY },
-            policy: footprint.pages,
-            pages: Vec::new(),
-            left: Vec::new(),
-            running: false,
-            core: 0,
-            llc: 0,
-            last_core: None,
-            held: 0.0,
-            since: Moment(0),
-            debt: 0.0,
-            paying: 0.0,
-            transfer: 0.0,
-            pace: 0.0,
-            waits: 0.0,
-            missed: 0.0,
-            rate: 1.0,
-            counts: Counts::default(),
-        }));
+        self.tasks[thread] = Some(Box::new(Task::new(program, misses, written, footprint)));
     }
 
-    /// Forgets a thread that is on no CPU any more; its memory is free.
-    pub fn remove(&mut self, thread: usize) {
+    /// Forgets a thread, whose number may be used again; its memory is free, and what it held in caches counts no more.
+    pub fn remove(&mut self, now: Moment, thread: usize) {
+        self.off_cpu(now, thread);
         let Some(task) = self.tasks.get_mut(thread).and_then(Option::take) else { return };
         for left in &task.left {
             let llc = &mut self.llcs[left.llc];
-            let age = llc.age(self.last);
-            llc.parked = (llc.parked - left.now(age)).max(0.0);
+            llc.advance(now);
+            let there = left.now(llc.age(now));
+            llc.parked = (llc.parked - there).max(0.0);
         }
         for core in self.cores.iter_mut().filter(|core| core.owner == Some(thread)) {
             core.owner = None;
@@ -479,72 +413,26 @@ impl Memory {
     }
 }
 
-impl Task {
-    /// Brings what it holds, owes and counted up to a moment.
-    fn settle(&mut self, now: Moment, replaced: f64, layout: &Layout) {
-        let span = now.since(self.since).0 as f64;
-        self.since = now;
-        if span <= 0.0 {
-            return;
-        }
-        self.debt = (self.debt - span * self.paying).max(0.0);
-        let requests = self.pace * self.misses * span;
-        self.counts.requests += requests;
-        self.counts.waited_ns += self.waits * span;
-        let home = layout.node(self.core);
-        let local: f64 = self.pages.iter().filter(|&&(node, _)| node == home).map(|&(_, part)| part).sum();
-        self.counts.local += requests * self.missed * local;
-        self.counts.remote += requests * self.missed * (1.0 - local).max(0.0);
-        if layout.shared > 0.0 {
-            let asked = self.pace * self.misses * LINE;
-            self.held =
-                held_after(self.held, self.set, asked, self.missed, replaced, span).min(layout.shared);
-        }
+impl Progress for Memory {
+    fn born(&mut self, _: Moment, thread: usize, program: usize, footprint: &Footprint) {
+        self.add(thread, program, footprint);
     }
-
-    /// Which part of its misses the shared cache cannot serve.
-    fn missed_part(&self, layout: &Layout) -> f64 {
-        if layout.shared <= 0.0 || self.set.is_infinite() {
-            return 1.0;
-        }
-        let part = (self.held / self.set).clamp(0.0, 1.0);
-        1.0 - if self.locality == 1.0 { part } else { part.powf(self.locality) }
+    fn on_cpu(&mut self, now: Moment, thread: usize, pu: Pu) {
+        Self::on_cpu(self, now, thread, pu);
     }
-
-    /// How many misses it has under way at once, among those who share its core.
-    fn at_once(&self, layout: &Layout, cores: &[Core]) -> f64 {
-        self.parallelism.min(layout.outstanding / f64::from(cores[self.core].hungry.max(1))).max(1.0)
+    fn off_cpu(&mut self, now: Moment, thread: usize) {
+        Self::off_cpu(self, now, thread);
     }
-
-    /// The queues in which it waits: which, by how much one nanosecond there slows it, what it asks of it, how often at once.
-    fn flows(
-        &self,
-        layout: &Layout,
-        paths: &Paths,
-        cores: &[Core],
-        mut uses: impl FnMut(usize, f64, f64, f64),
-    ) {
-        let lines = self.misses * self.missed_part(layout);
-        if lines <= 0.0 {
-            return;
-        }
-        let at_once = self.at_once(layout, cores);
-        let home = layout.node(self.core);
-        let mut flow = |resource: usize, part: f64| {
-            uses(resource, lines * part / at_once, lines * part * LINE, at_once * part);
-        };
-        for &(node, part) in &self.pages {
-            flow(paths.nodes + node, part);
-            if let Some(links) = paths.links.filter(|_| node != home) {
-                flow(links + home, part);
-                flow(links + node, part);
-            }
-        }
-        if let Some(ports) = paths.ports {
-            flow(ports + layout.package(self.core), 1.0);
-        }
-        if let Some(bus) = paths.bus {
-            flow(bus, 1.0);
-        }
+    fn ended(&mut self, now: Moment, thread: usize) {
+        self.remove(now, thread);
+    }
+    fn rate(&self, thread: usize) -> f64 {
+        Self::rate(self, thread)
+    }
+    fn next(&self) -> Option<Moment> {
+        Self::next(self)
+    }
+    fn epoch(&mut self, now: Moment, changed: &mut Vec<usize>) {
+        Self::epoch(self, now, changed);
     }
 }

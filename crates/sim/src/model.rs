@@ -98,3 +98,49 @@ pub struct Switching {
     /// One call of yield that finds nobody else.
     pub yielding: Span,
 }
+
+impl Model {
+    /// A machine of equal cores where memory costs nothing, switches cost what they do on servers of the 2020s, and hardware threads
+    /// of one core have a quarter more together than one alone.
+    pub fn plain(machine: Machine) -> Self {
+        let speeds = vec![1.0; machine.cores().len()];
+        Self {
+            machine,
+            speeds,
+            turbo: Turbo::default(),
+            smt: Smt { throughput: vec![1.0, 1.25] },
+            caches: Caches {
+                private_bytes: 1 << 20,
+                shared_bytes: 0,
+                shared_ns: 0.0,
+                transfer_ns: 0.0,
+                far_transfer_ns: 0.0,
+            },
+            memory: Memory {
+                local_ns: 0.0,
+                per_distance_ns: 0.0,
+                node_bandwidth: f64::INFINITY,
+                link_bandwidth: f64::INFINITY,
+                core_bandwidth: f64::INFINITY,
+                port_bandwidth: None,
+                bus_bandwidth: None,
+                page_bytes: 4096,
+            },
+            switching: Switching {
+                switch: Span::from_us(2),
+                migrate: Span::from_us(3),
+                wake: Span::from_us(5),
+                yielding: Span::from_us(1),
+            },
+            sources: BTreeMap::new(),
+        }
+    }
+
+    /// The same, where putting another thread on a CPU costs nothing.
+    #[must_use]
+    pub fn free(mut self) -> Self {
+        let nothing = Span::ZERO;
+        self.switching = Switching { switch: nothing, migrate: nothing, wake: nothing, yielding: nothing };
+        self
+    }
+}

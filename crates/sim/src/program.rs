@@ -148,3 +148,55 @@ pub enum Bind {
     /// These CPUs, thread by thread, over and over.
     List(Vec<CpuSet>),
 }
+
+impl Program {
+    /// SPMD of so many threads, with one barrier at the end; quiet, free to move, looked after.
+    pub fn spmd(name: &str, threads: u32, work: Span, wait: Wait) -> Self {
+        Self {
+            name: name.to_owned(),
+            start: Moment(0),
+            threads,
+            body: Body::Spmd { work, interval: None, imbalance: 0.0, jitter: 0.0 },
+            footprint: Footprint::default(),
+            wait,
+            mask: None,
+            bind: Bind::Free,
+            balanced: true,
+            weight: 1024,
+            group: 0,
+        }
+    }
+
+    /// With a barrier after every so much work.
+    #[must_use]
+    pub fn every(mut self, span: Span) -> Self {
+        if let Body::Spmd { interval, .. } = &mut self.body {
+            *interval = Some(span);
+        }
+        self
+    }
+
+    /// Threads that compute for ever, and that nobody looks after.
+    pub fn hog(name: &str, threads: u32) -> Self {
+        Self {
+            body: Body::Hog { duty: None },
+            balanced: false,
+            group: 1,
+            ..Self::spmd(name, threads, Span::ZERO, Wait::Sleep)
+        }
+    }
+
+    /// On these CPUs only.
+    #[must_use]
+    pub fn on(mut self, cpus: CpuSet) -> Self {
+        self.mask = Some(cpus);
+        self
+    }
+
+    /// With its threads bound.
+    #[must_use]
+    pub fn bound(mut self, bind: Bind) -> Self {
+        self.bind = bind;
+        self
+    }
+}

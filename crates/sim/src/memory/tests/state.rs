@@ -19,7 +19,7 @@ fn threads_without_misses_cost_nothing() {
     bench.run(0, &Footprint { shared: 4096, ..Footprint::default() }, 1);
     assert_eq!((bench.memory.rate(thread), bench.memory.next()), (1.0, None));
     bench.memory.off_cpu(Moment(5), thread);
-    bench.memory.remove(thread);
+    bench.memory.remove(Moment(5), thread);
     assert_eq!(bench.memory.next(), None);
     // Threads that nobody made known run at full speed too.
     bench.memory.on_cpu(Moment(9), 77, Pu(3));

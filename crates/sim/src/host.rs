@@ -1,0 +1,160 @@
+//! A world as `core`'s host: what the live host would read, and what it would do.
+//!
+//! Samples are as Linux gives them. A wait is counted when it is over, so that a thread that waits through a whole step shows no change;
+//! then the sample says that it is ready, as the live host finds out. Time on a CPU is counted when the timer ticks or the
+//! thread leaves it. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
+
+use crate::progress::{Progress, Unhindered};
+use crate::sched::State;
+use crate::world::{Refused, World};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled, Wanted};
+use trimtab_core::drive::{Awake, Host};
+use trimtab_core::ids::{Id, ProgramId, ThreadId};
+use trimtab_core::observe::{CpuSample, Notice, ProgramInfo, Sample, ThreadInfo, ThreadSample};
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::{Moment, Span};
+
+/// `/proc/stat` counts in these: `USER_HZ` is 100.
+const STAT_GRAIN: u64 = 10_000_000;
+
+/// The first process is numbered so, the others follow.
+const FIRST_PID: u32 = 1000;
+
+/// What was last read of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Read {
+    run: u64,
+    wait: u64,
+    slices: u64,
+}
+
+/// A world that policies can watch and act on.
+#[derive(Debug)]
+pub struct Simulated<P: Progress = Unhindered> {
+    world: World<P>,
+    end: Moment,
+    told_programs: BTreeSet<u32>,
+    told: usize,
+    gone: usize,
+    usable: CpuSet,
+    read: Vec<Option<Read>>,
+}
+
+impl<P: Progress> Simulated<P> {
+    /// A host over a world. It is over when the programs are, or at `end`.
+    pub fn new(world: World<P>, end: Moment) -> Self {
+        let usable = world.usable();
+        Self { world, end, told_programs: BTreeSet::new(), told: 0, gone: 0, usable, read: Vec::new() }
+    }
+
+    /// The world.
+    pub fn world(&self) -> &World<P> {
+        &self.world
+    }
+
+    /// The world, to do something to it between two looks.
+    pub fn world_mut(&mut self) -> &mut World<P> {
+        &mut self.world
+    }
+
+    /// The world back.
+    pub fn into_world(self) -> World<P> {
+        self.world
+    }
+
+    fn tell_news(&mut self, sample: &mut Sample) {
+        let born = self.world.watched_count();
+        // Who was born and ended between two looks is never heard of.
+        let ended = &self.world.ended_ids()[self.gone..];
+        sample.gone = ended.iter().filter(|&&id| (id as usize) < self.told).map(|&id| ThreadId(id)).collect();
+        sample.gone.sort_unstable();
+        self.gone += ended.len();
+        for id in self.told..born {
+            let Some(at) = self.world.watched(ThreadId::from_index(id)) else { continue };
+            let (program, name, home) = self.world.birth(at);
+            let pid = FIRST_PID + program;
+            if self.told_programs.insert(program) {
+                sample.programs.push(ProgramInfo { id: ProgramId(program), pid, name: name.clone() });
+            }
+            let tid = FIRST_PID.saturating_mul(10).saturating_add(id as u32);
+            let program = ProgramId(program);
+            sample.news.push(ThreadInfo {
+                id: ThreadId::from_index(id),
+                program,
+                pid,
+                tid,
+                name,
+                home,
+                left: None,
+            });
+        }
+        self.told = born;
+        self.read.resize(born, None);
+        let usable = self.world.usable();
+        if usable != self.usable {
+            sample.notices.push(Notice::Usable(usable.clone()));
+            self.usable = usable;
+        }
+    }
+}
+
+impl<P: Progress> Host for Simulated<P> {
+    type Error = Infallible;
+
+    fn observe(&mut self, wanted: &Wanted) -> Result<Sample, Infallible> {
+        let mut sample = Sample { at: self.world.now(), ..Sample::default() };
+        self.tell_news(&mut sample);
+        for id in 0..self.told {
+            let number = ThreadId::from_index(id);
+            let Some(at) = self.world.watched(number) else { continue };
+            let counted = self.world.counted(at);
+            if wanted.on.as_ref().is_some_and(|on| !on.contains(counted.cpu)) {
+                continue;
+            }
+            let read = Read { run: counted.run, wait: counted.wait, slices: counted.slices };
+            let unchanged = self.read[id].replace(read) == Some(read);
+            sample.threads.push(ThreadSample {
+                id: number,
+                run: Span(counted.run),
+                wait: Some(Span(counted.wait)),
+                slices: Some(counted.slices),
+                voluntary: wanted.sleeps.then_some(counted.sleeps),
+                cpu: (wanted.places || counted.single).then_some(counted.cpu),
+                ready: unchanged.then_some(counted.state != State::Off),
+            });
+        }
+        if wanted.cpus {
+            let grain = |busy: Span| Span(busy.0 / STAT_GRAIN * STAT_GRAIN);
+            let read = self.world.busy().map(|(cpu, busy)| CpuSample { cpu, busy: grain(busy), steal: None });
+            sample.cpus = read.collect();
+            sample.cpus.sort_unstable_by_key(|read| read.cpu);
+        }
+        Ok(sample)
+    }
+
+    fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, Infallible> {
+        let outcome = |decision: &Decision| {
+            let thread = decision.thread;
+            let done = match &decision.act {
+                Act::Confine(to) => self.world.confine(thread, Some(to)),
+                Act::Nudge(to) => self.world.nudge(thread, to),
+                Act::Release => self.world.confine(thread, None),
+            };
+            let end = match done {
+                Ok(()) => Settled::Applied,
+                Err(Refused::Vanished) => Settled::Vanished,
+                Err(Refused::Cpus) => Settled::Refused(Refusal::Cpus),
+            };
+            Outcome { thread, end }
+        };
+        Ok(decisions.iter().map(outcome).collect())
+    }
+
+    fn wait(&mut self, until: Moment) -> Result<Awake, Infallible> {
+        self.world.run(until.min(self.end));
+        let over = self.world.over() || self.world.now() >= self.end;
+        Ok(if over { Awake::Over } else { Awake::Due })
+    }
+}

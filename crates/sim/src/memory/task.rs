@@ -1,0 +1,155 @@
+//! One thread that uses memory: what it does, what it holds, what it has waited for.
+
+use super::cache::{LINE, Left, held_after};
+use super::layout::Layout;
+use super::{Core, Paths};
+use crate::program::{Footprint, Pages};
+use trimtab_core::time::Moment;
+
+/// A thread that uses memory.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) program: usize,
+    /// Misses of the private caches, and writes to shared lines, per nanosecond of work.
+    pub(super) misses: f64,
+    pub(super) written: f64,
+    pub(super) parallelism: f64,
+    pub(super) locality: f64,
+    /// Its working set; infinite where nothing is used twice.
+    pub(super) set: f64,
+    pub(super) policy: Pages,
+    /// Which part of its pages lies on which node; empty until it first runs.
+    pub(super) pages: Vec<(usize, f64)>,
+    pub(super) left: Vec<Left>,
+    pub(super) running: bool,
+    pub(super) core: usize,
+    pub(super) llc: usize,
+    pub(super) last_core: Option<usize>,
+    /// Bytes it holds in the cache of the core on which it runs.
+    pub(super) held: f64,
+    /// Until when `held`, `debt` and `counts` are right.
+    pub(super) since: Moment,
+    /// Nanoseconds that filling its private cache still takes, and the part of its time that now goes into it.
+    pub(super) debt: f64,
+    pub(super) paying: f64,
+    /// What a write to a shared line costs it, waiting aside.
+    pub(super) transfer: f64,
+    /// Work a nanosecond, the part of its time that it waits for memory, and which part of its misses leaves the cache, now.
+    pub(super) pace: f64,
+    pub(super) waits: f64,
+    pub(super) missed: f64,
+    pub(super) rate: f64,
+    pub(super) counts: Counts,
+}
+
+/// What counters would show for a thread, since it was added.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counts {
+    /// Requests that left its core's private caches.
+    pub requests: f64,
+    /// Nanoseconds in which it waited for at least one of them.
+    pub waited_ns: f64,
+    /// Lines that came from its own node's memory ...
+    pub local: f64,
+    /// ... and from others'.
+    pub remote: f64,
+}
+
+impl Task {
+    /// A thread that has not run yet.
+    pub(super) fn new(program: usize, misses: f64, written: f64, footprint: &Footprint) -> Self {
+        Self {
+            program,
+            misses,
+            written,
+            parallelism: footprint.parallelism.max(1.0),
+            locality: footprint.locality.max(0.01),
+            set: if footprint.working_set > 0 { footprint.working_set as f64 } else { f64::INFINITY },
+            policy: footprint.pages,
+            pages: Vec::new(),
+            left: Vec::new(),
+            running: false,
+            core: 0,
+            llc: 0,
+            last_core: None,
+            held: 0.0,
+            since: Moment(0),
+            debt: 0.0,
+            paying: 0.0,
+            transfer: 0.0,
+            pace: 0.0,
+            waits: 0.0,
+            missed: 0.0,
+            rate: 1.0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Brings what it holds, owes and counted up to a moment.
+    pub(super) fn settle(&mut self, now: Moment, replaced: f64, layout: &Layout) {
+        let span = now.since(self.since).0 as f64;
+        self.since = now;
+        if span <= 0.0 {
+            return;
+        }
+        self.debt = (self.debt - span * self.paying).max(0.0);
+        let requests = self.pace * self.misses * span;
+        self.counts.requests += requests;
+        self.counts.waited_ns += self.waits * span;
+        let home = layout.node(self.core);
+        let local: f64 = self.pages.iter().filter(|&&(node, _)| node == home).map(|&(_, part)| part).sum();
+        self.counts.local += requests * self.missed * local;
+        self.counts.remote += requests * self.missed * (1.0 - local).max(0.0);
+        if layout.shared > 0.0 {
+            let asked = self.pace * self.misses * LINE;
+            self.held =
+                held_after(self.held, self.set, asked, self.missed, replaced, span).min(layout.shared);
+        }
+    }
+
+    /// Which part of its misses the shared cache cannot serve.
+    pub(super) fn missed_part(&self, layout: &Layout) -> f64 {
+        if layout.shared <= 0.0 || self.set.is_infinite() {
+            return 1.0;
+        }
+        let part = (self.held / self.set).clamp(0.0, 1.0);
+        1.0 - if self.locality == 1.0 { part } else { part.powf(self.locality) }
+    }
+
+    /// How many misses it has under way at once, among those who share its core.
+    pub(super) fn at_once(&self, layout: &Layout, cores: &[Core]) -> f64 {
+        self.parallelism.min(layout.outstanding / f64::from(cores[self.core].hungry.max(1))).max(1.0)
+    }
+
+    /// The queues in which it waits: which, by how much one nanosecond there slows it, what it asks of it, how often at once.
+    pub(super) fn flows(
+        &self,
+        layout: &Layout,
+        paths: &Paths,
+        cores: &[Core],
+        mut uses: impl FnMut(usize, f64, f64, f64),
+    ) {
+        let lines = self.misses * self.missed_part(layout);
+        if lines <= 0.0 {
+            return;
+        }
+        let at_once = self.at_once(layout, cores);
+        let home = layout.node(self.core);
+        let mut flow = |resource: usize, part: f64| {
+            uses(resource, lines * part / at_once, lines * part * LINE, at_once * part);
+        };
+        for &(node, part) in &self.pages {
+            flow(paths.nodes + node, part);
+            if let Some(links) = paths.links.filter(|_| node != home) {
+                flow(links + home, part);
+                flow(links + node, part);
+            }
+        }
+        if let Some(ports) = paths.ports {
+            flow(ports + layout.package(self.core), 1.0);
+        }
+        if let Some(bus) = paths.bus {
+            flow(bus, 1.0);
+        }
+    }
+}

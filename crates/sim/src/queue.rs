@@ -1,0 +1,190 @@
+//! The event queue: who has to be looked at next.
+//!
+//! Unit: integer nanoseconds. Problem: what is planned changes all the time, since a thread that is preempted does not finish
+//! when it would have. Idea: a heap of *slots*, one per thing that can have one planned moment (a CPU, a thread's alarm); to plan
+//! again moves the slot's entry instead of adding one, so that the heap never holds more entries than slots. Four children a node,
+//! which keeps it flat.
+//!
+//! Properties: equal moments come in the order in which they were planned; an operation costs the logarithm of the number
+//! of slots and allocates nothing once the slot exists.
+
+const NOWHERE: u32 = u32::MAX;
+
+/// Four children a node: half as deep as a binary heap, and children share a cache line or two.
+const ARITY: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    at: u64,
+    order: u64,
+    slot: u32,
+}
+
+/// Slots with planned moments.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    heap: Vec<Entry>,
+    places: Vec<u32>,
+    order: u64,
+}
+
+impl Queue {
+    /// A queue of this many slots, nothing planned.
+    pub fn new(slots: usize) -> Self {
+        Self { heap: Vec::with_capacity(slots), places: vec![NOWHERE; slots], order: 0 }
+    }
+
+    /// Makes room for slots up to this one.
+    pub fn grow(&mut self, slots: usize) {
+        if slots > self.places.len() {
+            self.places.resize(slots, NOWHERE);
+        }
+    }
+
+    /// Plans a slot's next event, in place of what was planned for it.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn plan(&mut self, slot: usize, at: u64) {
+        self.order += 1;
+        let entry = Entry { at, order: self.order, slot: slot as u32 };
+        let place = self.places[slot];
+        if place == NOWHERE {
+            self.heap.push(entry);
+            self.places[slot] = (self.heap.len() - 1) as u32;
+            self.up(self.heap.len() - 1);
+            return;
+        }
+        let place = place as usize;
+        let before = std::mem::replace(&mut self.heap[place], entry);
+        if entry < before {
+            self.up(place);
+        } else {
+            self.down(place);
+        }
+    }
+
+    /// Forgets what was planned for a slot.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn cancel(&mut self, slot: usize) {
+        let place = self.places[slot];
+        if place != NOWHERE {
+            self.remove(place as usize);
+        }
+    }
+
+    /// When a slot's event is planned.
+    pub fn planned(&self, slot: usize) -> Option<u64> {
+        let place = *self.places.get(slot)?;
+        self.heap.get(place as usize).map(|entry| entry.at)
+    }
+
+    /// When the next event is.
+    pub fn next(&self) -> Option<u64> {
+        self.heap.first().map(|entry| entry.at)
+    }
+
+    /// Takes the next event out.
+    pub fn pop(&mut self) -> Option<(u64, usize)> {
+        let first = *self.heap.first()?;
+        self.remove(0);
+        Some((first.at, first.slot as usize))
+    }
+
+    fn remove(&mut self, place: usize) {
+        let gone = self.heap.swap_remove(place);
+        self.places[gone.slot as usize] = NOWHERE;
+        if place < self.heap.len() {
+            self.places[self.heap[place].slot as usize] = place as u32;
+            if self.heap[place] < gone {
+                self.up(place);
+            } else {
+                self.down(place);
+            }
+        }
+    }
+
+    fn up(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        while place > 0 {
+            let parent = (place - 1) / ARITY;
+            if self.heap[parent] <= entry {
+                break;
+            }
+            self.set(place, self.heap[parent]);
+            place = parent;
+        }
+        self.set(place, entry);
+    }
+
+    fn down(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        loop {
+            let first = place * ARITY + 1;
+            let end = (first + ARITY).min(self.heap.len());
+            let Some(least) = (first..end).min_by_key(|&child| self.heap[child]) else { break };
+            if entry <= self.heap[least] {
+                break;
+            }
+            self.set(place, self.heap[least]);
+            place = least;
+        }
+        self.set(place, entry);
+    }
+
+    fn set(&mut self, place: usize, entry: Entry) {
+        self.heap[place] = entry;
+        self.places[entry.slot as usize] = place as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn equal_moments_come_in_the_order_of_planning() {
+        let mut queue = Queue::new(4);
+        for slot in [2, 0, 3] {
+            queue.plan(slot, 5);
+        }
+        queue.plan(0, 5);
+        let order: Vec<usize> = std::iter::from_fn(|| queue.pop()).map(|(_, slot)| slot).collect();
+        assert_eq!(order, [2, 3, 0]);
+    }
+
+    #[test]
+    fn it_does_what_an_ordered_map_does() {
+        let (mut queue, mut map, mut rng) = (Queue::new(50), BTreeMap::new(), Rng::new(3));
+        let mut keys: Vec<Option<(u64, u64)>> = vec![None; 50];
+        for step in 0..20_000_u64 {
+            let slot = rng.below(50) as usize;
+            match rng.below(4) {
+                0 => {
+                    let popped = map.pop_first().map(|((at, _), slot): ((u64, u64), usize)| {
+                        keys[slot] = None;
+                        (at, slot)
+                    });
+                    assert_eq!(queue.pop(), popped);
+                }
+                1 => {
+                    queue.cancel(slot);
+                    keys[slot].take().map(|key| map.remove(&key));
+                }
+                _ => {
+                    let at = rng.below(30);
+                    queue.plan(slot, at);
+                    keys[slot].take().map(|key| map.remove(&key));
+                    keys[slot] = Some((at, step));
+                    map.insert((at, step), slot);
+                }
+            }
+            assert_eq!(queue.next(), map.keys().next().map(|(at, _)| *at));
+            assert_eq!(queue.planned(slot), keys[slot].map(|(at, _)| at));
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Distributed weighted round robin: nobody is more than one round apart from anybody.
+//!
+//! Time comes in rounds. A thread may run for a round slice in each; then it waits for its CPU's next round. A CPU all of whose threads
+//! have had their slice looks for a waiting thread elsewhere whose round is not later than its own, and takes it; only if there is
+//! none does it begin its next round. So a thread on a crowded CPU is pulled to wherever others are done, and all get the same per round.
+//!
+//! Properties: rounds of busy CPUs differ by at most one where masks permit; a thread's lag is bounded by a constant. Threads of one
+//! round take turns at ticks.
+//!
+//! Source: Li, Baumberger, Hahn, "Efficient and Scalable Multiprocessor Fair Scheduling Using Distributed Weighted Round-Robin",
+//! PPoPP 2009: round slices, round-active and round-expired queues, round balancing.
+
+use super::tree::Tree;
+use super::{Scheduler, Seats, State, Why};
+use crate::kernel::{Kernel, Yielding};
+
+/// A CPU's key in the tree of what can be pulled: the earlier the round, the larger.
+const LATEST: u64 = u32::MAX as u64;
+
+/// The model.
+#[derive(Clone, Debug)]
+pub(crate) struct Dwrr {
+    slice: u64,
+    /// How long threads of one round run at a time.
+    turn: u64,
+    yielding: Yielding,
+    rounds: Vec<u64>,
+    /// The latest round of any CPU.
+    latest: u64,
+    /// By CPU, how early the earliest round is in which a movable thread waits with slice left.
+    early: Tree,
+}
+
+impl Dwrr {
+    pub(crate) fn new(kernel: &Kernel, seats: &Seats) -> Self {
+        Self {
+            slice: kernel.slice.0.max(1),
+            turn: seats.tick,
+            yielding: kernel.yielding,
+            rounds: vec![0; seats.cpus.len()],
+            latest: 0,
+            early: Tree::new(seats.cpus.len()),
+        }
+    }
+
+    /// How long a thread may run in a round.
+    fn share(&self, seats: &Seats, task: usize) -> u64 {
+        (self.slice * seats.weight(task) as u64 / 1024).max(1)
+    }
+
+    /// A thread that has had its slice is in the next round.
+    fn settle(&self, seats: &mut Seats, task: usize) {
+        let share = self.share(seats, task);
+        let seat = &mut seats.tasks[task];
+        while seat.used >= share {
+            seat.used -= share;
+            seat.round += 1;
+        }
+    }
+
+    fn note(&mut self, seats: &Seats, cpu: usize) {
+        let waiting = seats.cpus[cpu].queue.iter().map(|&task| &seats.tasks[task as usize]);
+        let earliest = waiting.filter(|task| !task.single && !task.passive).map(|task| task.round).min();
+        let runs = seats.current(cpu).is_some();
+        let key = earliest.filter(|_| runs).map_or(0, |round| LATEST.saturating_sub(round).max(1) as u32);
+        self.early.set(cpu, key);
+    }
+
+    /// Who waits on a CPU in the earliest round, the longest.
+    fn first(seats: &Seats, cpu: usize, can: impl Fn(usize) -> bool) -> Option<usize> {
+        let queue = &seats.cpus[cpu].queue;
+        let places = (0..queue.len()).filter(|&at| can(queue[at] as usize));
+        places.min_by_key(|&at| {
+            let task = &seats.tasks[queue[at] as usize];
+            // Who waits by yielding comes after those of its round that compute.
+            (task.round, task.passive, task.since, queue[at])
+        })
+    }
+
+    /// A waiting thread elsewhere in a round not later than this.
+    fn behind(&self, seats: &Seats, cpu: usize, round: u64) -> Option<usize> {
+        let least = LATEST.saturating_sub(round).max(1) as u32;
+        for at in seats.domains.up(cpu) {
+            let cpus = &seats.domains.all[at as usize].cpus;
+            let most = self.early.most(cpus);
+            if most < least {
+                continue;
+            }
+            let from = self.early.around(cpus, cpu, most)?;
+            let can = |task: usize| {
+                let seat = &seats.tasks[task];
+                !seat.passive && seat.round <= round && seats.allowed(task, cpu)
+            };
+            if let Some(at) = Self::first(seats, from, can) {
+                return Some(seats.cpus[from].queue[at] as usize);
+            }
+        }
+        None
+    }
+}
+
+impl Scheduler for Dwrr {
+    fn joins(&mut self, seats: &mut Seats, task: usize, cpu: usize, why: Why) {
+        // A CPU that rested joins the present round.
+        self.rounds[cpu] = self.rounds[cpu].max(self.latest.saturating_sub(1));
+        let round = self.rounds[cpu];
+        let seat = &mut seats.tasks[task];
+        if why != Why::Moved && seat.round < round {
+            // Who slept through rounds does not get them back.
+            (seat.round, seat.used) = (round, 0);
+        }
+    }
+
+    fn leaves(&mut self, _seats: &mut Seats, _task: usize, _cpu: usize) {}
+
+    fn changed(&mut self, seats: &Seats, cpu: usize) {
+        self.note(seats, cpu);
+    }
+
+    fn ran(&mut self, seats: &mut Seats, task: usize, _cpu: usize, span: u64) {
+        let seat = &mut seats.tasks[task];
+        seat.used += span;
+        seat.slice += span;
+    }
+
+    fn pick(&mut self, seats: &mut Seats, _now: u64, cpu: usize) -> Option<usize> {
+        for at in 0..seats.cpus[cpu].queue.len() {
+            let task = seats.cpus[cpu].queue[at] as usize;
+            self.settle(seats, task);
+        }
+        let at = Self::first(seats, cpu, |_| true)?;
+        let next = seats.tasks[seats.cpus[cpu].queue[at] as usize].round;
+        if next > self.rounds[cpu] {
+            // All have had their slices: others first, who have not.
+            if self.behind(seats, cpu, self.rounds[cpu]).is_some() {
+                return None;
+            }
+            self.rounds[cpu] = next;
+            self.latest = self.latest.max(next);
+        }
+        Some(at)
+    }
+
+    fn until(&self, seats: &Seats, now: u64, cpu: usize) -> u64 {
+        let Some(task) = seats.current(cpu) else { return u64::MAX };
+        let seat = &seats.tasks[task];
+        if seat.passive && seats.cpus[cpu].eager > 0 && self.yielding == Yielding::Posix {
+            return now + 1_000;
+        }
+        let round = self.share(seats, task).saturating_sub(seat.used);
+        let turn =
+            if seats.cpus[cpu].queue.is_empty() { u64::MAX } else { self.turn.saturating_sub(seat.slice) };
+        seats.tick_after(now + round.min(turn).max(1) - 1)
+    }
+
+    fn expired(&mut self, seats: &mut Seats, _now: u64, cpu: usize) -> bool {
+        let Some(task) = seats.current(cpu) else { return false };
+        self.settle(seats, task);
+        let round = seats.tasks[task].round;
+        if round > self.rounds[cpu] {
+            // Its slice is over: who of this CPU still has some, or who waits elsewhere.
+            return true;
+        }
+        seats.tasks[task].slice = 0;
+        let queue = &seats.cpus[cpu].queue;
+        queue.iter().any(|&other| {
+            let other = &seats.tasks[other as usize];
+            other.round <= round && !other.passive
+        })
+    }
+
+    fn preempts(&mut self, seats: &mut Seats, task: usize, cpu: usize) -> bool {
+        seats.current(cpu).is_none_or(|running| {
+            seats.tasks[running].passive
+                && !seats.tasks[task].passive
+                && seats.tasks[task].state == State::Queued
+        })
+    }
+
+    fn pull(&mut self, seats: &mut Seats, _now: u64, cpu: usize) -> Option<usize> {
+        if seats.cpus[cpu].queue.is_empty() {
+            // Nothing to do at all: whoever waits.
+            let round = u64::from(u32::MAX);
+            let task = self.behind(seats, cpu, round)?;
+            self.rounds[cpu] = self.rounds[cpu].max(seats.tasks[task].round);
+            return Some(task);
+        }
+        self.behind(seats, cpu, self.rounds[cpu])
+    }
+
+    fn balance(&mut self, seats: &mut Seats, now: u64, cpu: usize, pulled: &mut Vec<usize>) -> u64 {
+        if seats.load(cpu) == 0 {
+            pulled.extend(self.pull(seats, now, cpu));
+            return seats.tick_after(now);
+        }
+        u64::MAX
+    }
+}

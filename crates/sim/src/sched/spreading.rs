@@ -1,0 +1,270 @@
+//! What fair schedulers do between queues: CPUs pull, when they fall idle and every so often at a tick.
+//!
+//! Each CPU looks at the domains around it, the smallest first, each at its own interval: short while the CPU is idle, much longer while
+//! it is busy. Of a group of CPUs only one looks outside for all: the first idle one, or the first. What is imbalance, and how often is
+//! looked, is the rule's business: [`load`](super::load) or [`modern`](super::modern). Here is what both share: which
+//! thread is taken, and that a thread that ran a moment ago is left where its data are.
+//!
+//! Sources: kernel/sched.c of 2.6.28 and kernel/sched/fair.c of 6.1 to 6.18: rebalance_domains, should_we_balance, load_balance,
+//! can_migrate_task, newidle_balance, nohz_balancer_kick.
+
+use super::{Seats, load, modern};
+use crate::kernel::Kernel;
+use std::ops::Range;
+
+/// Which rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spread {
+    /// 2008.
+    Load,
+    /// Since 5.10.
+    Modern,
+    /// None: threads stay.
+    Nothing,
+}
+
+/// A thread that ran this short a time ago has its data where it was: `sysctl_sched_migration_cost`.
+const HOT: u64 = 500_000;
+
+/// So many failed looks, and even such threads are taken: `sd->cache_nice_tries`.
+const NICE_TRIES: u32 = 1;
+
+/// With masks in the way, so many CPUs are tried before a look is given up (`sched_nr_migrate_break` bounds the kernel's).
+const TRIES: usize = 32;
+
+/// What one CPU remembers of one domain around it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    /// When it looked last.
+    pub(crate) last: u64,
+    /// Its interval while idle, which doubles while all is balanced.
+    pub(crate) interval: u64,
+    /// How often in a row it found imbalance and could take nobody: `nr_balance_failed`.
+    pub(crate) failed: u32,
+}
+
+/// What a rule finds to be too much elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Excess {
+    /// Where.
+    pub(crate) cpus: Range<usize>,
+    /// How many threads' worth.
+    pub(crate) threads: f64,
+}
+
+/// The state of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Spreading {
+    pub(crate) spread: Spread,
+    pub(crate) unit: u64,
+    pub(crate) busy_factor: u64,
+    idle_pull: bool,
+    idle_least: u64,
+    depth: usize,
+    memories: Vec<Memory>,
+}
+
+impl Spreading {
+    pub(crate) fn new(kernel: &Kernel, seats: &Seats, spread: Spread) -> Self {
+        let depth = seats.domains.depth;
+        let mut rng = seats.rng.fork("balancing");
+        let mut memories = Vec::with_capacity(depth * seats.cpus.len());
+        let mut new = Self {
+            spread,
+            unit: kernel.balance.0.max(1),
+            busy_factor: u64::from(kernel.busy_factor.max(1)),
+            idle_pull: kernel.idle_pull,
+            idle_least: kernel.idle_least.0,
+            depth,
+            memories: Vec::new(),
+        };
+        for cpu in 0..seats.cpus.len() {
+            let mut domains = seats.domains.up(cpu);
+            for _ in 0..depth {
+                // A machine that has been up for a while looks at any time: `last` is in a past before the beginning.
+                let interval = domains.next().map_or(0, |at| new.least(seats, at));
+                let ago = rng.below((interval * new.busy_factor).max(1));
+                memories.push(Memory { last: ago, interval, failed: 0 });
+            }
+        }
+        new.memories = memories;
+        new
+    }
+
+    /// The shortest interval of a domain, while idle.
+    fn least(&self, seats: &Seats, domain: u32) -> u64 {
+        let domain = &seats.domains.all[domain as usize];
+        match self.spread {
+            Spread::Load => load::shortest(domain, self.unit),
+            _ => modern::shortest(domain, self.unit),
+        }
+    }
+
+    /// When a CPU looks at a domain next.
+    fn due(&self, seats: &Seats, memory: &Memory, domain: u32, busy: bool) -> u64 {
+        let interval = if busy {
+            match self.spread {
+                Spread::Load => memory.interval * load::busy_factor(&seats.domains.all[domain as usize]),
+                _ => {
+                    // e4d32e4d5444: a tick less, so that domains do not look together.
+                    let whole = (memory.interval * self.busy_factor).div_ceil(seats.tick) * seats.tick;
+                    whole.saturating_sub(seats.tick).max(seats.tick)
+                }
+            }
+        } else {
+            memory.interval
+        };
+        // max_load_balance_interval: a tenth of a second per CPU.
+        memory.last + interval.min(100_000_000 * seats.cpus.len() as u64)
+    }
+
+    /// Whom a CPU that just fell idle pulls.
+    pub(crate) fn pull(&self, seats: &Seats, now: u64, cpu: usize) -> Option<usize> {
+        let worth = self.idle_pull && seats.cpus[cpu].idle_mean >= self.idle_least;
+        if self.spread == Spread::Nothing || !worth || seats.waiting.top() == 0 {
+            return None;
+        }
+        seats.domains.up(cpu).find_map(|at| {
+            let domain = &seats.domains.all[at as usize];
+            let looks = self.spread == Spread::Modern || !domain.numa;
+            looks.then(|| take(seats, now, cpu, &domain.cpus, 0)).flatten()
+        })
+    }
+
+    /// The looks that are due at a tick.
+    pub(crate) fn balance(&mut self, seats: &Seats, now: u64, cpu: usize, pulled: &mut Vec<usize>) -> u64 {
+        if self.spread == Spread::Nothing {
+            return u64::MAX;
+        }
+        let busy = seats.load(cpu) > 0;
+        let mut next = u64::MAX;
+        let (mut inner, mut around) = (cpu as u32, seats.domains.all[cpu].parent);
+        let mut level = cpu * self.depth;
+        while let Some(domain) = around {
+            let mut memory = self.memories[level];
+            // Half a tick of tolerance: intervals are counted in ticks.
+            if self.due(seats, &memory, domain, busy) <= now + seats.tick / 2 && pulled.is_empty() {
+                memory.last = now;
+                let shortest = self.least(seats, domain);
+                if looks_for(seats, cpu, inner) {
+                    let count = self.look(seats, now, cpu, inner, domain, &mut memory, pulled);
+                    memory.interval = match count {
+                        // Balanced: half as often, up to a limit.
+                        None => (memory.interval * 2).min(2 * shortest.max(seats.tick)),
+                        Some(_) => shortest,
+                    };
+                }
+            }
+            next = next.min(self.due(seats, &memory, domain, busy));
+            self.memories[level] = memory;
+            level += 1;
+            (inner, around) = (domain, seats.domains.all[domain as usize].parent);
+        }
+        seats.tick_at(next).max(seats.tick_after(now))
+    }
+
+    /// One look: `None` where all is balanced, else how many threads were taken.
+    #[expect(clippy::too_many_arguments, reason = "a look is at one domain of one CPU at one time")]
+    fn look(
+        &self,
+        seats: &Seats,
+        now: u64,
+        cpu: usize,
+        inner: u32,
+        domain: u32,
+        memory: &mut Memory,
+        pulled: &mut Vec<usize>,
+    ) -> Option<usize> {
+        if seats.load(cpu) == 0 {
+            let cpus = &seats.domains.all[domain as usize].cpus;
+            let task = take(seats, now, cpu, cpus, memory.failed).or_else(|| {
+                let active = self.spread == Spread::Modern;
+                active.then(|| modern::active(seats, cpu, cpus, memory)).flatten()
+            });
+            if task.is_none() && seats.waiting.most(cpus) > 0 {
+                memory.failed += 1;
+            }
+            pulled.extend(task);
+            return task.map(|_| 1);
+        }
+        let excess = match self.spread {
+            Spread::Load => load::excess(seats, inner, domain),
+            _ => modern::excess(seats, inner, domain),
+        };
+        let Some(mut excess) = excess else {
+            memory.failed = 0;
+            return None;
+        };
+        let before = pulled.len();
+        // load_balance moves at most `sched_nr_migrate` threads, 32.
+        while pulled.len() < before + 32 {
+            let enough = match self.spread {
+                Spread::Load => excess.threads >= 1.0,
+                // detach_tasks: a thread is lighter the more often nobody could be moved (shr_bound).
+                _ => 0.5_f64.powi(memory.failed.min(30) as i32) <= excess.threads,
+            };
+            if !enough {
+                break;
+            }
+            let Some(task) = take_but(seats, now, cpu, &excess.cpus, memory.failed, pulled) else { break };
+            pulled.push(task);
+            excess.threads -= 1.0;
+        }
+        let count = pulled.len() - before;
+        memory.failed = if count > 0 { 0 } else { memory.failed.saturating_add(1) };
+        Some(count)
+    }
+}
+
+/// Whether a CPU is the one of its group that looks outside.
+fn looks_for(seats: &Seats, cpu: usize, group: u32) -> bool {
+    let cpus = &seats.domains.all[group as usize].cpus;
+    match seats.idle.first(cpus, 1) {
+        Some(first) => first == cpu,
+        None => cpus.clone().find(|&cpu| seats.cpus[cpu].usable) == Some(cpu),
+    }
+}
+
+/// A waiting thread of a range of CPUs that may go to another one: from the most crowded CPU, who waits longest in its list.
+pub(crate) fn take(seats: &Seats, now: u64, to: usize, from: &Range<usize>, failed: u32) -> Option<usize> {
+    take_but(seats, now, to, from, failed, &[])
+}
+
+fn take_but(
+    seats: &Seats,
+    now: u64,
+    to: usize,
+    from: &Range<usize>,
+    failed: u32,
+    but: &[usize],
+) -> Option<usize> {
+    let most = seats.waiting.most(from);
+    if most == 0 {
+        return None;
+    }
+    let best = seats.waiting.around(from, to, most)?;
+    let found = candidate(seats, now, to, best, failed, but);
+    if found.is_some() || seats.cpus[best].movable as usize > seats.cpus[best].queue.len() {
+        return found;
+    }
+    // Masks or hot data are in the way there: the next crowded ones.
+    let mut cpu = from.start;
+    for _ in 0..TRIES {
+        cpu = seats.waiting.first(&(cpu..from.end), 1)?;
+        if let Some(task) = candidate(seats, now, to, cpu, failed, but) {
+            return Some(task);
+        }
+        cpu += 1;
+    }
+    None
+}
+
+fn candidate(seats: &Seats, now: u64, to: usize, from: usize, failed: u32, but: &[usize]) -> Option<usize> {
+    let can = |&task: &usize| {
+        let seat = &seats.tasks[task];
+        let hot = seat.last > 0 && now.saturating_sub(seat.last) < HOT && failed <= NICE_TRIES;
+        !hot && !but.contains(&task) && seats.allowed(task, to)
+    };
+    let waiting = seats.cpus[from].queue.iter().map(|&task| task as usize);
+    waiting.filter(can).min_by_key(|&task| (seats.tasks[task].since, task))
+}

@@ -1,0 +1,115 @@
+//! Which CPU of a run of CPUs has most of something: a tree of maxima.
+//!
+//! CPUs that share a cache, a node, a package are neighbours in the model's order, so that a domain is a range. A change and
+//! a question cost the logarithm of the number of CPUs, never their number.
+
+use std::ops::Range;
+
+/// A value per CPU, and the largest of each pair, pair of pairs, and so on.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    /// Node 1 is the root, node `size + i` is CPU i.
+    most: Vec<u32>,
+    size: usize,
+}
+
+impl Tree {
+    pub(crate) fn new(cpus: usize) -> Self {
+        let size = cpus.next_power_of_two().max(1);
+        Self { most: vec![0; 2 * size], size }
+    }
+
+    pub(crate) fn set(&mut self, cpu: usize, value: u32) {
+        let mut node = self.size + cpu;
+        if self.most[node] == value {
+            return;
+        }
+        self.most[node] = value;
+        while node > 1 {
+            node /= 2;
+            let most = self.most[2 * node].max(self.most[2 * node + 1]);
+            if self.most[node] == most {
+                return;
+            }
+            self.most[node] = most;
+        }
+    }
+
+    /// The largest value of all.
+    pub(crate) fn top(&self) -> u32 {
+        self.most[1]
+    }
+
+    /// The largest value in a range.
+    pub(crate) fn most(&self, range: &Range<usize>) -> u32 {
+        let (mut low, mut high, mut most) = (self.size + range.start, self.size + range.end, 0);
+        while low < high {
+            if low & 1 == 1 {
+                most = most.max(self.most[low]);
+                low += 1;
+            }
+            if high & 1 == 1 {
+                high -= 1;
+                most = most.max(self.most[high]);
+            }
+            low /= 2;
+            high /= 2;
+        }
+        most
+    }
+
+    /// The first CPU of a range with at least this value.
+    pub(crate) fn first(&self, range: &Range<usize>, least: u32) -> Option<usize> {
+        self.search(1, 0, self.size, range, least)
+    }
+
+    fn search(
+        &self,
+        node: usize,
+        from: usize,
+        width: usize,
+        range: &Range<usize>,
+        least: u32,
+    ) -> Option<usize> {
+        if self.most[node] < least || from >= range.end || from + width <= range.start {
+            return None;
+        }
+        if width == 1 {
+            return Some(from);
+        }
+        let half = width / 2;
+        self.search(2 * node, from, half, range, least)
+            .or_else(|| self.search(2 * node + 1, from + half, half, range, least))
+    }
+
+    /// The first CPU with at least this value, from `start` on and around to it, within a range.
+    pub(crate) fn around(&self, range: &Range<usize>, start: usize, least: u32) -> Option<usize> {
+        let start = start.clamp(range.start, range.end);
+        self.first(&(start..range.end), least).or_else(|| self.first(&(range.start..start), least))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn it_finds_what_a_scan_finds() {
+        let mut rng = Rng::new(5);
+        for cpus in [1, 2, 3, 7, 64, 100] {
+            let (mut tree, mut plain) = (Tree::new(cpus), vec![0; cpus]);
+            for _ in 0..500 {
+                let (cpu, value) = (rng.below(cpus as u64) as usize, rng.below(4) as u32);
+                tree.set(cpu, value);
+                plain[cpu] = value;
+                let start = rng.below(cpus as u64) as usize;
+                let end = start + rng.below((cpus - start) as u64 + 1) as usize;
+                assert_eq!(tree.most(&(start..end)), plain[start..end].iter().copied().max().unwrap_or(0));
+                let first = (start..end).find(|&at| plain[at] >= 2);
+                assert_eq!(tree.first(&(start..end), 2), first);
+                assert_eq!(tree.top(), plain.iter().copied().max().unwrap_or(0));
+            }
+        }
+    }
+}

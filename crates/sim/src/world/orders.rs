@@ -1,0 +1,134 @@
+//! What is done to a running world from outside: masks, CPUs that vanish, programs that are stopped.
+
+use super::{Phase, World, births};
+use crate::progress::Progress;
+use crate::sched::{State, emptiest};
+use trimtab_core::ids::{Id, OsCpu, Pu, ThreadId};
+use trimtab_core::set::{CpuSet, Set};
+
+/// Why a thread's mask was not changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The thread has ended, or nobody looks after it.
+    Vanished,
+    /// None of the CPUs may be used.
+    Cpus,
+}
+
+impl<P: Progress> World<P> {
+    /// The thread with a number, while it lives.
+    pub(crate) fn watched(&self, id: ThreadId) -> Option<usize> {
+        self.watched.get(id.index()).copied().flatten().map(|at| at as usize)
+    }
+
+    /// Lets a thread run on these CPUs only, from now on; `None` for where its program let it run.
+    ///
+    /// # Errors
+    /// [`Refused`] says why not.
+    pub fn confine(&mut self, id: ThreadId, cpus: Option<&CpuSet>) -> Result<(), Refused> {
+        let at = self.watched(id).ok_or(Refused::Vanished)?;
+        let mask = match cpus {
+            Some(cpus) => {
+                let pus = self.pus(cpus);
+                if !pus.iter().any(|pu| self.seats.cpus[pu.index()].usable) {
+                    return Err(Refused::Cpus);
+                }
+                Some(pus)
+            }
+            None => self.threads[at].home.clone(),
+        };
+        self.masked(at, mask);
+        Ok(())
+    }
+
+    /// Moves a thread to these CPUs, and lets it run wherever it might before at once.
+    ///
+    /// # Errors
+    /// [`Refused`] says why not.
+    pub fn nudge(&mut self, id: ThreadId, cpus: &CpuSet) -> Result<(), Refused> {
+        let at = self.watched(id).ok_or(Refused::Vanished)?;
+        let before = self.seats.tasks[at].mask.clone();
+        self.confine(id, Some(cpus))?;
+        self.masked(at, before.map(|mask| *mask));
+        Ok(())
+    }
+
+    fn masked(&mut self, at: usize, mask: Option<Set<Pu>>) {
+        self.seats.set_mask(at, mask);
+        let cpu = self.seats.tasks[at].cpu as usize;
+        if self.seats.tasks[at].state == State::Off {
+            return;
+        }
+        if self.seats.allowed(at, cpu) {
+            // Who could not be pulled from here may be now.
+            self.rearm(cpu);
+        } else {
+            self.evict(at);
+        }
+    }
+
+    /// Moves a thread from where it may not be.
+    fn evict(&mut self, at: usize) {
+        let to = emptiest(&self.seats, at);
+        if to != self.seats.tasks[at].cpu as usize {
+            self.relocate(at, to);
+            self.came(at, to);
+        }
+    }
+
+    /// The CPUs that may be used from now on. Threads on others are moved; one whose mask has none of them left may run
+    /// anywhere. Without any, nothing changes.
+    pub fn set_usable(&mut self, cpus: &CpuSet) {
+        let pus = self.pus(cpus);
+        if pus.is_empty() {
+            return;
+        }
+        for pu in 0..self.cpus() {
+            let usable = pus.contains(Pu::from_index(pu));
+            if usable && !self.seats.cpus[pu].usable {
+                self.seats.set_usable(pu, true);
+            }
+        }
+        for cpu in 0..self.cpus() {
+            if pus.contains(Pu::from_index(cpu)) || !self.seats.cpus[cpu].usable {
+                continue;
+            }
+            self.seats.set_usable(cpu, false);
+            let queue = self.seats.cpus[cpu].queue.clone();
+            for task in queue.into_iter().map(|task| task as usize).chain(self.seats.current(cpu)) {
+                self.evict(task);
+            }
+        }
+        for cpu in pus.iter().map(Id::index) {
+            if self.seats.current(cpu).is_none() {
+                self.switch_in(cpu);
+            }
+        }
+    }
+
+    /// The CPUs that may be used.
+    pub fn usable(&self) -> CpuSet {
+        let usable = (0..self.cpus()).filter(|&cpu| self.seats.cpus[cpu].usable);
+        usable.map(|cpu| self.os(cpu)).collect()
+    }
+
+    pub(super) fn os(&self, cpu: usize) -> OsCpu {
+        self.model.machine.os(Pu::from_index(cpu))
+    }
+
+    /// Ends a program: all its threads, at once.
+    pub fn stop(&mut self, program: usize) {
+        let Some(started) = self.programs.get_mut(program) else { return };
+        started.stopped = true;
+        started.jobs = Some(0);
+        let begun = started.begun;
+        for at in 0..self.threads.len() {
+            if self.threads[at].program as usize == program && self.threads[at].phase != Phase::Over {
+                self.end(at);
+            }
+        }
+        if !begun && births::finite(&self.programs[program].program) {
+            self.program_over(program);
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Threads on and off CPUs.
+
+use super::{Phase, World};
+use crate::progress::Progress;
+use crate::sched::{State, Why};
+use trimtab_core::ids::{Id, Pu};
+use trimtab_core::time::Moment;
+
+/// Less than this much of a nanosecond's work is none.
+const GRAIN: f64 = 0.5;
+
+/// A CPU that finds nobody looks at most this many doublings of a tick later.
+const LOOKS_MOST: u8 = 4;
+
+/// The bounds of a search for somebody to run before the queue's first is taken.
+const PULLS_MOST: usize = 4;
+
+impl<P: Progress> World<P> {
+    /// Accounts for the time that a CPU's thread ran since it was accounted for last.
+    pub(super) fn settle(&mut self, cpu: usize) {
+        let span = self.now - self.since[cpu];
+        let Some(at) = self.seats.current(cpu).filter(|_| span > 0) else { return };
+        self.since[cpu] = self.now;
+        self.busy[cpu] += span;
+        let thread = &mut self.threads[at];
+        thread.run += span;
+        let spent = thread.debt.min(span as f64);
+        thread.debt -= spent;
+        let rest = span as f64 - spent;
+        match thread.phase {
+            Phase::Computes => {
+                thread.left -= rest * thread.rate;
+                thread.done += rest * thread.rate;
+            }
+            Phase::Polls => thread.left -= rest,
+            Phase::Sleeps | Phase::Over => {}
+        }
+        self.scheduler.ran(&mut self.seats, at, cpu, span);
+    }
+
+    /// A CPU's planned event: its thread's phase is over, or the scheduler looks.
+    pub(super) fn look(&mut self, cpu: usize) {
+        self.settle(cpu);
+        let Some(at) = self.seats.current(cpu) else { return };
+        let thread = &self.threads[at];
+        if thread.debt <= 0.0 && thread.left < GRAIN * thread.rate {
+            self.phase_over(at, cpu);
+            return;
+        }
+        if self.now >= self.until[cpu] && self.scheduler.expired(&mut self.seats, self.now, cpu) {
+            self.rotate(cpu);
+        } else {
+            self.arm(cpu);
+        }
+    }
+
+    /// The running thread goes back to the queue, the best one runs.
+    pub(super) fn rotate(&mut self, cpu: usize) {
+        if let Some(at) = self.unseat(cpu) {
+            self.seats.push(at, cpu, self.now);
+        }
+        self.switch_in(cpu);
+    }
+
+    /// Takes the running thread off; it is then nowhere.
+    pub(super) fn unseat(&mut self, cpu: usize) -> Option<usize> {
+        self.settle(cpu);
+        let at = self.seats.unseat(cpu, self.now)?;
+        let thread = &self.threads[at];
+        if thread.stalls && thread.phase == Phase::Computes {
+            self.progress.off_cpu(Moment(self.now), at);
+            self.plan_epoch();
+        }
+        Some(at)
+    }
+
+    /// Puts the best thread on a CPU where nobody runs.
+    pub(super) fn switch_in(&mut self, cpu: usize) {
+        let mut best = None;
+        for _ in 0..PULLS_MOST {
+            best = self.scheduler.pick(&mut self.seats, self.now, cpu);
+            if best.is_some() || !self.seats.cpus[cpu].usable {
+                break;
+            }
+            self.scheduler.changed(&self.seats, cpu);
+            let Some(task) = self.scheduler.pull(&mut self.seats, self.now, cpu) else { break };
+            self.relocate(task, cpu);
+        }
+        let first = (!self.seats.cpus[cpu].queue.is_empty()).then_some(0);
+        let Some(place) = best.or(first) else {
+            self.rest(cpu);
+            return;
+        };
+        let at = self.seats.seat(place, cpu, self.now);
+        self.counters.switches += 1;
+        let thread = &mut self.threads[at];
+        thread.wait += self.now - self.seats.tasks[at].since;
+        thread.slices += 1;
+        if self.last[cpu] != at as u32 {
+            self.last[cpu] = at as u32;
+            thread.debt += self.model.switching.switch.0 as f64;
+        }
+        if thread.ran_on != cpu as u32 {
+            if thread.ran_on != u32::MAX {
+                thread.moves += 1;
+                self.counters.moves += 1;
+                thread.debt += self.model.switching.migrate.0 as f64;
+            }
+            thread.ran_on = cpu as u32;
+        }
+        self.since[cpu] = self.now;
+        self.looks[cpu] = 0;
+        let computes = thread.phase == Phase::Computes;
+        if computes {
+            self.computes(at, cpu);
+        }
+        self.occupy(cpu, true);
+        self.rate(at, cpu);
+        self.arm(cpu);
+    }
+
+    /// Tells memory that a thread computes on a CPU.
+    pub(super) fn computes(&mut self, at: usize, cpu: usize) {
+        if self.threads[at].stalls {
+            self.progress.on_cpu(Moment(self.now), at, Pu::from_index(cpu));
+            self.plan_epoch();
+        }
+    }
+
+    /// Nobody to run.
+    fn rest(&mut self, cpu: usize) {
+        self.events.cancel(cpu);
+        self.occupy(cpu, false);
+        self.seats.rests(cpu, self.now);
+        self.scheduler.changed(&self.seats, cpu);
+        if self.wanted_elsewhere() && self.seats.cpus[cpu].usable {
+            self.plan_balance(cpu, self.seats.tick_after(self.now));
+        }
+    }
+
+    /// Whether a CPU at rest could help anybody.
+    fn wanted_elsewhere(&self) -> bool {
+        self.seats.waiting.top() > 0 || (self.seats.doubled.top() > 0 && self.seats.cores.top() > 0)
+    }
+
+    fn plan_balance(&mut self, cpu: usize, at: u64) {
+        let slot = self.balance_slot(cpu);
+        if self.events.planned(slot).is_none_or(|planned| planned > at) {
+            self.events.plan(slot, at);
+        }
+    }
+
+    /// Plans a CPU's next event. Its thread is accounted for.
+    pub(super) fn arm(&mut self, cpu: usize) {
+        self.scheduler.changed(&self.seats, cpu);
+        let Some(at) = self.seats.current(cpu) else { return };
+        let until = self.scheduler.until(&self.seats, self.now, cpu);
+        self.until[cpu] = until;
+        let thread = &self.threads[at];
+        let rate = if thread.phase == Phase::Computes { thread.rate } else { 1.0 };
+        let end = thread.debt + thread.left.max(0.0) / rate;
+        // Beyond what a clock holds: never.
+        let end = if end < 1e18 { self.now + end.ceil() as u64 } else { u64::MAX };
+        let next = until.min(end);
+        if next == u64::MAX {
+            self.events.cancel(cpu);
+        } else if self.events.planned(cpu) != Some(next) {
+            self.events.plan(cpu, next);
+        }
+        if self.cpus() > 1 {
+            if self.events.planned(self.balance_slot(cpu)).is_none() {
+                self.events.plan(self.balance_slot(cpu), self.seats.tick_after(self.now));
+            }
+            if self.seats.cpus[cpu].movable > 0 && self.seats.idle.top() > 0 {
+                self.kick(cpu);
+            }
+        }
+    }
+
+    /// A thread waits here while some CPU rests: that one looks at the next tick (`nohz_balancer_kick`).
+    fn kick(&mut self, cpu: usize) {
+        let domains = &self.seats.domains;
+        let near =
+            domains.up(cpu).find_map(|at| self.seats.idle.around(&domains.all[at as usize].cpus, cpu, 1));
+        if let Some(idle) = near
+            && self.looks[idle] == 0
+        {
+            self.plan_balance(idle, self.seats.tick_after(self.now));
+        }
+    }
+
+    /// Accounts for a CPU's thread and plans its next event anew.
+    pub(super) fn rearm(&mut self, cpu: usize) {
+        self.settle(cpu);
+        self.arm(cpu);
+    }
+
+    /// A CPU's balancing at a tick.
+    pub(super) fn balance(&mut self, cpu: usize) {
+        if !self.seats.cpus[cpu].usable {
+            return;
+        }
+        self.settle(cpu);
+        let mut pulled = std::mem::take(&mut self.pulled);
+        pulled.clear();
+        let mut next = self.scheduler.balance(&mut self.seats, self.now, cpu, &mut pulled);
+        for &task in &pulled {
+            self.relocate(task, cpu);
+            self.came(task, cpu);
+        }
+        if self.seats.current(cpu).is_none() {
+            if !self.wanted_elsewhere() {
+                self.pulled = pulled;
+                return;
+            }
+            let looks = &mut self.looks[cpu];
+            next = next.max(self.seats.tick_at(self.now + (self.seats.tick << *looks)));
+            *looks = (*looks + 1).min(LOOKS_MOST);
+        }
+        self.pulled = pulled;
+        self.events.plan(self.balance_slot(cpu), next);
+    }
+
+    /// Moves a thread that wants a CPU into another one's queue, and sees to the CPU it leaves.
+    pub(super) fn relocate(&mut self, task: usize, to: usize) {
+        let from = self.seats.tasks[task].cpu as usize;
+        self.settle(to);
+        let ran = self.seats.tasks[task].state == State::Running;
+        if ran {
+            self.unseat(from);
+        } else {
+            self.settle(from);
+            self.threads[task].wait += self.now - self.seats.tasks[task].since;
+            self.seats.take(task);
+        }
+        self.scheduler.leaves(&mut self.seats, task, from);
+        self.scheduler.joins(&mut self.seats, task, to, Why::Moved);
+        // A moved thread has no data anywhere near.
+        self.seats.tasks[task].last = 0;
+        self.seats.push(task, to, self.now);
+        if ran {
+            self.switch_in(from);
+        } else {
+            self.arm(from);
+        }
+    }
+
+    /// A thread has come to a CPU's queue.
+    pub(super) fn came(&mut self, task: usize, cpu: usize) {
+        if self.seats.tasks[task].state != State::Queued || self.seats.tasks[task].cpu as usize != cpu {
+            return;
+        }
+        if self.seats.current(cpu).is_none() {
+            self.switch_in(cpu);
+        } else {
+            self.settle(cpu);
+            if self.scheduler.preempts(&mut self.seats, task, cpu) {
+                self.rotate(cpu);
+            } else {
+                self.arm(cpu);
+            }
+        }
+    }
+
+    /// A CPU begins or stops to be busy: its core's other hardware threads, and maybe its package, get on differently.
+    fn occupy(&mut self, cpu: usize, busy: bool) {
+        if self.occupied[cpu] == busy {
+            return;
+        }
+        self.occupied[cpu] = busy;
+        let (core, package) = (self.core_of[cpu] as usize, self.package_of[cpu] as usize);
+        let step = |count: u32| if busy { count + 1 } else { count - 1 };
+        self.core_busy[core] = step(self.core_busy[core]);
+        let whole = self.core_busy[core] == u32::from(busy);
+        if whole {
+            let before = self.turbo(package);
+            self.package_busy[package] = step(self.package_busy[package]);
+            if self.turbo(package).to_bits() != before.to_bits() {
+                for other in self.packages[package].clone() {
+                    self.rerate(other);
+                }
+                return;
+            }
+        }
+        let domain = self.seats.domains.core[cpu] as usize;
+        let siblings = self.seats.domains.all[domain].cpus.clone();
+        if siblings.len() > 1 {
+            for other in siblings.filter(|&other| other != cpu) {
+                self.rerate(other);
+            }
+        }
+    }
+
+    fn turbo(&self, package: usize) -> f64 {
+        let factors = &self.model.turbo.factors;
+        let busy = (self.package_busy[package] as usize).clamp(1, factors.len().max(1));
+        factors.get(busy - 1).copied().unwrap_or(1.0)
+    }
+
+    /// How fast a thread gets on where it is.
+    fn rate(&mut self, at: usize, cpu: usize) {
+        let core = self.core_of[cpu] as usize;
+        let speed = self.model.speeds.get(core).copied().unwrap_or(1.0);
+        let busy = self.core_busy[core].max(1) as usize;
+        let throughput = &self.model.smt.throughput;
+        let whole = throughput.get(busy.min(throughput.len()).wrapping_sub(1)).copied().unwrap_or(1.0);
+        let stall = if self.threads[at].stalls { self.progress.rate(at) } else { 1.0 };
+        let rate = speed * self.turbo(self.package_of[cpu] as usize) * whole / busy as f64 * stall;
+        self.threads[at].rate = rate.max(1e-9);
+    }
+
+    /// The rate of a CPU's thread may have changed.
+    pub(super) fn rerate(&mut self, cpu: usize) {
+        if let Some(at) = self.seats.current(cpu) {
+            self.settle(cpu);
+            self.rate(at, cpu);
+            self.arm(cpu);
+        }
+    }
+}

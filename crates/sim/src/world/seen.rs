@@ -1,0 +1,225 @@
+//! What can be seen of a world from outside.
+
+use super::{Phase, World};
+use crate::progress::Progress;
+use crate::sched::State;
+use trimtab_core::ids::{Id, OsCpu, ThreadId};
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::{Moment, Span};
+
+/// What a run has come to so far.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counters {
+    /// Events carried out.
+    pub events: u64,
+    /// How often a thread was put on a CPU.
+    pub switches: u64,
+    /// How often a thread ran on another CPU than before.
+    pub moves: u64,
+    /// Barriers that opened.
+    pub barriers: u64,
+    /// Sleeping threads woken.
+    pub wakes: u64,
+    /// Work done by threads that ended.
+    pub done: f64,
+    /// Work they were asked for.
+    pub asked: f64,
+}
+
+/// What a thread is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Activity {
+    /// On its CPU, getting on.
+    Computing,
+    /// On its CPU, waiting for others.
+    Polling,
+    /// Ready, and without a CPU.
+    Queued,
+    /// Not ready.
+    Asleep,
+    /// Ended.
+    Over,
+}
+
+/// A thread, now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ThreadSeen {
+    /// Its number, if policies may look after it.
+    pub id: Option<ThreadId>,
+    /// Its program, by the order in which programs were added.
+    pub program: usize,
+    /// Its place in the program.
+    pub rank: u32,
+    /// What it is doing.
+    pub activity: Activity,
+    /// Where it is, or was last.
+    pub cpu: OsCpu,
+    /// Where it may run.
+    pub mask: CpuSet,
+    /// Time on a CPU.
+    pub run: Span,
+    /// Time ready without one, what it waits now included.
+    pub wait: Span,
+    /// How often it ran on another CPU than before.
+    pub moves: u64,
+    /// Work done.
+    pub done: f64,
+    /// Work asked for so far.
+    pub asked: f64,
+}
+
+/// A program, now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProgramSeen {
+    /// What it is called.
+    pub name: String,
+    /// When it started or is to start.
+    pub start: Moment,
+    /// When it ended.
+    pub ended: Option<Moment>,
+    /// How many threads it has now.
+    pub alive: u32,
+    /// How many it has had.
+    pub born: u32,
+}
+
+impl<P: Progress> World<P> {
+    /// What the run has come to.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The programs, in the order in which they were added.
+    pub fn programs(&self) -> impl Iterator<Item = ProgramSeen> + '_ {
+        self.programs.iter().map(|started| ProgramSeen {
+            name: started.program.name.clone(),
+            start: started.program.start,
+            ended: started.ended.map(Moment),
+            alive: started.alive,
+            born: started.born,
+        })
+    }
+
+    /// How long a program took; `None` while it runs.
+    pub fn makespan(&self, program: usize) -> Option<Span> {
+        let started = self.programs.get(program)?;
+        Some(Moment(started.ended?).since(started.program.start))
+    }
+
+    /// All threads there have been, but for short processes whose number was used again.
+    pub fn threads(&self) -> impl Iterator<Item = ThreadSeen> + '_ {
+        (0..self.threads.len()).map(|at| self.thread(at))
+    }
+
+    /// A thread by its place.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn thread(&self, at: usize) -> ThreadSeen {
+        let (thread, task) = (&self.threads[at], &self.seats.tasks[at]);
+        let cpu = task.cpu as usize;
+        let going = match task.state {
+            State::Running => self.now - self.since[cpu],
+            _ => 0,
+        };
+        let waiting = if task.state == State::Queued { self.now - task.since } else { 0 };
+        let activity = match (thread.phase, task.state) {
+            (Phase::Over, _) => Activity::Over,
+            (_, State::Off) => Activity::Asleep,
+            (_, State::Queued) => Activity::Queued,
+            (Phase::Computes, State::Running) => Activity::Computing,
+            (_, State::Running) => Activity::Polling,
+        };
+        let worked = if activity == Activity::Computing {
+            (going as f64 - thread.debt).max(0.0) * thread.rate
+        } else {
+            0.0
+        };
+        let mask = match &task.mask {
+            Some(mask) => mask.iter().map(|pu| self.os(pu.index())).collect(),
+            None => self.model.machine.cpus(),
+        };
+        ThreadSeen {
+            id: thread.id.map(ThreadId),
+            program: thread.program as usize,
+            rank: thread.rank,
+            activity,
+            cpu: self.os(cpu),
+            mask,
+            run: Span(thread.run + going),
+            wait: Span(thread.wait + waiting),
+            moves: thread.moves,
+            done: thread.done + worked,
+            asked: thread.asked,
+        }
+    }
+
+    /// How long each CPU was busy, in the model's order.
+    pub fn busy(&self) -> impl Iterator<Item = (OsCpu, Span)> + '_ {
+        (0..self.cpus()).map(|cpu| {
+            let going = if self.seats.current(cpu).is_some() { self.now - self.since[cpu] } else { 0 };
+            (self.os(cpu), Span(self.busy[cpu] + going))
+        })
+    }
+
+    /// How many threads want a CPU, on each, in the model's order.
+    pub fn loads(&self) -> impl Iterator<Item = (OsCpu, usize)> + '_ {
+        (0..self.cpus()).map(|cpu| (self.os(cpu), self.seats.load(cpu)))
+    }
+}
+
+/// What the kernel has counted of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted {
+    pub(crate) run: u64,
+    pub(crate) wait: u64,
+    pub(crate) slices: u64,
+    pub(crate) sleeps: u64,
+    pub(crate) cpu: OsCpu,
+    pub(crate) single: bool,
+    pub(crate) state: State,
+}
+
+impl<P: Progress> World<P> {
+    /// How many threads that are looked after there have been.
+    pub(crate) fn watched_count(&self) -> usize {
+        self.watched.len()
+    }
+
+    /// The numbers of those that ended, in order of their ends.
+    pub(crate) fn ended_ids(&self) -> &[u32] {
+        &self.ended
+    }
+
+    /// A thread's program, its name, and where that lets the thread run.
+    pub(crate) fn birth(&self, at: usize) -> (u32, String, CpuSet) {
+        let thread = &self.threads[at];
+        let home = match &thread.home {
+            Some(home) => home.iter().map(|pu| self.os(pu.index())).collect(),
+            None => self.model.machine.cpus(),
+        };
+        (thread.program, self.programs[thread.program as usize].program.name.clone(), home)
+    }
+
+    /// What `/proc` would say: running time up to the last tick, waits that are over.
+    pub(crate) fn counted(&self, at: usize) -> Counted {
+        let (thread, task) = (&self.threads[at], &self.seats.tasks[at]);
+        let cpu = task.cpu as usize;
+        let mut run = thread.run;
+        if task.state == State::Running {
+            // What was accounted for since the last tick is not counted yet; what runs unaccounted since before it, is.
+            let next = self.seats.tick_after(self.now);
+            let last = next.saturating_sub(self.seats.tick).min(self.now);
+            run += last.saturating_sub(self.since[cpu]);
+        }
+        Counted {
+            run,
+            wait: thread.wait,
+            slices: thread.slices,
+            sleeps: thread.sleeps,
+            cpu: self.os(cpu),
+            single: task.single,
+            state: task.state,
+        }
+    }
+}

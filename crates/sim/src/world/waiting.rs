@@ -1,0 +1,230 @@
+//! Phases of threads: a segment of work, a barrier, the next segment; sleep and waking.
+
+use super::{Phase, World};
+use crate::program::{Body, Wait};
+use crate::progress::Progress;
+use crate::sched::{State, Why};
+use trimtab_core::time::Moment;
+
+impl<P: Progress> World<P> {
+    /// The running thread's work or patience is at its end.
+    pub(super) fn phase_over(&mut self, at: usize, cpu: usize) {
+        match self.threads[at].phase {
+            Phase::Computes => {
+                let thread = &mut self.threads[at];
+                thread.done += thread.left;
+                thread.left = 0.0;
+                self.work_over(at, cpu);
+            }
+            Phase::Polls => self.sleep(at, cpu),
+            Phase::Sleeps | Phase::Over => {}
+        }
+    }
+
+    fn work_over(&mut self, at: usize, cpu: usize) {
+        let program = self.threads[at].program as usize;
+        match self.programs[program].program.body {
+            Body::Spmd { .. } | Body::Nested { .. } => self.arrive(at),
+            Body::Hog { duty: Some((_, pause)) } => {
+                self.events.plan(self.alarm_slot(at), self.now.saturating_add(pause.0));
+                self.stops_computing(at);
+                self.sleep(at, cpu);
+            }
+            Body::Hog { duty: None } => {
+                self.threads[at].left = f64::INFINITY;
+                self.arm(cpu);
+            }
+            Body::Churn { .. } => {
+                self.end(at);
+                self.next_job(program);
+            }
+        }
+    }
+
+    /// A thread that computed does not any more; it keeps its CPU.
+    fn stops_computing(&mut self, at: usize) {
+        let task = &self.seats.tasks[at];
+        if self.threads[at].stalls
+            && self.threads[at].phase == Phase::Computes
+            && task.state == State::Running
+        {
+            self.progress.off_cpu(Moment(self.now), at);
+            self.plan_epoch();
+        }
+        self.threads[at].phase = Phase::Polls;
+        self.threads[at].left = f64::INFINITY;
+    }
+
+    /// A thread reaches the barrier of its team.
+    pub(super) fn arrive(&mut self, at: usize) {
+        let team = self.threads[at].team as usize;
+        self.stops_computing(at);
+        self.teams[team].arrived += 1;
+        if self.teams[team].arrived as usize == self.teams[team].members.len() {
+            self.release(team, at);
+        } else {
+            self.waits(at);
+        }
+    }
+
+    /// A thread waits for its team, in its program's way.
+    fn waits(&mut self, at: usize) {
+        let wait = self.programs[self.threads[at].program as usize].program.wait;
+        let (state, cpu) = (self.seats.tasks[at].state, self.seats.tasks[at].cpu as usize);
+        match wait {
+            _ if state == State::Off => self.threads[at].phase = Phase::Sleeps,
+            Wait::Spin => {}
+            Wait::Yield => self.seats.set_passive(at, true),
+            Wait::SpinThenSleep(patience) => self.threads[at].left = patience.0 as f64,
+            Wait::Sleep if state == State::Queued => {
+                self.leave_queue(at);
+                self.threads[at].phase = Phase::Sleeps;
+                return;
+            }
+            Wait::Sleep => {
+                self.sleep(at, cpu);
+                return;
+            }
+        }
+        if state != State::Off {
+            self.rearm(cpu);
+        }
+    }
+
+    /// All have arrived: they go on. The last one goes on first, and wakes the others.
+    fn release(&mut self, team: usize, last: usize) {
+        self.counters.barriers += 1;
+        self.teams[team].arrived = 0;
+        let waker = self.seats.tasks[last].cpu as usize;
+        self.proceed(last, waker);
+        // Nobody joins or leaves a team while it goes on, but its members may end.
+        let members = std::mem::take(&mut self.teams[team].members);
+        for &member in &members {
+            if member as usize != last {
+                self.proceed(member as usize, waker);
+            }
+        }
+        self.teams[team].members = members;
+    }
+
+    /// A thread that waited goes on: to its next segment, to the barrier of the whole program, or to its end.
+    fn proceed(&mut self, at: usize, waker: usize) {
+        if self.threads[at].phase == Phase::Over {
+            return;
+        }
+        if self.threads[at].segments == 0 {
+            let (program, team) = (self.threads[at].program as usize, self.threads[at].team);
+            let whole = self.programs[program].team;
+            if team == whole {
+                self.end(at);
+            } else {
+                self.threads[at].team = whole;
+                self.arrive(at);
+            }
+            return;
+        }
+        let cpu = self.seats.tasks[at].cpu as usize;
+        let state = self.seats.tasks[at].state;
+        if state == State::Running {
+            self.settle(cpu);
+        }
+        self.begin_segment(at);
+        match state {
+            State::Running => {
+                self.seats.set_passive(at, false);
+                self.computes(at, cpu);
+                self.rerate(cpu);
+            }
+            State::Queued => {
+                self.seats.set_passive(at, false);
+                // Who runs there may have to give way now.
+                if self.seats.current(cpu).is_some_and(|running| self.seats.tasks[running].passive) {
+                    self.rearm(cpu);
+                }
+            }
+            State::Off => self.wake(at, Some(waker)),
+        }
+    }
+
+    /// The next segment of work.
+    pub(super) fn begin_segment(&mut self, at: usize) {
+        let thread = &mut self.threads[at];
+        let program = &self.programs[thread.program as usize].program;
+        thread.segments -= 1;
+        let mut work = if thread.segments == 0 { thread.last } else { thread.segment };
+        if let Body::Spmd { jitter, .. } = program.body
+            && jitter > 0.0
+        {
+            // A factor that is never below a twentieth, as no program does an interval in no time.
+            work *= (1.0 + jitter * thread.rng.normal()).max(0.05);
+        }
+        thread.asked += work;
+        thread.left = work;
+        thread.phase = Phase::Computes;
+    }
+
+    /// The running thread sleeps.
+    fn sleep(&mut self, at: usize, cpu: usize) {
+        self.unseat(cpu);
+        self.threads[at].phase = Phase::Sleeps;
+        self.threads[at].sleeps += 1;
+        self.scheduler.leaves(&mut self.seats, at, cpu);
+        self.seats.off(at);
+        self.switch_in(cpu);
+    }
+
+    /// A waiting thread wants no CPU any more.
+    fn leave_queue(&mut self, at: usize) {
+        let cpu = self.seats.tasks[at].cpu as usize;
+        self.settle(cpu);
+        self.threads[at].wait += self.now - self.seats.tasks[at].since;
+        self.seats.take(at);
+        self.scheduler.leaves(&mut self.seats, at, cpu);
+        self.seats.off(at);
+        self.arm(cpu);
+    }
+
+    /// A sleeping thread wakes: its phase is set already.
+    pub(super) fn wake(&mut self, at: usize, waker: Option<usize>) {
+        self.seats.set_passive(at, false);
+        let cpu = self.scheduler.wake(&mut self.seats, at, waker);
+        self.settle(cpu);
+        self.scheduler.joins(&mut self.seats, at, cpu, Why::Woken);
+        self.threads[at].debt += self.model.switching.wake.0 as f64;
+        self.counters.wakes += 1;
+        self.seats.push(at, cpu, self.now);
+        self.came(at, cpu);
+    }
+
+    /// A thread's own alarm.
+    pub(super) fn alarm(&mut self, at: usize) {
+        let program = self.threads[at].program as usize;
+        if self.threads[at].phase != Phase::Sleeps {
+            return;
+        }
+        if let Body::Hog { duty: Some((work, _)) } = self.programs[program].program.body {
+            let thread = &mut self.threads[at];
+            thread.phase = Phase::Computes;
+            thread.left = work.0 as f64;
+            thread.asked += thread.left;
+            self.wake(at, None);
+        }
+    }
+
+    /// A thread is over.
+    pub(super) fn end(&mut self, at: usize) {
+        let cpu = self.seats.tasks[at].cpu as usize;
+        match self.seats.tasks[at].state {
+            State::Running => {
+                self.unseat(cpu);
+                self.threads[at].phase = Phase::Over;
+                self.scheduler.leaves(&mut self.seats, at, cpu);
+                self.seats.off(at);
+                self.switch_in(cpu);
+            }
+            State::Queued => self.leave_queue(at),
+            State::Off => {}
+        }
+        self.buried(at);
+    }
+}

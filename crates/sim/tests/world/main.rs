@@ -1,0 +1,4 @@
+//! The simulated machine as policies and people see it.
+
+mod measured;
+mod run;
