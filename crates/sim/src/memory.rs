@@ -186,6 +186,7 @@ impl Memory {
             task.held = task.left.swap_remove(at).now(age).min(task.set);
             llc.parked = (llc.parked - task.held).max(0.0);
         }
+        task.at_llc = llc.running.len();
         llc.running.push(thread);
         (task.running, task.core, task.llc, task.since) = (true, core, here, now);
         if task.last_core != Some(core) || self.cores[core].owner != Some(thread) {
@@ -198,6 +199,7 @@ impl Memory {
         if task.writes().is_some()
             && let Some(team) = self.teams.get_mut(&task.program)
         {
+            task.at_team = team.running.len();
             team.running.push(thread);
             task.transfer = team.mean;
         }
@@ -216,7 +218,9 @@ impl Memory {
         llc.advance(now);
         task.settle(now, llc.replaced, &self.layout);
         task.running = false;
-        llc.running.retain(|&other| other != thread);
+        let (here, at_llc, at_team, program) = (task.llc, task.at_llc, task.at_team, task.program);
+        let writes = task.writes().is_some();
+        llc.running.swap_remove(at_llc);
         // Less than a page of lines is gone before anybody asks for it again.
         task.left.retain(|left| left.bytes > 0.0);
         if task.held >= 4096.0 {
@@ -225,8 +229,18 @@ impl Memory {
         }
         self.cores[core].hungry -= 1;
         self.running -= 1;
-        if let Some(team) = self.teams.get_mut(&task.program) {
-            team.running.retain(|&other| other != thread);
+        // The last of the list takes the place of the one that goes.
+        if let Some(moved) =
+            self.llcs[here].running.get(at_llc).and_then(|&moved| self.tasks[moved].as_deref_mut())
+        {
+            moved.at_llc = at_llc;
+        }
+        if let Some(team) = self.teams.get_mut(&program).filter(|_| writes) {
+            team.running.swap_remove(at_team);
+            if let Some(moved) = team.running.get(at_team).and_then(|&moved| self.tasks[moved].as_deref_mut())
+            {
+                moved.at_team = at_team;
+            }
         }
         self.touched(now);
         if self.running == 0 {

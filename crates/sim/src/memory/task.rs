@@ -22,6 +22,9 @@ pub(super) struct Task {
     pub(super) pages: Vec<(usize, f64)>,
     pub(super) left: Vec<Left>,
     pub(super) running: bool,
+    /// Its places in the lists of those that run on its cache, and of its program's writers.
+    pub(super) at_llc: usize,
+    pub(super) at_team: usize,
     pub(super) core: usize,
     pub(super) llc: usize,
     pub(super) last_core: Option<usize>,
@@ -69,6 +72,8 @@ impl Task {
             pages: Vec::new(),
             left: Vec::new(),
             running: false,
+            at_llc: 0,
+            at_team: 0,
             core: 0,
             llc: 0,
             last_core: None,
