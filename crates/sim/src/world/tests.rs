@@ -279,7 +279,6 @@ fn equal_seeds_give_equal_runs_and_others_do_not() {
         (format!("{threads:?}"), world.counters())
     };
     for kernel in Kernel::PRESETS {
-        println!("{kernel} {:?}", state(kernel, 4).1);
         assert!(state(kernel, 4) == state(kernel, 4), "{kernel}");
         assert!(state(kernel, 4) != state(kernel, 5), "{kernel}");
     }
