@@ -53,7 +53,9 @@ impl Credit {
         let places = (0..queue.len()).filter(|&at| can(queue[at] as usize));
         places.min_by_key(|&at| {
             let task = queue[at] as usize;
-            (std::cmp::Reverse(priority(seats, task)), seats.tasks[task].since, task)
+            // Who waits by yielding comes after those that compute.
+            let seat = &seats.tasks[task];
+            (seat.passive, std::cmp::Reverse(priority(seats, task)), seat.since, task)
         })
     }
 

@@ -72,8 +72,8 @@ impl Dwrr {
         let places = (0..queue.len()).filter(|&at| can(queue[at] as usize));
         places.min_by_key(|&at| {
             let task = &seats.tasks[queue[at] as usize];
-            // Who waits by yielding comes after those of its round that compute.
-            (task.round, task.passive, task.since, queue[at])
+            // Who waits by yielding comes after those that compute.
+            (task.passive, task.round, task.since, queue[at])
         })
     }
 
@@ -156,6 +156,9 @@ impl Scheduler for Dwrr {
     fn expired(&mut self, seats: &mut Seats, _now: u64, cpu: usize) -> bool {
         let Some(task) = seats.current(cpu) else { return false };
         self.settle(seats, task);
+        if seats.tasks[task].passive && seats.cpus[cpu].eager > 0 {
+            return true;
+        }
         let round = seats.tasks[task].round;
         if round > self.rounds[cpu] {
             // Its slice is over: who of this CPU still has some, or who waits elsewhere.

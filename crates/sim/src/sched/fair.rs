@@ -26,6 +26,8 @@ pub(crate) struct Fair {
     yielding: Yielding,
     /// How long one call of yield takes, the switch included.
     call: u64,
+    /// Who gave way as a hint and is passed over once (`cfs_rq->skip`).
+    skip: Option<usize>,
     spreading: Spreading,
 }
 
@@ -38,6 +40,7 @@ impl Fair {
             wakeup: kernel.wakeup.0 as i64,
             yielding: kernel.yielding,
             call: 1_000,
+            skip: None,
             spreading: Spreading::new(kernel, seats, spread),
         }
     }
@@ -91,7 +94,11 @@ impl Fair {
         let queue = &seats.cpus[cpu].queue;
         match self.order {
             Order::Least => {
-                let at = (0..queue.len()).min_by_key(|&at| key(queue[at] as usize).vruntime)?;
+                let skipped = |task: usize| self.skip == Some(task);
+                let at = (0..queue.len()).min_by_key(|&at| {
+                    let task = queue[at] as usize;
+                    (skipped(task), key(task).passive && self.skip.is_some(), key(task).vruntime)
+                })?;
                 let waits = key(queue[at] as usize).vruntime;
                 current.is_none_or(|task| waits < key(task).vruntime).then_some(at)
             }
@@ -195,7 +202,9 @@ impl Scheduler for Fair {
     }
 
     fn pick(&mut self, seats: &mut Seats, _now: u64, cpu: usize) -> Option<usize> {
-        let at = self.best(seats, cpu)?;
+        let at = self.best(seats, cpu);
+        self.skip = None;
+        let at = at?;
         let task = seats.cpus[cpu].queue[at] as usize;
         if self.order == Order::Deadline && seats.tasks[task].vruntime >= seats.tasks[task].deadline {
             seats.tasks[task].deadline = seats.tasks[task].vruntime + self.virtual_slice(seats, task);
@@ -250,7 +259,11 @@ impl Scheduler for Fair {
                     seat.vruntime = seat.vruntime.max(last + 1);
                     return true;
                 }
-                (Yielding::Hint, _) => return self.catch_up(seats, cpu) == 0,
+                (Yielding::Hint, _) => {
+                    let gives = self.catch_up(seats, cpu) == 0;
+                    self.skip = gives.then_some(task);
+                    return gives;
+                }
             }
         }
         if self.order == Order::Deadline {

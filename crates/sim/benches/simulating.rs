@@ -1,0 +1,84 @@
+//! How long a simulated second takes, by the size of the machine and what runs on it.
+//!
+//! Throughput is events: a second of a scenario is run after the programs have started, and the events it took are counted before.
+//! Goals: two million events a second on one core; 16 cores for 60 s with a barrier every 10 ms in less than 2 s; 4,096 threads on
+//! 1,024 cores for 10 s in less than 60 s; the cost of an event grows no faster than the logarithm of the machine.
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use std::time::Duration;
+use trimtab_core::time::{Moment, Span};
+use trimtab_core::topology::parse_synthetic;
+use trimtab_sim::kernel::Kernel;
+use trimtab_sim::model::Model;
+use trimtab_sim::program::{Body, Program, Wait};
+use trimtab_sim::world::World;
+
+/// A scenario: cores, threads, milliseconds between barriers, how threads wait.
+fn world(cores: usize, threads: u32, every: u64, wait: Wait, kernel: &str) -> World {
+    let caches = (cores / 16).max(1);
+    let text = format!("pack:{} numa:1 l3:{} core:{} pu:1", caches.div_ceil(8), caches.min(8), cores.min(16));
+    let machine = parse_synthetic(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let kernel = Kernel::preset(kernel, cores).unwrap_or_else(|error| panic!("{error}"));
+    let mut program =
+        Program::spmd("spmd", threads, Span::from_ms(3_600_000), wait).every(Span::from_ms(every));
+    if let Body::Spmd { jitter, .. } = &mut program.body {
+        *jitter = 0.05;
+    }
+    let mut world = World::new(Model::plain(machine), &kernel, vec![program], 1);
+    world.run(Moment(100_000_000));
+    world
+}
+
+fn simulating(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("simulated_100_ms");
+    group.sample_size(10).measurement_time(Duration::from_secs(3));
+    let span = Moment(200_000_000);
+    let cases = [
+        ("sleep", Wait::Sleep, "linux-6.12"),
+        ("yield", Wait::Yield, "linux-6.12"),
+        ("spin", Wait::Spin, "linux-6.12"),
+        ("load", Wait::Sleep, "linux-2.6.28"),
+        ("dwrr", Wait::Sleep, "dwrr-2.6.22"),
+    ];
+    for (cores, threads) in [(16, 64), (128, 512), (1_024, 4_096)] {
+        for (name, wait, kernel) in cases {
+            let make = || world(cores, threads, 10, wait, kernel);
+            let before = make().counters().events;
+            let mut counted = make();
+            counted.run(span);
+            group.throughput(Throughput::Elements(counted.counters().events - before));
+            group.bench_function(BenchmarkId::new(name, cores), |bencher| {
+                bencher.iter_batched(
+                    make,
+                    |mut world| {
+                        world.run(span);
+                        world
+                    },
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+    }
+    group.finish();
+}
+
+fn a_minute(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("a_minute_on_16_cores");
+    group.sample_size(10).measurement_time(Duration::from_secs(10));
+    for (name, wait) in [("sleep", Wait::Sleep), ("yield", Wait::Yield), ("spin", Wait::Spin)] {
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched(
+                || world(16, 16, 10, wait, "linux-6.12"),
+                |mut world| {
+                    world.run(Moment(60_000_000_000));
+                    world
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, simulating, a_minute);
+criterion_main!(benches);
