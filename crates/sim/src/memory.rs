@@ -3,7 +3,7 @@
 //! Unit: the *rate* of a thread, the part of its core's speed that it turns into work; the rest it waits. Problem: placement matters
 //! through caches that are shared or cold, memory that is near or far, buses that are full and lines that travel; each depends on who
 //! else runs where. Idea: what lasts is state (how many bytes a thread holds in which cache, where its pages lie), what does not is solved
-//! (see [`queues`]): now and then, in an *epoch*, all rates are found together and stay until the next. A thread that comes onto a
+//! (see `memory::queues`): now and then, in an *epoch*, all rates are found together and stay until the next. A thread that comes onto a
 //! CPU in between gets its rate at once, from the delays that hold.
 //!
 //! A thread needs, for a nanosecond of work, on a core of speed `s`
