@@ -10,8 +10,11 @@
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
 //!
-//! - [`births`]: programs start, threads are born and end; - [`running`]: threads on and off CPUs; - [`waiting`]: phases, barriers, sleep;
-//! - [`orders`]: what a host or a scenario does to a running world; - [`seen`]: what can be seen of it from outside.
+//! - `births`: programs start, threads are born and end.
+//! - `running`: threads on and off CPUs.
+//! - `waiting`: phases, barriers, sleep.
+//! - `orders`: what a host or a scenario does to a running world.
+//! - `seen`: what can be seen of it from outside.
 
 mod births;
 mod orders;
