@@ -13,11 +13,30 @@ const NOWHERE: u32 = u32::MAX;
 /// Four children a node: half as deep as a binary heap, and children share a cache line or two.
 const ARITY: usize = 4;
 
+/// An entry's slot stands in so many low bits of its order, so that four entries fill a cache line: 16 million slots, and a
+/// million million plans.
+const SLOT_BITS: u32 = 24;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     at: u64,
     order: u64,
-    slot: u32,
+}
+
+impl Entry {
+    fn slot(self) -> usize {
+        (self.order & ((1 << SLOT_BITS) - 1)) as usize
+    }
+}
+
+/// An event that is being carried out. Its entry stays where it is until its slot is planned anew, or it is [`Queue::done`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at: u64,
+    /// Whose.
+    pub slot: usize,
+    order: u64,
 }
 
 /// Slots with planned moments.
@@ -47,7 +66,7 @@ impl Queue {
     /// When there is no such slot.
     pub fn plan(&mut self, slot: usize, at: u64) {
         self.order += 1;
-        let entry = Entry { at, order: self.order, slot: slot as u32 };
+        let entry = Entry { at, order: self.order << SLOT_BITS | slot as u64 };
         let place = self.places[slot];
         if place == NOWHERE {
             self.heap.push(entry);
@@ -86,18 +105,25 @@ impl Queue {
         self.heap.first().map(|entry| entry.at)
     }
 
-    /// Takes the next event out.
-    pub fn pop(&mut self) -> Option<(u64, usize)> {
+    /// The next event, to be carried out. Most slots are planned anew meanwhile, which then moves one entry instead of two.
+    pub fn begin(&self) -> Option<Event> {
         let first = *self.heap.first()?;
-        self.remove(0);
-        Some((first.at, first.slot as usize))
+        Some(Event { at: first.at, slot: first.slot(), order: first.order })
+    }
+
+    /// An event was carried out: unless its slot was planned anew, nothing is planned for it.
+    pub fn done(&mut self, event: Event) {
+        let place = self.places[event.slot];
+        if place != NOWHERE && self.heap[place as usize].order == event.order {
+            self.remove(place as usize);
+        }
     }
 
     fn remove(&mut self, place: usize) {
         let gone = self.heap.swap_remove(place);
-        self.places[gone.slot as usize] = NOWHERE;
+        self.places[gone.slot()] = NOWHERE;
         if place < self.heap.len() {
-            self.places[self.heap[place].slot as usize] = place as u32;
+            self.places[self.heap[place].slot()] = place as u32;
             if self.heap[place] < gone {
                 self.up(place);
             } else {
@@ -124,19 +150,25 @@ impl Queue {
         loop {
             let first = place * ARITY + 1;
             let end = (first + ARITY).min(self.heap.len());
-            let Some(least) = (first..end).min_by_key(|&child| self.heap[child]) else { break };
-            if entry <= self.heap[least] {
+            let Some(&child) = self.heap.get(first) else { break };
+            let (mut least, mut at) = (child, first);
+            for other in first + 1..end {
+                if self.heap[other] < least {
+                    (least, at) = (self.heap[other], other);
+                }
+            }
+            if entry <= least {
                 break;
             }
-            self.set(place, self.heap[least]);
-            place = least;
+            self.set(place, least);
+            place = at;
         }
         self.set(place, entry);
     }
 
     fn set(&mut self, place: usize, entry: Entry) {
         self.heap[place] = entry;
-        self.places[entry.slot as usize] = place as u32;
+        self.places[entry.slot()] = place as u32;
     }
 }
 
@@ -146,6 +178,12 @@ mod tests {
     use crate::rng::Rng;
     use std::collections::BTreeMap;
 
+    fn pop(queue: &mut Queue) -> Option<(u64, usize)> {
+        let event = queue.begin()?;
+        queue.done(event);
+        Some((event.at, event.slot))
+    }
+
     #[test]
     fn equal_moments_come_in_the_order_of_planning() {
         let mut queue = Queue::new(4);
@@ -153,8 +191,21 @@ mod tests {
             queue.plan(slot, 5);
         }
         queue.plan(0, 5);
-        let order: Vec<usize> = std::iter::from_fn(|| queue.pop()).map(|(_, slot)| slot).collect();
+        let order: Vec<usize> = std::iter::from_fn(|| pop(&mut queue)).map(|(_, slot)| slot).collect();
         assert_eq!(order, [2, 3, 0]);
+    }
+
+    #[test]
+    fn what_is_planned_anew_while_it_is_carried_out_stays() {
+        let mut queue = Queue::new(2);
+        queue.plan(0, 5);
+        queue.plan(1, 7);
+        let event = queue.begin().unwrap();
+        queue.plan(0, 6);
+        queue.done(event);
+        assert_eq!(pop(&mut queue), Some((6, 0)));
+        assert_eq!(pop(&mut queue), Some((7, 1)));
+        assert_eq!(pop(&mut queue), None);
     }
 
     #[test]
@@ -169,7 +220,7 @@ mod tests {
                         keys[slot] = None;
                         (at, slot)
                     });
-                    assert_eq!(queue.pop(), popped);
+                    assert_eq!(pop(&mut queue), popped);
                 }
                 1 => {
                     queue.cancel(slot);

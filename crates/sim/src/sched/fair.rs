@@ -54,13 +54,14 @@ impl Fair {
     /// The mean virtual time, weighted; the least ever where nobody is.
     fn mean(seats: &Seats, cpu: usize) -> i64 {
         let least = seats.cpus[cpu].least;
-        let (mut sum, mut weights) = (0_i128, 0_i128);
+        // Distances from the least are milliseconds to seconds: their weighted sum is far from the end of 64 bits.
+        let (mut sum, mut weights) = (0_i64, 0_i64);
         for task in Self::members(seats, cpu) {
-            let weight = i128::from(seats.weight(task));
-            sum += weight * i128::from(seats.tasks[task].vruntime - least);
+            let weight = seats.weight(task);
+            sum = sum.saturating_add(weight.saturating_mul(seats.tasks[task].vruntime - least));
             weights += weight;
         }
-        if weights == 0 { least } else { least + sum.div_euclid(weights) as i64 }
+        if weights == 0 { least } else { least + sum.div_euclid(weights) }
     }
 
     fn virtual_slice(&self, seats: &Seats, task: usize) -> i64 {

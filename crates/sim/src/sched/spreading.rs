@@ -2,7 +2,7 @@
 //!
 //! Each CPU looks at the domains around it, the smallest first, each at its own interval: short while the CPU is idle, much longer while
 //! it is busy. Of a group of CPUs only one looks outside for all: the first idle one, or the first. What is imbalance, and how often is
-//! looked, is the rule's business: [`load`](super::load) or [`modern`](super::modern). Here is what both share: which
+//! looked, is the rule's business: [`load`] or [`modern`]. Here is what both share: which
 //! thread is taken, and that a thread that ran a moment ago is left where its data are.
 //!
 //! Sources: kernel/sched.c of 2.6.28 and kernel/sched/fair.c of 6.1 to 6.18: rebalance_domains, should_we_balance, load_balance,

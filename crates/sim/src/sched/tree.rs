@@ -60,6 +60,9 @@ impl Tree {
 
     /// The first CPU of a range with at least this value.
     pub(crate) fn first(&self, range: &Range<usize>, least: u32) -> Option<usize> {
+        if self.top() < least || self.most(range) < least {
+            return None;
+        }
         self.search(1, 0, self.size, range, least)
     }
 

@@ -10,8 +10,11 @@
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
 //!
-//! - [`births`]: programs start, threads are born and end; - [`running`]: threads on and off CPUs; - [`waiting`]: phases, barriers, sleep;
-//! - [`orders`]: what a host or a scenario does to a running world; - [`seen`]: what can be seen of it from outside.
+//! - `births`: programs start, threads are born and end.
+//! - `running`: threads on and off CPUs.
+//! - `waiting`: phases, barriers, sleep.
+//! - `orders`: what a host or a scenario does to a running world.
+//! - `seen`: what can be seen of it from outside.
 
 mod births;
 mod orders;
@@ -265,8 +268,9 @@ impl<P: Progress> World<P> {
 
     /// The next event.
     fn step(&mut self) {
-        let Some((at, slot)) = self.events.pop() else { return };
-        self.now = at;
+        let Some(event) = self.events.begin() else { return };
+        let slot = event.slot;
+        self.now = event.at;
         self.counters.events += 1;
         let cpus = self.cpus();
         if slot < cpus {
@@ -286,6 +290,7 @@ impl<P: Progress> World<P> {
         } else {
             self.alarm(slot - self.alarm_slot(0));
         }
+        self.events.done(event);
     }
 
     /// Memory works its rates out.
@@ -306,7 +311,10 @@ impl<P: Progress> World<P> {
     fn plan_epoch(&mut self) {
         let slot = self.epoch_slot();
         match self.progress.next() {
-            Some(at) if self.events.planned(slot) != Some(at.0) => self.events.plan(slot, at.0.max(self.now)),
+            // What is planned for now may be what is being carried out.
+            Some(at) if at.0 <= self.now || self.events.planned(slot) != Some(at.0) => {
+                self.events.plan(slot, at.0.max(self.now));
+            }
             Some(_) => {}
             None => self.events.cancel(slot),
         }

@@ -164,7 +164,8 @@ impl<P: Progress> World<P> {
         let next = until.min(end);
         if next == u64::MAX {
             self.events.cancel(cpu);
-        } else if self.events.planned(cpu) != Some(next) {
+        } else if next == self.now || self.events.planned(cpu) != Some(next) {
+            // What is planned for now may be what is being carried out.
             self.events.plan(cpu, next);
         }
         if self.cpus() > 1 {

@@ -10,7 +10,7 @@ use trimtab_core::time::{Moment, Span};
 /// What a run has come to so far.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counters {
-    /// Events carried out.
+    /// Planned events carried out; what follows from them at once, as wake-ups do, is not counted.
     pub events: u64,
     /// How often a thread was put on a CPU.
     pub switches: u64,

@@ -250,6 +250,30 @@ fn time_and_work_are_conserved() {
 }
 
 #[test]
+fn cpus_that_come_and_go_lose_nobody() {
+    for kernel in Kernel::PRESETS {
+        for seed in 0..4 {
+            let (mut world, mut rng) = (mixture(kernel, seed), Rng::new(seed));
+            let mut at = 0;
+            while !world.over() {
+                at += 1 + rng.below(40 * MS);
+                assert!(at < 100_000 * MS, "{kernel} {seed} never ends");
+                world.run(Moment(at));
+                let first = rng.below(24);
+                let last = first + rng.below(24 - first);
+                world.set_usable(&format!("{first}-{last}").parse().unwrap());
+                for (cpu, load) in world.loads() {
+                    let inside = (first..=last).contains(&u64::from(cpu.0));
+                    assert!(inside || load == 0, "{kernel} {seed} at {at}: {load} on {cpu}");
+                }
+            }
+            let counters = world.counters();
+            assert!((counters.done - counters.asked).abs() < 1e-6 * counters.asked, "{kernel}: {counters:?}");
+        }
+    }
+}
+
+#[test]
 fn run_times_add_up_to_busy_times() {
     let mut programs = vec![spmd(7, 100, Wait::Yield).every(Span::from_ms(5)), Program::hog("hog", 1)];
     programs[0].body = Body::Spmd {
