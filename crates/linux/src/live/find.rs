@@ -50,6 +50,13 @@ pub(super) struct Finder {
     no_lists: bool,
 }
 
+impl Finder {
+    /// Whether everything was listed anew at this moment.
+    pub(super) fn is_full_at(&self, now: Moment) -> bool {
+        self.full_at == Some(now)
+    }
+}
+
 impl Live {
     /// Takes in all that there is now, before the first look.
     pub(super) fn find_first(&mut self) -> Result<(), LiveError> {
@@ -141,8 +148,11 @@ impl Live {
             }
             if let Ok(stat) = process::stat(&self.proc, pid)
                 && !stat.kernel_thread
+                && self.table.add_process(pid, stat.start, program)
+                && let Some(group) = self.bounds.group_of(pid)
+                && let Some(process) = self.table.processes.get_mut(&pid)
             {
-                self.table.add_process(pid, stat.start, program);
+                process.group = group;
             }
         }
     }
@@ -213,9 +223,10 @@ impl Live {
             Ok(Stat { parent: seen, kernel_thread: false, start, .. }) if seen == parent => {
                 let given =
                     self.table.processes.get(&parent).map(|parent| parent.given.clone()).unwrap_or_default();
+                let group = self.table.group(parent);
                 let new = self.table.add_process(child, start, program);
                 if let Some(process) = self.table.processes.get_mut(&child) {
-                    process.given = given;
+                    (process.given, process.group) = (given, group);
                 }
                 new
             }
@@ -333,6 +344,7 @@ impl Live {
             still: 0,
             ready: None,
             cpu: None,
+            compared: false,
         });
         if let Some(held) = held
             && self.claim(pid).is_ok()
@@ -347,7 +359,8 @@ impl Live {
     pub(super) fn tell(&self, id: ThreadId, sample: &mut Sample) {
         if let Some(thread) = self.table.threads.get(&id) {
             sample.news.retain(|info| info.id != id);
-            sample.news.push(thread.info(id, self.bounds.scheduler()));
+            let active = self.bounds.active(self.table.group(thread.pid));
+            sample.news.push(thread.info(id, self.bounds.scheduler(), active));
         }
     }
 

@@ -113,6 +113,8 @@ pub struct Live {
     bounds: Bounds,
     finder: Finder,
     refreshed: usize,
+    placed: usize,
+    told_usable: CpuSet,
     audit: Auditor,
     new_programs: Vec<ProgramInfo>,
     /// News and notices of moving, for the next sample.
@@ -169,6 +171,8 @@ impl Live {
             bounds: Bounds::new(root, usable),
             finder: Finder::default(),
             refreshed: 0,
+            placed: 0,
+            told_usable: usable.clone(),
             audit: Auditor::default(),
             new_programs: Vec::new(),
             later: Sample::default(),

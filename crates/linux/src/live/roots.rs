@@ -93,11 +93,6 @@ fn may_move_others(proc: &Path) -> bool {
 }
 
 impl Live {
-    /// A process that is watched and lives, if there is one.
-    pub(super) fn member(&self) -> Option<Pid> {
-        self.table.processes.keys().next().copied()
-    }
-
     fn over(&mut self) -> bool {
         for watched in &mut self.roots {
             let pid = match &watched.root {

@@ -1,23 +1,26 @@
 //! One look: what was asked for, read as cheaply as it can be.
 
-use super::bounds;
+use super::bounds::Changed;
 use super::counters::{self, Unread};
 use super::{Live, files};
-use crate::process::{self, Stat, State};
+use crate::process::{self, Pid, Stat, State};
 use crate::survey::LoadSample;
 use crate::text;
 use rustix::fs::SeekFrom;
 use std::os::fd::AsFd;
 use trimtab_core::balance::Wanted;
 use trimtab_core::ids::ThreadId;
-use trimtab_core::observe::{CpuSample, Left, Notice, Sample, ThreadSample};
+use trimtab_core::observe::{CpuSample, Notice, Sample, ThreadSample};
 use trimtab_core::time::Span;
 
 /// A thread whose counters stand still is asked whether it sleeps at each of so many looks, and then at one of so many: pools of
 /// sleeping threads are large.
 const STILL: u32 = 8;
 
-/// How far apart the masks that we hold are compared with what they should be.
+/// So many processes are asked for their groups each time that is looked at. Chosen: some 10 us each, each second.
+const PLACED: usize = 128;
+
+/// How far apart masks are compared with what they should be.
 const MASKS_EVERY: Span = Span::from_ms(90);
 
 impl Live {
@@ -53,33 +56,63 @@ impl Live {
 
     /// What the machine lets the programs use may have changed, and with it their masks.
     fn look_at_bounds(&mut self, sample: &mut Sample) {
-        let member = self.member();
-        if self.bounds.look_slowly(sample.at, member) {
-            let scheduler = self.bounds.scheduler().map(str::to_owned);
-            if scheduler.is_some() {
-                // It places threads now: they get their own masks back.
-                self.restore_threads();
-            }
-            sample.notices.push(Notice::Scheduler(scheduler));
-            let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
-            for id in ids {
-                self.tell(id, sample);
+        if self.bounds.is_due(sample.at) {
+            self.bounds.forget_groups();
+            self.look_at_groups(sample);
+            if self.bounds.look_at_scheduler() {
+                let scheduler = self.bounds.scheduler().map(str::to_owned);
+                if scheduler.is_some() {
+                    // It places threads now: they get their own masks back.
+                    self.restore_threads();
+                }
+                sample.notices.push(Notice::Scheduler(scheduler));
+                let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
+                for id in ids {
+                    self.tell(id, sample);
+                }
             }
         }
         self.look_at_usable(sample);
     }
 
-    /// Whether the CPUs that may be used changed, and with them masks that nobody else set.
-    pub(super) fn look_at_usable(&mut self, sample: &mut Sample) -> bool {
-        let before = self.bounds.usable().clone();
-        let changed = self.bounds.look();
-        if *self.bounds.usable() != before {
-            sample.notices.push(Notice::Usable(self.bounds.usable().clone()));
+    /// In which groups the processes are, so many at a time.
+    fn look_at_groups(&mut self, sample: &mut Sample) {
+        let pids: Vec<Pid> = self.table.processes.keys().copied().collect();
+        let count = pids.len().min(PLACED);
+        for step in 0..count {
+            self.place(pids[(self.placed + step) % pids.len()], sample);
         }
-        if changed {
-            self.rebase(sample);
+        self.placed = self.placed.wrapping_add(count);
+        self.bounds.keep_groups(&self.table.groups());
+    }
+
+    /// Looks in which group a process is.
+    pub(super) fn place(&mut self, pid: Pid, sample: &mut Sample) {
+        let Some(group) = self.bounds.group_of(pid) else { return };
+        let Some(process) = self.table.processes.get_mut(&pid) else { return };
+        let before = std::mem::replace(&mut process.group, group);
+        if before != group {
+            let before = self.bounds.active(before).cloned();
+            // A group that is new has not been looked at.
+            self.bounds.look(&self.table.groups());
+            if let Some(before) = before.filter(|before| self.bounds.active(group) != Some(before)) {
+                self.rebase(pid, &before, sample);
+            }
         }
-        changed
+    }
+
+    /// The CPUs that may be used may have changed, and with them masks that nobody else set.
+    pub(super) fn look_at_usable(&mut self, sample: &mut Sample) {
+        for Changed { group, before } in self.bounds.look(&self.table.groups()) {
+            let processes = self.table.processes.iter().filter(|(_, process)| process.group == group);
+            for pid in processes.map(|(pid, _)| *pid).collect::<Vec<_>>() {
+                self.rebase(pid, &before, sample);
+            }
+        }
+        if *self.bounds.usable() != self.told_usable {
+            self.told_usable = self.bounds.usable().clone();
+            sample.notices.push(Notice::Usable(self.told_usable.clone()));
+        }
     }
 
     /// Reads these threads; how many could not be read.
@@ -90,6 +123,9 @@ impl Live {
             if let (Some(on), Some(place)) = (&wanted.on, thread.place())
                 && !on.contains(place)
             {
+                if let Some(thread) = self.table.threads.get_mut(&id) {
+                    thread.compared = false; // for all we know it ran
+                }
                 continue;
             }
             match self.read_thread(id, wanted, sample) {
@@ -133,6 +169,7 @@ impl Live {
                 seen_stat = Some(stat);
             }
         }
+        thread.compared &= !ran;
         thread.still = if ran { 0 } else { thread.still.saturating_add(1) };
         let ready = if !ran
             && before.is_some()
@@ -200,47 +237,26 @@ impl Live {
         .unwrap_or_default()
     }
 
-    /// Whether masks that we hold are still there.
+    /// Whether masks are as they should be.
     fn check_masks(&mut self, sample: &mut Sample) {
         // A mask is looked at before each move too; looking at all of them is half of what a short look costs.
-        if self.masks_at.is_some_and(|at| sample.at.since(at) < MASKS_EVERY) {
+        // Whoever binds itself runs to do so. What others did to a thread that sleeps matters when it wakes, and is seen then,
+        // or at a full look.
+        let all = self.finder.is_full_at(sample.at);
+        if !all && self.masks_at.is_some_and(|at| sample.at.since(at) < MASKS_EVERY) {
             return;
         }
         self.masks_at = Some(sample.at);
-        let held: Vec<ThreadId> = self
-            .table
-            .threads
-            .iter()
-            .filter(|(_, thread)| thread.held.is_some())
-            .map(|(id, _)| *id)
-            .collect();
-        for id in held {
+        let due: Vec<ThreadId> =
+            self.table.threads.iter().filter(|(_, t)| all || !t.compared).map(|(id, _)| *id).collect();
+        for id in due {
             let Some(thread) = self.table.threads.get(&id) else { continue };
             let Ok(now) = self.mask(thread.pid, thread.tid) else { continue };
-            if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
-                continue;
+            if !self.was_set(id, now, sample)
+                && let Some(thread) = self.table.threads.get_mut(&id)
+            {
+                thread.compared = true;
             }
-            // Perhaps the kernel did it, because what it allows changed since we looked.
-            let pid = thread.pid;
-            self.bounds.look_at_groups(pid);
-            if self.look_at_usable(sample) {
-                let Some(thread) = self.table.threads.get(&id) else { continue };
-                if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
-                    continue;
-                }
-            }
-            self.set_by_others(id, now);
-            self.tell(id, sample);
         }
-    }
-
-    /// Somebody else set a mask: that is respected from now on.
-    pub(super) fn set_by_others(&mut self, id: ThreadId, now: trimtab_core::set::CpuSet) {
-        if let Some(thread) = self.table.threads.get_mut(&id) {
-            thread.held = None;
-            thread.home = now;
-            thread.left = Some(Left::MovedItself);
-        }
-        self.forget_in_record(id);
     }
 }

@@ -1,5 +1,6 @@
 //! The threads and processes that are watched, each with a number that is never used again.
 
+use super::bounds::{GroupId, cut};
 use super::counters::{CounterFile, Counters};
 use super::files::Budget;
 use super::keeper::Record;
@@ -17,7 +18,7 @@ pub(super) struct Thread {
     pub(super) tid: Tid,
     pub(super) start: StartTime,
     pub(super) name: String,
-    /// Its own mask.
+    /// Its own mask, also where the kernel does not grant all of it now.
     pub(super) home: CpuSet,
     /// The mask that we gave it and that it should still have.
     pub(super) held: Option<CpuSet>,
@@ -30,6 +31,8 @@ pub(super) struct Thread {
     pub(super) voluntary: Option<u64>,
     /// For how many looks its counters have not moved.
     pub(super) still: u32,
+    /// Its mask was compared with what it should be, and it has not run since: it cannot have bound itself.
+    pub(super) compared: bool,
     /// Whether it was ready to run when that was last asked.
     pub(super) ready: Option<bool>,
     pub(super) cpu: Option<OsCpu>,
@@ -52,14 +55,15 @@ impl Thread {
         self.only_cpu().or(self.cpu)
     }
 
-    pub(super) fn info(&self, id: ThreadId, scheduler: Option<&str>) -> ThreadInfo {
+    /// What is told of it; `active` are the CPUs that the kernel grants now.
+    pub(super) fn info(&self, id: ThreadId, scheduler: Option<&str>, active: Option<&CpuSet>) -> ThreadInfo {
         ThreadInfo {
             id,
             program: self.program,
             pid: self.pid.0,
             tid: self.tid.0,
             name: self.name.clone(),
-            home: self.home.clone(),
+            home: cut(&self.home, active),
             left: scheduler.map(|name| Left::Scheduler(name.to_owned())).or_else(|| self.left.clone()),
         }
     }
@@ -79,6 +83,8 @@ pub(super) struct Process {
     pub(super) headless: bool,
     /// The record of its masks, from the first move on.
     pub(super) record: Option<Record>,
+    /// The bounds it lives in.
+    pub(super) group: GroupId,
     /// Another balancer looks after it.
     pub(super) balancer: Option<u32>,
     /// The masks that its threads were given last, each with the own mask of whom it was given to. A thread that is born
@@ -128,6 +134,7 @@ impl Table {
                 stale: true,
                 headless: false,
                 record: None,
+                group: GroupId::default(),
                 balancer: None,
                 given: BTreeMap::new(),
             },
@@ -165,6 +172,16 @@ impl Table {
     /// Forgets a process that has ended; its threads were forgotten before.
     pub(super) fn remove_process(&mut self, pid: Pid) -> Option<Process> {
         self.processes.remove(&pid)
+    }
+
+    /// The bounds that a process lives in.
+    pub(super) fn group(&self, pid: Pid) -> GroupId {
+        self.processes.get(&pid).map_or_else(GroupId::default, |process| process.group)
+    }
+
+    /// All bounds that anybody lives in.
+    pub(super) fn groups(&self) -> BTreeSet<GroupId> {
+        self.processes.values().map(|process| process.group).collect()
     }
 
     /// The threads of a process.

@@ -1,6 +1,6 @@
 //! Masks are set, checked, respected and given back.
 
-use crate::scene::{NO_COMPILER, Seen, Worker, apply, mask, need, set, two_cpus, usable};
+use crate::scene::{NO_COMPILER, Seen, Worker, apply, eventually, mask, need, set, two_cpus, usable};
 use trimtab_core::balance::{Act, Refusal, Settled};
 use trimtab_core::drive::Host;
 use trimtab_core::ids::ThreadId;
@@ -116,6 +116,27 @@ fn a_mask_set_before_we_moved_anything_is_where_the_thread_is_at_home() {
     assert_eq!(apply(&mut live, id, Act::Confine(one)), Settled::Applied, "it can be freed");
     live.restore();
     assert_eq!(mask(tid), other);
+}
+
+#[test]
+fn a_thread_that_binds_itself_after_it_was_found_is_told_without_being_touched() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(2);
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    seen.look(&mut live);
+    assert_eq!(worker.ask(&format!("bind {} {other}", tids[0])), "0");
+    eventually("the new mask is told", || {
+        seen.look(&mut live);
+        seen.info(tids[0]).home == other
+    });
+    assert_eq!(seen.info(tids[0]).left, None, "it is at home there");
+    // What is done on top of that gives back what the program set.
+    assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(one.clone())), Settled::Applied);
+    assert_eq!(mask(tids[0]), one);
+    assert_eq!(live.restore().given_back, 1);
+    assert_eq!([mask(tids[0]), mask(tids[1])], [other, usable()]);
 }
 
 #[test]
