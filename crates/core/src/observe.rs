@@ -36,7 +36,7 @@ pub enum Left {
     Refused,
     /// A scheduler loaded into the kernel (sched_ext), by its name, places it.
     Scheduler(String),
-    /// Another balancer looks after it, by its process.
+    /// Another balancer looks after it, by its process; 0 where that cannot be known.
     Balancer(u32),
     /// The user asked for it to be left alone.
     Asked,
@@ -49,6 +49,7 @@ impl fmt::Display for Left {
             Self::MovedByOthers => f.write_str("somebody else bound it"),
             Self::Refused => f.write_str("the kernel does not let us move it"),
             Self::Scheduler(name) => write!(f, "the loaded scheduler {name} places it"),
+            Self::Balancer(0) => f.write_str("another balancer looks after it"),
             Self::Balancer(pid) => write!(f, "process {pid} balances it"),
             Self::Asked => f.write_str("you asked for it to be left alone"),
         }

@@ -160,8 +160,12 @@ impl Live {
         affinity::set(Some(tid), &target).map_err(|errno| self.refusal(id, errno))?;
         if matches!(act, Act::Nudge(_)) {
             self.give(pid, tid, &back).map_err(|errno| self.refusal(id, errno))?;
-            if let Some(thread) = self.table.threads.get_mut(&id) {
-                thread.moved = true;
+            let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Settled::Vanished) };
+            thread.moved = true;
+            // The record says what is so from now on, not what was for a moment.
+            match thread.held.clone() {
+                Some(held) => self.note(id, &held),
+                None => self.forget_in_record(id),
             }
             return Ok(());
         }
@@ -267,17 +271,23 @@ impl Live {
         match keep.claim(pid, process.start, root) {
             Ok(Claim::Ours(record)) => {
                 // What a killed balancer left is ours to give back now.
+                let active = self.bounds.active(process.group);
+                let mut taken_over = Vec::new();
                 for id in process.threads.values() {
                     let Some(thread) = self.table.threads.get_mut(id) else { continue };
                     if let Some(entry) = record.entry(thread.tid, thread.start)
                         && thread.held.is_none()
-                        && thread.home == entry.held
+                        && bounds::is_cut(&thread.home, &entry.held, active)
                     {
                         thread.held = Some(std::mem::replace(&mut thread.home, entry.home.clone()));
                         thread.moved = true;
+                        taken_over.push(*id);
                     }
                 }
                 process.record = Some(record);
+                for id in taken_over {
+                    self.tell_later(id);
+                }
                 Ok(())
             }
             Ok(Claim::Others(balancer)) => {
@@ -305,7 +315,7 @@ impl Live {
         let entry = Entry { start: thread.start, home: thread.home.clone(), held: held.clone() };
         let (pid, tid) = (thread.pid, thread.tid);
         let Some(process) = self.table.processes.get_mut(&pid) else { return };
-        process.gave(held, &entry.home);
+        process.given.add(held, &entry.home);
         if let Some(record) = process.record.as_mut()
             && let Err(fault) = record.note(tid, entry)
         {

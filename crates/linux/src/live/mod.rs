@@ -62,7 +62,8 @@ pub struct Options {
     pub find_every: Span,
     /// Keeps a record of masks, for the case that this process is killed, and against two balancers of one program.
     pub keep: Option<Keeper>,
-    /// Threads are only watched: none is moved.
+    /// Threads are only watched: none is moved, so that programs of others can be watched too. Of several, those that cannot even be
+    /// looked at are left out and counted.
     pub hands_off: bool,
     /// At most so many descriptors are kept for threads; `None` for half of what this process may open.
     pub descriptors: Option<usize>,
@@ -79,6 +80,8 @@ impl Default for Options {
 pub struct Facts {
     /// Threads watched now.
     pub threads: usize,
+    /// Programs that were to be watched besides others, and that we may not even look at.
+    pub unreadable: usize,
     /// Processes watched now.
     pub processes: usize,
     /// Descriptors kept for threads.
@@ -126,6 +129,7 @@ pub struct Live {
     suspended: Span,
     latest: Span,
     late: u64,
+    unreadable: usize,
 }
 
 impl Live {
@@ -183,9 +187,21 @@ impl Live {
             suspended: Span::ZERO,
             latest: Span::ZERO,
             late: 0,
+            unreadable: 0,
         };
+        let mut problem = None;
         for root in roots {
-            live.roots.push(Watched::new(proc, root, own_namespace)?);
+            match Watched::new(proc, root, own_namespace, live.options.hands_off) {
+                Ok(watched) => live.roots.push(watched),
+                Err(error) if live.options.hands_off && error.is_refused() => {
+                    live.unreadable += 1;
+                    problem.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(problem) = problem.filter(|_| live.roots.is_empty()) {
+            return Err(problem);
         }
         live.find_first()?;
         Ok(live)
@@ -200,6 +216,7 @@ impl Live {
     pub fn facts(&self) -> Facts {
         Facts {
             threads: self.table.threads.len(),
+            unreadable: self.unreadable,
             processes: self.table.processes.len(),
             descriptors: self.budget.used(),
             counts_waiting: self.source == Source::Schedstat,

@@ -35,8 +35,8 @@ impl Live {
         let known: Vec<ThreadId> = self.table.threads.keys().copied().collect();
         let mut unread = self.read_threads(&known, wanted, &mut sample);
         self.find(sample.at, &mut sample);
-        let new: Vec<ThreadId> =
-            sample.news.iter().map(|info| info.id).filter(|id| known.binary_search(id).is_err()).collect();
+        let untold = self.table.threads.range(self.table.untold..).map(|(id, _)| *id);
+        let new: Vec<ThreadId> = untold.filter(|id| known.binary_search(id).is_err()).collect();
         unread += self.read_threads(&new, wanted, &mut sample);
         if unread > 0 {
             sample.notices.push(Notice::Unread(unread));
@@ -46,6 +46,7 @@ impl Live {
             sample.cpus = self.read_cpus();
         }
         sample.throttled = self.bounds.throttled();
+        self.tidy(&mut sample.news);
         sample.threads.sort_unstable_by_key(|read| read.id);
         // Some were read and then turned out to have ended.
         let table = &self.table.threads;

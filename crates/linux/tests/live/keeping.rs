@@ -80,10 +80,57 @@ pub(crate) fn balance(task: &str) {
                 std::thread::park();
             }
         }
+        ["nudge", pid, cpu, other, folder] => {
+            let root = Root::Tree(Pid(pid.parse().unwrap()));
+            let options = keeping(Path::new(folder));
+            let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
+            let mut seen = Seen::default();
+            seen.look(&mut live);
+            for id in seen.threads.keys().copied().collect::<Vec<_>>() {
+                for act in [Act::Confine(set(cpu)), Act::Nudge(set(other))] {
+                    assert_eq!(apply(&mut live, id, act), Settled::Applied);
+                }
+            }
+            say("moved");
+            loop {
+                std::thread::park();
+            }
+        }
+        ["claims", pid, folder] => {
+            let root = Root::Tree(Pid(pid.parse().unwrap()));
+            let options = keeping(Path::new(folder));
+            let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
+            let mut seen = Seen::default();
+            seen.look(&mut live);
+            let (id, info) = seen.threads.first_key_value().unwrap();
+            let (id, left) = (*id, info.left.clone());
+            let end = apply(&mut live, id, Act::Confine(usable()));
+            say(&format!("{left:?} {end:?} {:?}", live.facts().keeper_fault));
+        }
         ["refused", pid, ref proc @ ..] => {
             let root = Root::Tree(Pid(pid.parse().unwrap()));
             let proc = proc.first().copied().unwrap_or(PROC);
             say(&Live::new(Path::new(proc), &[root], &usable()).unwrap_err().to_string());
+        }
+        ["observed", pid] => {
+            let root = Root::Tree(Pid(pid.parse().unwrap()));
+            let options = Options { hands_off: true, ..Options::default() };
+            let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
+            let mut seen = Seen::default();
+            let read = seen.look(&mut live).threads.len();
+            let left = seen.threads.values().all(|info| info.left.is_some());
+            say(&format!("{read} read, all left: {left}"));
+        }
+        ["skipping", ref pids @ .., proc] => {
+            let roots: Vec<Root> = pids.iter().map(|pid| Root::Tree(Pid(pid.parse().unwrap()))).collect();
+            let options = Options { hands_off: true, ..Options::default() };
+            match Live::with(Path::new(proc), &roots, &usable(), options) {
+                Ok(live) => {
+                    let facts = live.facts();
+                    say(&format!("{} watched, {} unreadable", facts.processes, facts.unreadable));
+                }
+                Err(error) => say(&error.to_string()),
+            }
         }
         ["others", _] => say(&crate::refusals::watch_others()),
         ["restore", folder] => say(&format!("{:?}", left(Path::new(folder), None))),
@@ -91,14 +138,36 @@ pub(crate) fn balance(task: &str) {
     }
 }
 
+/// What this test says as another user, in a role.
+pub(crate) fn as_user(uid: u32, task: &str) -> String {
+    let (program, _copy) = for_others();
+    said_by(&program, uid, task)
+}
+
+/// What that copy of this test says as another user, in a role.
+pub(crate) fn said_by(program: &Path, uid: u32, task: &str) -> String {
+    let mut other = Command::new(program);
+    other.args(["role", "--exact", "--nocapture", "--test-threads=1"]).env(TASK, task).current_dir("/");
+    std::os::unix::process::CommandExt::uid(&mut other, uid);
+    std::os::unix::process::CommandExt::gid(&mut other, uid);
+    let output = other.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = said.lines().find_map(|line| line.strip_prefix('@'));
+    line.unwrap_or_else(|| panic!("{task}: {said}")).to_owned()
+}
+
 /// Another balancer that has moved everything of `worker` to `cpu`.
 struct Balancer(Child);
 
 impl Balancer {
     fn start(worker: &Worker, cpu: &str, folder: &Path) -> Self {
+        Self::start_as(&format!("balance {} {cpu} {}", worker.pid(), folder.display()))
+    }
+
+    fn start_as(task: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
-            .env(TASK, format!("balance {} {cpu} {}", worker.pid(), folder.display()))
+            .env(TASK, task)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -149,6 +218,70 @@ fn a_killed_balancers_masks_are_given_back() {
     assert_eq!(masks, [other.clone(), usable(), other]);
     assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
     assert_eq!(left(folder.path(), None), []);
+}
+
+#[test]
+fn children_that_a_killed_balancer_never_saw_get_the_programs_mask_too() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let balancer = Balancer::start(&worker, &one.to_string(), folder.path());
+    let child = Tid(worker.ask("fork").parse().unwrap());
+    assert_eq!(mask(child), one);
+    balancer.kill();
+    assert_eq!(left(folder.path(), None)[0].end, restored(2, 0, 0, 0));
+    assert_eq!([mask(child), mask(worker.pid().main_thread())], [usable(), usable()]);
+}
+
+#[test]
+fn a_nudge_does_not_hide_what_is_held() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tid = worker.threads(1)[0];
+    Balancer::start_as(&format!("nudge {} {one} {other} {}", worker.pid(), folder.path().display())).kill();
+    assert_eq!(mask(tid), one);
+    assert_eq!(left(folder.path(), None)[0].end, restored(2, 0, 0, 0));
+    assert_eq!(mask(tid), usable());
+}
+
+#[test]
+fn a_user_stands_back_where_root_balances() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    let (folder, theirs) = (shared(), need!(Worker::start_as(Some(61_001)), NO_COMPILER));
+    let task = format!("claims {} {}", theirs.pid(), folder.path().display());
+    let balancer = Balancer::start(&theirs, &one.to_string(), folder.path());
+    assert_eq!(as_user(61_001, &task), "Some(Balancer(0)) Refused(Other) None");
+    assert_eq!(mask(theirs.pid().main_thread()), one);
+    // What a killed one left is root's to clear up; until then no record can be kept.
+    balancer.kill();
+    let said = as_user(61_001, &task);
+    assert!(said.starts_with("None Applied Some(") && said.contains("belongs to user 0"), "{said}");
+}
+
+#[test]
+fn root_stands_back_where_a_user_balances() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    let (folder, theirs) = (shared(), need!(Worker::start_as(Some(61_001)), NO_COMPILER));
+    let balancer = Balancer::start(&theirs, &one.to_string(), folder.path());
+    std::os::unix::fs::chown(&records(folder.path())[0], Some(61_001), Some(61_001)).unwrap();
+    let mut live = theirs.live_with(keeping(folder.path()));
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    let by = Some(Left::Balancer(balancer.0.id()));
+    assert!(seen.threads.values().all(|info| info.left == by), "{:?}", seen.threads);
+    // A third user's record about it is not believed.
+    std::os::unix::fs::chown(&records(folder.path())[0], Some(61_002), Some(61_002)).unwrap();
+    let mut live = theirs.live_with(keeping(folder.path()));
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    assert!(seen.threads.values().all(|info| info.left.is_none()), "{:?}", seen.threads);
 }
 
 #[test]
@@ -292,13 +425,8 @@ fn root_restores_a_users_record_only_on_that_users_threads() {
     // Another user makes a record about root's process.
     let record = &records(folder.path())[0];
     std::os::unix::fs::chown(record, Some(61_001), Some(61_001)).unwrap();
-    let (program, _copy) = for_others();
-    let mut other = Command::new(program);
-    other.args(["role", "--exact", "--nocapture", "--test-threads=1"]).current_dir("/");
-    other.env(TASK, format!("restore {}", folder.path().display()));
-    std::os::unix::process::CommandExt::uid(&mut other, 61_002);
-    let said = other.output().unwrap().stdout;
-    assert!(String::from_utf8_lossy(&said).contains("@[]"), "a third user does not even see it");
+    let said = as_user(61_002, &format!("restore {}", folder.path().display()));
+    assert_eq!(said, "[]", "a third user does not even see it");
     assert_eq!(left(folder.path(), None)[0].end, restored(0, 0, 0, 2));
     assert_eq!(mask(tid), one);
     affinity::set(Some(tid), &usable()).unwrap();

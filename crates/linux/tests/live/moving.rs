@@ -140,6 +140,23 @@ fn a_thread_that_binds_itself_after_it_was_found_is_told_without_being_touched()
 }
 
 #[test]
+fn where_homes_differ_a_newborn_is_taken_for_the_first_threads() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tid = worker.threads(1)[0];
+    assert_eq!(worker.ask(&format!("bind {tid} {other}")), "0");
+    let (mut live, mut seen) = (worker.live(), Seen::default());
+    seen.look(&mut live);
+    // Two with masks of their own are given the same.
+    for tid in [worker.pid().main_thread(), tid] {
+        assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(one.clone())), Settled::Applied);
+    }
+    let born = worker.threads(1)[0];
+    seen.look(&mut live);
+    assert_eq!((&seen.info(born).home, mask(born)), (&usable(), usable()));
+}
+
+#[test]
 fn a_mask_changed_back_by_somebody_is_not_restored_over() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
