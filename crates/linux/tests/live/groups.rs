@@ -85,8 +85,7 @@ fn a_cpuset_that_shrinks_is_told_and_is_no_foreign_call() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(3);
     group.add(worker.pid());
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     assert_eq!(seen.info(tids[0]).home, both);
     for (tid, cpu) in tids.iter().zip([&one, &other]) {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(cpu.clone())), Settled::Applied);
@@ -126,8 +125,7 @@ fn masks_come_back_with_the_cpus_that_a_cpuset_took_away() {
     let tids = worker.threads(4);
     group.add(worker.pid());
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[3])), "0");
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     // One that loses its only CPU, one that keeps it, one that was moved and let go, one that its program bound.
     assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(other.clone())), Settled::Applied);
     assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Confine(one.clone())), Settled::Applied);

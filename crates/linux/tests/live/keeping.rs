@@ -60,6 +60,15 @@ pub(crate) fn for_others() -> (PathBuf, tempfile::TempDir) {
     (copy, folder)
 }
 
+/// A host that watches a process by its number, and what its first look told.
+fn watching(pid: &str, options: Options) -> (Live, Seen) {
+    let root = Root::Tree(Pid(pid.parse().unwrap()));
+    let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    (live, seen)
+}
+
 /// The role: `balance PID CPU FOLDER` moves all threads of a process to a CPU and stays until it is killed; others are for
 /// tests with several users. Says what it did in a line that begins with `@`.
 pub(crate) fn balance(task: &str) {
@@ -67,11 +76,7 @@ pub(crate) fn balance(task: &str) {
     let words: Vec<&str> = task.split(' ').collect();
     match words[..] {
         ["balance", pid, cpu, folder] => {
-            let root = Root::Tree(Pid(pid.parse().unwrap()));
-            let options = keeping(Path::new(folder));
-            let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
-            let mut seen = Seen::default();
-            seen.look(&mut live);
+            let (mut live, seen) = watching(pid, keeping(Path::new(folder)));
             for id in seen.threads.keys().copied().collect::<Vec<_>>() {
                 assert_eq!(apply(&mut live, id, Act::Confine(set(cpu))), Settled::Applied);
             }
@@ -81,11 +86,7 @@ pub(crate) fn balance(task: &str) {
             }
         }
         ["nudge", pid, cpu, other, folder] => {
-            let root = Root::Tree(Pid(pid.parse().unwrap()));
-            let options = keeping(Path::new(folder));
-            let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
-            let mut seen = Seen::default();
-            seen.look(&mut live);
+            let (mut live, seen) = watching(pid, keeping(Path::new(folder)));
             for id in seen.threads.keys().copied().collect::<Vec<_>>() {
                 for act in [Act::Confine(set(cpu)), Act::Nudge(set(other))] {
                     assert_eq!(apply(&mut live, id, act), Settled::Applied);
@@ -97,11 +98,7 @@ pub(crate) fn balance(task: &str) {
             }
         }
         ["claims", pid, folder] => {
-            let root = Root::Tree(Pid(pid.parse().unwrap()));
-            let options = keeping(Path::new(folder));
-            let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
-            let mut seen = Seen::default();
-            seen.look(&mut live);
+            let (mut live, seen) = watching(pid, keeping(Path::new(folder)));
             let (id, info) = seen.threads.first_key_value().unwrap();
             let (id, left) = (*id, info.left.clone());
             let end = apply(&mut live, id, Act::Confine(usable()));
@@ -113,11 +110,8 @@ pub(crate) fn balance(task: &str) {
             say(&Live::new(Path::new(proc), &[root], &usable()).unwrap_err().to_string());
         }
         ["observed", pid] => {
-            let root = Root::Tree(Pid(pid.parse().unwrap()));
-            let options = Options { hands_off: true, ..Options::default() };
-            let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
-            let mut seen = Seen::default();
-            let read = seen.look(&mut live).threads.len();
+            let (_live, seen) = watching(pid, Options { hands_off: true, ..Options::default() });
+            let read = seen.last.threads.len();
             let left = seen.threads.values().all(|info| info.left.is_some());
             say(&format!("{read} read, all left: {left}"));
         }
@@ -271,16 +265,12 @@ fn root_stands_back_where_a_user_balances() {
     let (folder, theirs) = (shared(), need!(Worker::start_as(Some(61_001)), NO_COMPILER));
     let balancer = Balancer::start(&theirs, &one.to_string(), folder.path());
     std::os::unix::fs::chown(&records(folder.path())[0], Some(61_001), Some(61_001)).unwrap();
-    let mut live = theirs.live_with(keeping(folder.path()));
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (_live, seen) = theirs.seen_with(keeping(folder.path()));
     let by = Some(Left::Balancer(balancer.0.id()));
     assert!(seen.threads.values().all(|info| info.left == by), "{:?}", seen.threads);
     // A third user's record about it is not believed.
     std::os::unix::fs::chown(&records(folder.path())[0], Some(61_002), Some(61_002)).unwrap();
-    let mut live = theirs.live_with(keeping(folder.path()));
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (_live, seen) = theirs.seen_with(keeping(folder.path()));
     assert!(seen.threads.values().all(|info| info.left.is_none()), "{:?}", seen.threads);
 }
 
@@ -302,9 +292,7 @@ fn the_next_balancer_takes_over_what_a_killed_one_left() {
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
     Balancer::start(&worker, &one.to_string(), folder.path()).kill();
-    let mut live = worker.live_with(keeping(folder.path()));
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, seen) = worker.seen_with(keeping(folder.path()));
     assert_eq!(seen.info(tid).left, None, "nobody balances it any more");
     assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(other.clone())), Settled::Applied);
     assert_eq!(mask(tid), other);
@@ -349,9 +337,7 @@ fn a_record_stays_small_however_often_threads_are_moved() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
-    let mut live = worker.live_with(keeping(folder.path()));
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, seen) = worker.seen_with(keeping(folder.path()));
     for _ in 0..2_000 {
         for cpu in [&one, &other] {
             assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(cpu.clone())), Settled::Applied);
@@ -375,9 +361,7 @@ fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
     let victim = folder.path().join("victim");
     fs::write(&victim, "precious").unwrap();
     symlink(&victim, &name).unwrap();
-    let mut live = worker.live_with(options);
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, seen) = worker.seen_with(options);
     for tid in &tids {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
     }
@@ -438,9 +422,7 @@ fn a_record_ends_with_its_process() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
-    let mut live = worker.live_with(keeping(folder.path()));
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen_with(keeping(folder.path()));
     assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(one)), Settled::Applied);
     assert_eq!(records(folder.path()).len(), 1);
     worker.end();

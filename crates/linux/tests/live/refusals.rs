@@ -1,7 +1,7 @@
 //! What cannot be watched is refused in one line that says what would help.
 
 use crate::keeping::{as_user, said_by};
-use crate::scene::{NO_COMPILER, PROC, Seen, Worker, apply, is_root, need, usable};
+use crate::scene::{NO_COMPILER, PROC, Worker, apply, is_root, need, usable};
 use std::path::Path;
 use std::process::Command;
 use trimtab_core::balance::{Act, Refusal, Settled};
@@ -109,9 +109,7 @@ fn a_childs_thread_that_may_not_be_moved_is_left_and_said_once() {
 pub(crate) fn watch_others() -> String {
     let mut theirs = Worker::start_as(Some(61_001)).unwrap();
     let tid = theirs.threads(1)[0];
-    let mut live = theirs.live();
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = theirs.seen();
     let id = seen.id(tid);
     rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(61_002)).unwrap();
     let [first, second] = [(), ()].map(|()| apply(&mut live, id, Act::Confine(usable())));
