@@ -7,13 +7,16 @@
 //! Properties:
 //! - Every thread whose mask is still ours gets its own back: at [`Live::restore`], when the value is dropped, and, if this
 //!   process is killed, by [`keeper::restore_left_behind`].
-//! - A mask that somebody else set is respected: the thread is reported as left alone and never touched again.
+//! - A mask that somebody else set is respected: a thread that we moved is reported as left alone and never touched again; one
+//!   that we did not is at home where it was put. Both are seen some 100 ms after the thread has run with it.
 //! - What concerns one thread (it ended, it may not be moved) is an outcome and never an error.
 //! - Work for each look and descriptors are bounded, whatever the programs do; half of what this process may open is the most
 //!   (raise the soft limit of open files to read more threads cheaply; programs started later inherit it).
-//! - A thread born of one that was moved inherits our mask; it is known by that mask and gets its
-//!   maker's own as soon as it is found. Known gap: one
-//!   that binds itself to the very same CPUs before it is found is taken for such.
+//! - A thread born of one that was moved inherits our mask; it is known by that mask and gets the own mask of whoever made it
+//!   as soon as it is found; where that may be one of several which differ, its process's first thread's. Known gap: one that binds
+//!   itself to the very same CPUs before it is found is taken for such.
+//! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not forgotten: a home is told as far as it
+//!   is granted, and comes back with the CPUs. Each program has the bounds of its own group.
 //! - Suspended, stopped and traced threads stay listed, with counters that stand still.
 
 mod audit;

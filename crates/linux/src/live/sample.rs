@@ -3,19 +3,25 @@
 use super::bounds::Changed;
 use super::counters::{self, Unread};
 use super::{Live, files};
-use crate::process::{self, Pid, Stat, State};
+use crate::process::{self, Pid, Stat, State, Tid};
 use crate::survey::LoadSample;
-use crate::text;
-use rustix::fs::SeekFrom;
 use std::os::fd::AsFd;
 use trimtab_core::balance::Wanted;
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{CpuSample, Notice, Sample, ThreadSample};
 use trimtab_core::time::Span;
 
-/// A thread whose counters stand still is asked whether it sleeps at each of so many looks, and then at one of so many: pools of
-/// sleeping threads are large.
+/// A thread whose counters stand still is asked whether it sleeps at each of so many looks. Pools of sleeping threads are large:
+/// from then on it is asked once in so many looks, and when it has slept for [`ASLEEP`] of them only once in that many, not all
+/// threads at the same look.
 const STILL: u32 = 8;
+const ASLEEP: u32 = 64;
+
+/// Whether a thread is asked that has stood still for so many looks.
+fn is_asked(still: u32, tid: Tid) -> bool {
+    let one_in = |looks: u32| still.wrapping_add(tid.0).is_multiple_of(looks);
+    still <= STILL || (still < ASLEEP && one_in(STILL)) || one_in(ASLEEP)
+}
 
 /// So many processes are asked for their groups each time that is looked at. Chosen: some 10 us each, each second.
 const PLACED: usize = 128;
@@ -124,9 +130,6 @@ impl Live {
             if let (Some(on), Some(place)) = (&wanted.on, thread.place())
                 && !on.contains(place)
             {
-                if let Some(thread) = self.table.threads.get_mut(&id) {
-                    thread.compared = false; // for all we know it ran
-                }
                 continue;
             }
             match self.read_thread(id, wanted, sample) {
@@ -175,7 +178,7 @@ impl Live {
         let ready = if !ran
             && before.is_some()
             && now.wait.is_some()
-            && (thread.still <= STILL || thread.still % STILL == 0)
+            && (is_asked(thread.still, tid) || thread.ready == Some(true))
         {
             let stat = match seen_stat.take() {
                 Some(stat) => Some(stat),
@@ -194,8 +197,8 @@ impl Live {
         };
         if wanted.sleeps && (ran || thread.voluntary.is_none()) {
             let file = files::open(&self.folder, &format!("{pid}/task/{tid}/status"))?;
-            text::read_into(file, &mut self.text)?;
-            thread.voluntary = counters::switches(&self.text).0.or(thread.voluntary);
+            let status = files::read_all(file, &mut self.text)?;
+            thread.voluntary = counters::switches(status).0.or(thread.voluntary);
         }
         if let (Some(cpu), true) = (thread.cpu, ran) {
             let run = now.run.less(before.map_or(Span::ZERO, |before| before.run));
@@ -221,10 +224,7 @@ impl Live {
             self.stat_file = files::open(&self.folder, "stat").ok();
         }
         let Some(file) = &self.stat_file else { return Vec::new() };
-        let read = rustix::fs::seek(file, SeekFrom::Start(0))
-            .and_then(|_| text::read_into(file.as_fd(), &mut self.text))
-            .ok()
-            .and_then(|()| LoadSample::parse(&self.text).ok());
+        let read = files::read_all(file, &mut self.text).ok().and_then(|text| LoadSample::parse(text).ok());
         let span = |ticks: u64| Span::from(process::from_ticks(ticks));
         read.map(|read| {
             let cpus = read.cpus.into_iter();
@@ -259,5 +259,28 @@ impl Live {
                 thread.compared = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleepers_are_asked_seldom_and_in_turn() {
+        let asked =
+            |from: u32, to: u32, tid: u32| (from..to).filter(|still| is_asked(*still, Tid(tid))).count();
+        for tid in 1..200 {
+            assert_eq!(asked(1, STILL + 1, tid), 8, "each time at first");
+            assert_eq!(
+                asked(STILL + 1, ASLEEP, tid),
+                (ASLEEP / STILL - 1) as usize - usize::from(tid % 8 == 0)
+            );
+            assert_eq!(asked(1_000, 1_000 + 4 * ASLEEP, tid), 4);
+        }
+        // A pool that fell asleep together is not asked together.
+        let most =
+            (1_000..1_100).map(|still| (0..256).filter(|tid| is_asked(still, Tid(*tid))).count()).max();
+        assert_eq!(most, Some(4));
     }
 }
