@@ -157,16 +157,16 @@ impl Live {
         let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
         let back = thread.expected().clone();
         self.note(id, &target);
-        affinity::set(Some(tid), &target).map_err(|errno| self.refusal(id, errno))?;
+        if let Err(errno) = affinity::set(Some(tid), &target) {
+            self.note_what_is(id);
+            return Err(self.refusal(id, errno));
+        }
         if matches!(act, Act::Nudge(_)) {
             self.give(pid, tid, &back).map_err(|errno| self.refusal(id, errno))?;
-            let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Settled::Vanished) };
-            thread.moved = true;
-            // The record says what is so from now on, not what was for a moment.
-            match thread.held.clone() {
-                Some(held) => self.note(id, &held),
-                None => self.forget_in_record(id),
+            if let Some(thread) = self.table.threads.get_mut(&id) {
+                thread.moved = true;
             }
+            self.note_what_is(id);
             return Ok(());
         }
         // The kernel drops CPUs that its cpuset withholds: what took effect is what is held.
@@ -275,7 +275,7 @@ impl Live {
                 let mut taken_over = Vec::new();
                 for id in process.threads.values() {
                     let Some(thread) = self.table.threads.get_mut(id) else { continue };
-                    if let Some(entry) = record.entry(thread.tid, thread.start)
+                    if let Some(entry) = record.entry(thread.tid, thread.start, &thread.home)
                         && thread.held.is_none()
                         && bounds::is_cut(&thread.home, &entry.held, active)
                     {
@@ -320,6 +320,15 @@ impl Live {
             && let Err(fault) = record.note(tid, entry)
         {
             self.keeper_fault.get_or_insert_with(|| fault.to_string());
+        }
+    }
+
+    /// The record says what is so from now on, not what was for a moment.
+    fn note_what_is(&mut self, id: ThreadId) {
+        match self.table.threads.get(&id).map(|thread| thread.held.clone()) {
+            Some(Some(held)) => self.note(id, &held),
+            Some(None) => self.forget_in_record(id),
+            None => {}
         }
     }
 

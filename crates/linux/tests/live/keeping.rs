@@ -292,12 +292,21 @@ fn the_next_balancer_takes_over_what_a_killed_one_left() {
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
     Balancer::start(&worker, &one.to_string(), folder.path()).kill();
-    let (mut live, seen) = worker.seen_with(keeping(folder.path()));
+    // One is born since.
+    let born = worker.threads(1)[0];
+    assert_eq!(mask(born), one);
+    let (mut live, mut seen) = worker.seen_with(keeping(folder.path()));
     assert_eq!(seen.info(tid).left, None, "nobody balances it any more");
     assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(other.clone())), Settled::Applied);
     assert_eq!(mask(tid), other);
-    assert_eq!(live.restore(), Restored { given_back: 2, ..Restored::default() });
-    assert_eq!([mask(tid), mask(worker.pid().main_thread())], [usable(), usable()]);
+    seen.look(&mut live);
+    assert!(
+        seen.threads.values().all(|info| info.home == usable()),
+        "what is taken over is told: {:?}",
+        seen.threads
+    );
+    assert_eq!(live.restore(), Restored { given_back: 3, ..Restored::default() });
+    assert!([tid, born, worker.pid().main_thread()].iter().all(|tid| mask(*tid) == usable()));
     assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
 }
 

@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use trimtab_core::set::CpuSet;
 
 /// No record is larger: 16,384 threads with masks of some hundred characters.
 const BYTES_MAX: u64 = 8 << 20;
@@ -324,9 +325,10 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// What a balancer before us found, of threads that it did not give back.
-    pub(super) fn entry(&self, tid: Tid, start: StartTime) -> Option<&Entry> {
-        self.lines.threads.get(&tid).filter(|entry| entry.start == start)
+    /// What a balancer before us found, of threads that it did not give back; of one born since, by the mask that it was born with.
+    pub(super) fn entry(&self, tid: Tid, start: StartTime, mask: &CpuSet) -> Option<&Entry> {
+        let noted = self.lines.threads.get(&tid).filter(|entry| entry.start == start);
+        noted.or_else(|| self.lines.threads.values().find(|entry| entry.held == *mask))
     }
 
     /// Writes down what will be done to a thread, before it is done.
@@ -505,7 +507,7 @@ mod tests {
         // Taken over after a kill, nothing is lost while the first line is written.
         drop(record);
         let record = ours(keeper.claim(pid, start, pid).unwrap());
-        assert_eq!(record.entry(Tid(2), StartTime(7)), Some(&entry("2")));
+        assert_eq!(record.entry(Tid(2), StartTime(7), &CpuSet::new()), Some(&entry("2")));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         record.finish();
     }
