@@ -29,7 +29,8 @@
 use super::Finding;
 use super::doze::{OFTEN, SOME};
 use super::ground::Seat;
-use super::seating::{LIGHT_MAX, Seating};
+use super::seating::Seating;
+use super::sitter::LIGHT_MAX;
 use crate::ids::ThreadId;
 use crate::set::CpuSet;
 use crate::time::{Moment, Span};

@@ -11,7 +11,8 @@
 //! count waiting nothing is known, and nobody is a sleeper; where it does not say how often threads sleep, some quarters
 //! must agree; a program that stops sleeping is believed after as many.
 
-use super::seating::{LIGHT_MAX, Lately, Seating, Standing};
+use super::seating::Seating;
+use super::sitter::{LIGHT_MAX, Lately, Sitter, Standing};
 use super::{Decision, Finding, Reason};
 use crate::ids::ProgramId;
 use std::collections::BTreeMap;
@@ -95,7 +96,7 @@ impl Dozes {
             if longest < WINDOW {
                 continue;
             }
-            let of = |program| move |sitter: &&super::seating::Sitter| sitter.program == program;
+            let of = |program| move |sitter: &&Sitter| sitter.program == program;
             if doze.judge(seating.sitters.iter().filter(of(program)).map(|sitter| &sitter.lately)) {
                 findings.push(Finding::Sleepers { idle: doze.share });
             }
