@@ -74,11 +74,11 @@ impl Auto {
 
     /// What must be put right whatever the case: threads that are held on lost CPUs, or though nobody wants them held any
     /// more (a release was refused), and wide masks since the CPUs that may be used changed.
-    fn follow(&mut self, case: &Case, members: &[usize]) -> Vec<Decision> {
+    fn follow(&mut self, case: &Case, members: &[usize], lost: &[usize]) -> Vec<Decision> {
         let mut decisions = Vec::new();
-        let lost: Vec<usize> =
-            self.base.seating.lost().into_iter().filter(|i| members.binary_search(i).is_ok()).collect();
         if case.state == State::Turns {
+            let ours = |i: &usize| members.binary_search(i).is_ok();
+            let lost: Vec<usize> = lost.iter().copied().filter(ours).collect();
             decisions.extend(deal_out(&mut self.base.seating, &mut self.base.shares, &[], &lost, false));
         }
         for &i in members {
@@ -462,10 +462,11 @@ impl Policy for Auto {
         }
         let mut cases = std::mem::take(&mut self.cases);
         cases.retain(|program, _| members.contains_key(program));
+        let lost = self.base.seating.lost();
         let mut turn = Turn { findings, ..Turn::default() };
         for (program, members) in &members {
             let case = cases.entry(*program).or_insert_with(|| Case::new(seen.at));
-            turn.decisions.extend(self.follow(case, members));
+            turn.decisions.extend(self.follow(case, members, &lost));
             let (decisions, findings) = self.treat(*program, case, members, seen);
             turn.decisions.extend(decisions);
             if let Some(findings) = findings.filter(|findings| news(&case.said, findings)) {

@@ -382,12 +382,13 @@ fn looking_costs_for_every_thread_that_is_there() {
 
 #[test]
 fn coming_and_going_does_not_keep_a_calm_program_under_watch() {
-    let mut fluid = Fluid::new(2, 4, Wait::Spin, Kernel::Rotates).long(40.0);
-    for at in 0..120 {
-        let born = 0.31 * f64::from(at);
-        fluid.thread(1.0, born, "0-3".parse().unwrap(), 2);
-        fluid.events.push((born + 0.27, Event::End(2 + at as usize)));
+    let mut fluid = Fluid::new(2, 16, Wait::Spin, Kernel::Rotates).long(40.0);
+    for at in 0..500 {
+        let (born, life) = (0.08 * f64::from(at), 0.05 + 0.09 * f64::from(at % 7));
+        fluid.thread(1.0, born, "0-15".parse().unwrap(), 2 + at as usize % 14);
+        fluid.events.push((born + life, Event::End(2 + at as usize)));
     }
+    fluid.events.sort_by(|a, b| a.0.total_cmp(&b.0));
     let machine = machine(&fluid);
     let mut looks = 0;
     run_with(fluid, &machine, Kind::Auto, &settings(100, 1), &mut |_| {
