@@ -2,7 +2,7 @@
 //!
 //! Each thread is dealt a CPU, round robin, and from then on [`Rotation`] takes turns among the seats of each program; what a
 //! thread has done counts from when the policy began, and for a newcomer from where the others are. The rule, its
-//! properties and its source are told there. A program whose threads sleep in barriers ([`Dozes`]) gets its own masks back and is
+//! properties and its source are told there. A program whose threads sleep in barriers ([`Dozes`](super::doze::Dozes)) gets its own masks back and is
 //! left to the kernel until it stops sleeping: an exchange needs threads that stay where they were put.
 
 use super::base::Base;

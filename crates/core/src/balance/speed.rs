@@ -10,10 +10,10 @@
 //! expected of them, until they measured it.
 //!
 //! What the paper leaves open, and what is done here:
-//! - A core without our threads is not "fast": its speed is what [`Shares`] predicts for a thread that came there.
+//! - A core without our threads is not "fast": its speed is what [`Shares`](super::shares::Shares) predicts for a thread that came there.
 //! - A pull that would waste something (leave a core empty beside a doubled-up one) is made a return: the puller gives the thread
 //!   of its own that was moved least in exchange. Else one thread shares with another program for ever.
-//! - Threads that sleep have no speed. Where a program's threads sleep in barriers ([`Dozes`]), one-CPU masks cost more than
+//! - Threads that sleep have no speed. Where a program's threads sleep in barriers ([`Dozes`](super::doze::Dozes)), one-CPU masks cost more than
 //!   balancing brings: they get their own masks back, and are moved as `nudge` does.
 //! - Agents wake on a grid of B/4, so that a sample serves all that are due, and only their threads are read. One agent per CPU
 //!   on machines of every size: who is slow is sorted once a wake-up, per cache, node and machine, so an agent looks at a few.
