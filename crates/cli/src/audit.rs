@@ -11,7 +11,7 @@ use std::io::Write as _;
 use trimtab_core::audit::{Audited, ThreadAudit};
 use trimtab_core::time::Span;
 
-/// So many threads are named, those that ran longest; the others are summed up. JSON has all.
+/// So many threads are named, those that ran longest; the others are summed up. JSON has more.
 const NAMED: usize = 24;
 /// So many places are named of a thread.
 const PLACES: usize = 4;
@@ -69,6 +69,7 @@ pub fn text(audited: &Audited) -> String {
         others,
         cpus,
         threads,
+        folded,
     } = audited;
     let mut line = |text: String| {
         let _ = writeln!(out, "trimtab: {text}");
@@ -76,7 +77,7 @@ pub fn text(audited: &Audited) -> String {
     line(format!(
         "{seconds:.1} s, {} on CPUs, {} threads seen in {looks} looks{}",
         spent.unwrap_or(*run),
-        threads.len(),
+        threads.len() as u64 + folded.threads,
         covered.filter(|share| *share < 0.995).map_or_else(String::new, |share| {
             format!(" ({} of the CPU time; the rest fell between looks)", percent(share))
         })
@@ -117,9 +118,11 @@ pub fn text(audited: &Audited) -> String {
     if !table.is_empty() {
         out.push_str(&table.to_string());
     }
-    if let Some(rest) = longest.get(NAMED..).filter(|rest| !rest.is_empty()) {
-        let ran: Span = rest.iter().map(|thread| thread.run).sum();
-        let _ = writeln!(out, "and {} threads more with {ran} together", rest.len());
+    let rest = longest.get(NAMED..).unwrap_or_default();
+    let more = rest.len() as u64 + folded.threads;
+    if more > 0 {
+        let ran = rest.iter().map(|thread| thread.run).sum::<Span>() + folded.run;
+        let _ = writeln!(out, "and {more} threads more with {ran} together");
     }
     let mut table = Table::new(&[
         ("CPU", Align::Right),

@@ -3,7 +3,8 @@
 use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
-use trimtab_core::audit::{Audit, Tally};
+use trimtab_core::account::Tally;
+use trimtab_core::audit::Audit;
 use trimtab_core::balance::{Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
 use trimtab_core::observe::Observer;

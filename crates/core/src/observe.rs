@@ -252,6 +252,8 @@ impl ThreadView<'_> {
 pub struct CpuView {
     /// Which.
     pub cpu: OsCpu,
+    /// The time between its last two readings, which may lie several samples apart; `None` when there is no earlier one.
+    pub span: Option<Span>,
     /// Share of the time it ran anything; `None` when there is no earlier reading.
     pub busy: Option<f64>,
     /// Share of the time the hypervisor took.
@@ -391,6 +393,7 @@ impl Observer {
             };
             self.cpu_views.push(CpuView {
                 cpu: read.cpu,
+                span: over.as_ref().map(|(span, _)| *span),
                 busy: over.as_ref().and_then(|(span, before)| share(read.busy, before.busy, *span)),
                 steal: over.as_ref().and_then(|(span, before)| share(read.steal?, before.steal?, *span)),
             });

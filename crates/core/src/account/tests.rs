@@ -285,6 +285,22 @@ fn a_timeline_keeps_all_time_however_few_its_columns() {
     }
 }
 
+/// A policy that stands still does not ask for CPUs at each look: what is read in the end is of all the time since.
+#[test]
+fn a_timeline_spreads_what_a_cpu_did_over_the_time_that_was_read() {
+    let cpu = |busy: u64| CpuSample { cpu: OsCpu(0), busy: Span(busy * MS), steal: None };
+    let steps = (0..=10).map(|at| {
+        let mut step = step(at * 100, &[], &[], vec![]);
+        if at % 10 == 0 {
+            step.sample.cpus = vec![cpu(at * 50)];
+        }
+        step
+    });
+    let line = Timeline::of(&trace(steps.collect()), 10, 10, 10);
+    let busy: Vec<_> = line.cpus[0].busy.iter().map(|busy| busy.map(|busy| (100.0 * busy).round())).collect();
+    assert_eq!(busy, [Some(50.0); 10]);
+}
+
 #[test]
 fn a_timeline_leaves_columns_empty_where_nothing_was_read() {
     let mut steps = vec![step(0, &[0], &[], vec![read(0, 0, 0, 0)])];

@@ -240,10 +240,9 @@ impl CpuSums {
 }
 
 fn look_at_cpus(columns: &Columns, step: &Step<'_>, cpus: &mut BTreeMap<OsCpu, CpuSums>) {
-    let Some(span) = step.seen.span else { return };
     for view in &step.seen.cpus {
         let sums = cpus.entry(view.cpu).or_insert_with(|| CpuSums::new(columns.count));
-        let Some(busy) = view.busy else { continue };
+        let Some((busy, span)) = view.busy.zip(view.span) else { continue };
         for (at, part) in columns.parts(step.seen.at, span) {
             let (sum, read) = &mut sums.busy[at];
             *sum += busy * part.0 as f64;

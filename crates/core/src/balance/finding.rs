@@ -66,6 +66,11 @@ pub enum Finding {
         /// Why, for the first of them.
         why: String,
     },
+    /// Threads are there that cannot be read, or are more than are watched at once: nothing is known of them, and none is moved.
+    Unwatched {
+        /// How many.
+        threads: u32,
+    },
     /// The kernel does not count how long threads wait for a CPU, so speeds are shares of elapsed time.
     NoWaitTimes,
     /// Moves were tried and did not help: left alone from now on.
@@ -104,6 +109,12 @@ impl fmt::Display for Finding {
             ),
             Self::HandsOff { threads, why } => {
                 write!(f, "{threads} threads are not ours to move: {why}")
+            }
+            Self::Unwatched { threads } => {
+                write!(
+                    f,
+                    "{threads} more threads cannot be watched (too many, or unreadable): they are left alone"
+                )
             }
             Self::NoWaitTimes => f.write_str(
                 "the kernel does not count time spent waiting for a CPU: speeds are shares of elapsed time",
