@@ -12,6 +12,7 @@ pub use time::Wait;
 pub use view::{ReportArgs, TopArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_core::handoff::Roots;
@@ -253,6 +254,12 @@ pub struct CheckArgs {
 pub struct GenerateArgs {
     /// What to write to standard output.
     pub what: Generated,
+}
+
+/// The same processes, each once: as they come out of `$(pgrep ...)` twice over.
+pub fn distinct(pids: &[u32]) -> Vec<u32> {
+    let mut seen = BTreeSet::new();
+    pids.iter().copied().filter(|pid| seen.insert(*pid)).collect()
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

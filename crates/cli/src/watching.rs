@@ -8,6 +8,7 @@ use trimtab_core::balance::{Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
 use trimtab_core::observe::Observer;
 use trimtab_core::set::CpuSet;
+use trimtab_core::words::plural;
 
 /// Who is told.
 #[derive(Debug)]
@@ -77,11 +78,8 @@ impl Watching {
     /// One line of what was done.
     pub fn summary(&self) -> String {
         let Tally { looks, applied, refused, vanished, threads, ref findings, .. } = self.tally;
-        let count = |count: u64, noun: &str| {
-            if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-        };
         let mut text =
-            format!("{}, {}, {}", count(applied, "move"), count(looks, "look"), count(threads, "thread"));
+            format!("{}, {}, {}", plural(applied, "move"), plural(looks, "look"), plural(threads, "thread"));
         if refused > 0 {
             text.push_str(&format!(", {refused} refused"));
         }

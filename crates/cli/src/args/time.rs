@@ -86,7 +86,7 @@ fn between(text: &str, least: Span, shown: &str) -> Result<Span, String> {
 ///
 /// # Errors
 /// It is no time.
-pub(super) fn wait(text: &str) -> Result<Wait, String> {
+pub fn wait(text: &str) -> Result<Wait, String> {
     if text == "forever" { Ok(Wait(None)) } else { Ok(Wait(Some(span(text)?.into()))) }
 }
 

@@ -300,6 +300,25 @@ fn a_timeline_leaves_columns_empty_where_nothing_was_read() {
 }
 
 #[test]
+fn balances_hold_on_where_nobody_looked() {
+    // Ten looks in a tenth of a second, then one a second later.
+    let steps: Vec<_> = (0..=10)
+        .map(|at| if at < 10 { at * 10 } else { 1_100 })
+        .map(|at| {
+            let threads = vec![read(0, at / 2, at / 2, 0), read(1, at / 2, at / 2, 1), read(2, at, 0, 2)];
+            step(at, if at == 0 { &[0, 1, 2] } else { &[] }, &[], threads)
+        })
+        .collect();
+    let line = Timeline::of(&trace(steps), 10, 10, 10);
+    let expected: Vec<_> = line.programs[0].points.iter().map(|point| point.expected).collect();
+    assert_eq!(expected.len(), 10);
+    assert!(
+        expected.iter().all(|value| value.is_some_and(|value| (value - 0.75).abs() < 0.01)),
+        "{expected:?}"
+    );
+}
+
+#[test]
 fn a_timeline_of_nothing_is_one_empty_column() {
     let line = Timeline::of(&trace(Vec::new()), 100, 100, 100);
     assert_eq!((line.edges.len(), line.lanes.len(), line.omitted), (2, 0, 0));

@@ -103,7 +103,13 @@ fn help() {
 #[test]
 fn one_look_as_text() {
     let run = Run::default();
-    insta::assert_snapshot!(text::frame(&trace(&run).header.machine, &account(&run), &around(&run), 80));
+    insta::assert_snapshot!(text::frame(
+        &trace(&run).header.machine,
+        &account(&run),
+        &around(&run),
+        80,
+        "nobody"
+    ));
 }
 
 #[test]
