@@ -42,7 +42,7 @@ fn detach(world: &World, args: &DetachArgs) -> Result<u8, anyhow::Error> {
             nothing = true;
             let _ = writeln!(
                 said,
-                "process {pid}: nobody balances it, and no killed balancer has left anything behind"
+                "process {pid}: nobody balances it, or has moved nothing yet, and no killed balancer has left anything behind"
             );
         }
     }

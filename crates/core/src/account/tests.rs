@@ -132,6 +132,16 @@ fn without_wait_times_there_is_no_speed_but_time_is_counted() {
 }
 
 #[test]
+fn nobody_waits_longer_than_time_goes_on() {
+    // A wait of 300 ms ends in an interval of 100 ms, and is counted there.
+    let account =
+        play(&[step(0, &[0], &[], vec![read(0, 0, 0, 0)]), step(100, &[], &[], vec![read(0, 10, 300, 0)])]);
+    let thread = account.threads().next().unwrap();
+    assert_eq!(thread.wait_share, Some(1.0));
+    assert_eq!(thread.wait, Some(Span(300 * MS)));
+}
+
+#[test]
 fn threads_that_end_stay_in_the_sums() {
     let account = play(&[
         step(0, &[0, 1], &[], vec![read(0, 0, 0, 0), read(1, 0, 0, 2)]),

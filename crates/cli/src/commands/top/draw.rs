@@ -279,7 +279,11 @@ end    slowest over mean progress: 100% when all
 balance  lowest over highest time of its cores";
 
 fn help(state: &State, frame: &mut Frame<'_>, area: Rect) {
-    let lines: Vec<&str> = HELP.lines().collect();
+    let mut lines: Vec<&str> = HELP.lines().collect();
+    if let Some(last) = usize::from(area.height).checked_sub(1).filter(|last| last + 1 < lines.len()) {
+        lines.truncate(last);
+        lines.push("... more in a taller window");
+    }
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
     let wide = lines.iter().map(|line| line.len()).max().unwrap_or(0) + 4;
     let wide = u16::try_from(wide).unwrap_or(u16::MAX).min(area.width);
