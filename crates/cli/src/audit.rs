@@ -10,6 +10,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use trimtab_core::audit::{Audited, ThreadAudit};
 use trimtab_core::time::Span;
+use trimtab_core::words::plural;
 
 /// So many threads are named, those that ran longest; the others are summed up. JSON has more.
 const NAMED: usize = 24;
@@ -47,7 +48,18 @@ fn json(audited: &Audited, command: &str) -> Result<String, anyhow::Error> {
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.0}%", 100.0 * share)
+    format!("{:.0}%", (100.0 * share).round())
+}
+
+/// How long a run was; a short one in milliseconds.
+fn time(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.0} ms", 1e3 * seconds) } else { format!("{seconds:.1} s") }
+}
+
+/// Rounded so that both together are what they are together: two halves of a per cent are no per cent more.
+fn beside(first: f64, share: f64) -> String {
+    let whole = |share: f64| (100.0 * share).round();
+    format!("{:.0}%", whole(first + share) - whole(first))
 }
 
 fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
@@ -74,10 +86,17 @@ pub fn text(audited: &Audited) -> String {
     let mut line = |text: String| {
         let _ = writeln!(out, "trimtab: {text}");
     };
+    if threads.is_empty() {
+        let (took, ran) = (time(*seconds), spent.unwrap_or(*run));
+        line(format!("{took}, {ran} on CPUs; it ended before a look could find its threads"));
+        return out;
+    }
     line(format!(
-        "{seconds:.1} s, {} on CPUs, {} threads seen in {looks} looks{}",
+        "{}, {} on CPUs, {} seen in {}{}",
+        time(*seconds),
         spent.unwrap_or(*run),
-        threads.len() as u64 + folded.threads,
+        plural(threads.len() as u64 + folded.threads, "thread"),
+        plural(*looks, "look"),
         covered.filter(|share| *share < 0.995).map_or_else(String::new, |share| {
             format!(" ({} of the CPU time; the rest fell between looks)", percent(share))
         })
@@ -122,7 +141,7 @@ pub fn text(audited: &Audited) -> String {
     let more = rest.len() as u64 + folded.threads;
     if more > 0 {
         let ran = rest.iter().map(|thread| thread.run).sum::<Span>() + folded.run;
-        let _ = writeln!(out, "and {more} threads more with {ran} together");
+        let _ = writeln!(out, "and {} more with {ran} together", plural(more, "thread"));
     }
     let mut table = Table::new(&[
         ("CPU", Align::Right),
@@ -135,7 +154,7 @@ pub fn text(audited: &Audited) -> String {
             cpu.cpu.to_string(),
             known(cpu.node, |node| node.to_string()),
             known(cpu.ours, percent),
-            known(cpu.others, percent),
+            known(cpu.others, |others| beside(cpu.ours.unwrap_or(0.0), others)),
         ]);
     }
     if !table.is_empty() {
@@ -153,5 +172,35 @@ fn places(thread: &ThreadAudit) -> String {
     match cpus.len().saturating_sub(PLACES) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::audit::{Audit, Close};
+
+    #[test]
+    fn a_cpu_is_never_busy_more_than_all_the_time() {
+        for ours in 0..=1_000u32 {
+            let ours = f64::from(ours) / 1_000.0;
+            let number = |text: String| text.trim_end_matches('%').parse::<f64>().unwrap();
+            assert_eq!(number(percent(ours)) + number(beside(ours, 1.0 - ours)), 100.0, "{ours}");
+        }
+        assert_eq!(
+            (beside(0.215, 0.785), beside(0.0, 0.004), beside(1.0, 0.0)),
+            ("78%".into(), "0%".into(), "0%".into())
+        );
+    }
+
+    #[test]
+    fn a_run_of_which_nothing_was_seen_says_so() {
+        let machine = trimtab_core::topology::parse_synthetic("core:2").unwrap();
+        let audited =
+            Audit::new().report(&machine, &machine.cpus(), Some(Span::from_ms(5)), &Close::default());
+        assert_eq!(
+            text(&audited),
+            "trimtab: 0 ms, 5.0 ms on CPUs; it ended before a look could find its threads\n"
+        );
     }
 }

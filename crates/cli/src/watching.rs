@@ -5,10 +5,11 @@ use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use trimtab_core::account::Tally;
 use trimtab_core::audit::Audit;
-use trimtab_core::balance::{Policy, Settings, Wanted};
+use trimtab_core::balance::{Finding, Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
-use trimtab_core::observe::Observer;
+use trimtab_core::observe::{Metric, Observer};
 use trimtab_core::set::CpuSet;
+use trimtab_core::words::plural;
 
 /// Who is told.
 #[derive(Debug)]
@@ -59,11 +60,8 @@ impl Watching {
         if let Some(figures) = &mut self.figures {
             figures.take(step);
         }
-        let found = self.tally.take(step, self.settings.metric);
-        if found {
-            for finding in &step.turn.findings {
-                say::note(self.volume, &format!("  found: {finding}"));
-            }
+        for finding in news(&mut self.tally, step, self.settings.metric) {
+            say::note(self.volume, &format!("  found: {finding}"));
         }
         self.record(|recorder| recorder.step(step));
     }
@@ -78,11 +76,8 @@ impl Watching {
     /// One line of what was done.
     pub fn summary(&self) -> String {
         let Tally { looks, applied, refused, vanished, threads, ref findings, .. } = self.tally;
-        let count = |count: u64, noun: &str| {
-            if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-        };
         let mut text =
-            format!("{}, {}, {}", count(applied, "move"), count(looks, "look"), count(threads, "thread"));
+            format!("{}, {}, {}", plural(applied, "move"), plural(looks, "look"), plural(threads, "thread"));
         if refused > 0 {
             text.push_str(&format!(", {refused} refused"));
         }
@@ -93,5 +88,42 @@ impl Watching {
             text.push_str(&format!("; {finding}"));
         }
         text
+    }
+}
+
+/// Counts a step; what was found in it, if that is of another kind than before: the same with other numbers is no news.
+fn news<'t>(tally: &mut Tally, step: &Step<'t>, metric: Metric) -> &'t [Finding] {
+    let kinds = |findings: &[Finding]| findings.iter().map(Finding::word).collect::<Vec<_>>();
+    let before = kinds(&tally.findings);
+    if tally.take(step, metric) && kinds(&tally.findings) != before { &step.turn.findings } else { &[] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::balance::Turn;
+    use trimtab_core::observe::Sample;
+
+    #[test]
+    fn the_same_with_other_numbers_is_no_news() {
+        let mut observer = Observer::new(CpuSet::new());
+        let sample = Sample::default();
+        observer.take(&sample, &[]);
+        let seen = observer.observation();
+        let mut tally = Tally::default();
+        let mut heard = |findings: &[Finding]| {
+            let turn = Turn { findings: findings.to_vec(), ..Turn::default() };
+            let step = Step { sample: &sample, seen: &seen, turn: &turn, outcomes: &[] };
+            news(&mut tally, &step, Metric::RunWait).len()
+        };
+        let rotates = |spread| Finding::KernelRotates { spread };
+        assert_eq!(heard(&[rotates(0.1)]), 1);
+        assert_eq!(heard(&[rotates(0.2)]), 0);
+        assert_eq!(heard(&[]), 0);
+        assert_eq!(heard(&[rotates(0.2), Finding::NoWaitTimes]), 2);
+        assert_eq!(heard(&[rotates(0.3)]), 1);
+        // The last numbers are those of the summary.
+        assert_eq!(heard(&[rotates(0.4)]), 0);
+        assert_eq!(tally.findings, [rotates(0.4)]);
     }
 }

@@ -8,11 +8,11 @@
 use crate::args::{ReportTo, RunOnly, report_to};
 use crate::audit;
 use crate::exit::{self, Exit};
-use crate::hosts::Watched;
 use crate::leftovers;
 use crate::metrics::{Figures, Offer};
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
+use crate::watched::Watched;
 use crate::watching::Watching;
 use crate::world::World;
 use anyhow::{Context, anyhow};

@@ -207,13 +207,11 @@ impl Audit {
                 of.insert(cpu);
                 *ran = *ran + here.ours;
             }
+            let ours = here.ours.share_of(span).map(|share| share.min(1.0));
+            // Two clocks count: others have at most what is left, so that no CPU is busy more than all the time.
             let others = here.last.and_then(|_| here.busy.less(here.ours).share_of(span));
-            cpus.push(CpuAudit {
-                cpu,
-                node: node_of(machine, cpu),
-                ours: here.ours.share_of(span).map(|share| share.min(1.0)),
-                others: others.map(|share| share.min(1.0)),
-            });
+            let others = others.map(|share| share.min(1.0 - ours.unwrap_or(0.0)));
+            cpus.push(CpuAudit { cpu, node: node_of(machine, cpu), ours, others });
         }
         let lowest = cores.values().map(|(_, ran)| *ran).min().unwrap_or_default();
         let highest = cores.values().map(|(_, ran)| *ran).max().unwrap_or_default();
@@ -522,6 +520,7 @@ mod tests {
             for cpu in &seen.cpus {
                 prop_assert!(cpu.ours.is_none_or(|share| (0.0..=1.0).contains(&share)));
                 prop_assert!(cpu.others.is_none_or(|share| (0.0..=1.0).contains(&share)));
+                prop_assert!(cpu.ours.unwrap_or(0.0) + cpu.others.unwrap_or(0.0) <= 1.0);
             }
             prop_assert!(seen.balance.is_none_or(|balance| (0.0..=1.0).contains(&balance)));
         }

@@ -1,13 +1,13 @@
 //! `trimtab attach`: balancing of programs that run already.
 
-use crate::args::AttachArgs;
+use crate::args::{AttachArgs, distinct};
 use crate::exit::{self, Exit};
-use crate::hosts::Watched;
 use crate::leftovers;
 use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use crate::situation::Situation;
+use crate::watched::Watched;
 use crate::watching::Watching;
 use crate::world::World;
 use crate::wrapper::now;
@@ -27,6 +27,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
+use trimtab_core::words::plural;
 use trimtab_linux::live::{Keeper, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::sys::signals::is_ignored;
@@ -98,10 +99,10 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
         (Ok(()), false) => "the programs ended".to_owned(),
     };
     watching.record(|recorder| recorder.end(&why, None));
-    leftovers::tell(restored, fault, volume);
+    leftovers::warn(restored, fault, volume);
     let given_back = match restored.given_back {
         0 => String::new(),
-        threads => format!("; {threads} threads have their own masks again"),
+        threads => format!("; {}", leftovers::own_masks(threads)),
     };
     say::headline(volume, &format!("{why}: {}{given_back}", watching.summary()));
     ended?;
@@ -118,7 +119,11 @@ fn roots(world: &World, args: &AttachArgs) -> Vec<Root> {
         // As the kernel writes it, from the root of the groups; and relative to it.
         Root::Cgroup(mounted.join(path.strip_prefix("/").unwrap_or(path)))
     };
-    args.pids.iter().map(|pid| Root::Tree(Pid(*pid))).chain(args.cgroup.as_ref().map(group)).collect()
+    distinct(&args.pids)
+        .into_iter()
+        .map(|pid| Root::Tree(Pid(pid)))
+        .chain(args.cgroup.as_ref().map(group))
+        .collect()
 }
 
 /// One look at the programs, to know where their threads may run.
@@ -160,9 +165,9 @@ fn usable(args: &AttachArgs, machine: &Machine, first: &Sample) -> Result<CpuSet
 fn explain(world: &World, error: &LiveError) -> anyhow::Error {
     match error {
         LiveError::NotYours { pid, uid } => {
-            let name = leftovers::user(world, *uid);
+            let (name, only) = (leftovers::user(world, *uid), leftovers::only(world, *uid));
             anyhow!(
-                "process {pid} belongs to {name}: only {name} and root may move its threads (sudo trimtab attach {pid})"
+                "process {pid} belongs to {name}: {only} may move its threads (sudo trimtab attach {pid})"
             )
         }
         other => anyhow!("{other}"),
@@ -223,5 +228,6 @@ fn status(tally: &Tally) -> String {
         format!(", speed {:.0} to {:.0} %", 100.0 * slowest, 100.0 * fastest)
     });
     let finding = tally.findings.first().map_or_else(String::new, |finding| format!("; {finding}"));
-    format!("{} threads, {} moves{speeds}{finding}", tally.alive, tally.applied)
+    let (threads, moves) = (plural(tally.alive, "thread"), plural(tally.applied, "move"));
+    format!("{threads}, {moves}{speeds}{finding}")
 }

@@ -1,9 +1,9 @@
 //! `trimtab detach`: the end of balancing, from outside.
 
-use crate::args::DetachArgs;
+use crate::args::{DetachArgs, distinct};
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::leftovers::{give_back, user};
+use crate::leftovers::{give_back, only as only_for, own_masks, user};
 use crate::world::World;
 use anyhow::{Context, anyhow};
 use rustix::io::Errno;
@@ -31,8 +31,8 @@ fn detach(world: &World, args: &DetachArgs) -> Result<u8, anyhow::Error> {
     if args.all {
         one(world, None, &mut said)?;
     }
-    for pid in &args.pids {
-        let pid = Pid(*pid);
+    for pid in distinct(&args.pids) {
+        let pid = Pid(pid);
         if !one(world, Some(pid), &mut said)? {
             if stat(&world.proc(), pid).is_err_and(|error| error.is_gone()) {
                 return Err(anyhow!(
@@ -42,7 +42,7 @@ fn detach(world: &World, args: &DetachArgs) -> Result<u8, anyhow::Error> {
             nothing = true;
             let _ = writeln!(
                 said,
-                "process {pid}: nobody balances it, and no killed balancer has left anything behind"
+                "process {pid}: nobody balances it, or has moved nothing yet, and no killed balancer has left anything behind"
             );
         }
     }
@@ -86,11 +86,11 @@ fn one(world: &World, only: Option<Pid>, said: &mut String) -> Result<bool, anyh
                 }
                 (LeftEnd::Restored { given_back, changed, vanished, refused }, _) => {
                     any = true;
-                    let _ = write!(said, "process {pid}: {given_back} threads have their own masks again");
+                    let _ = write!(said, "process {pid}: {}", own_masks(given_back));
                     for (count, what) in [
-                        (changed, "were bound by others since"),
-                        (vanished, "have ended"),
-                        (refused, "may not be moved"),
+                        (changed, "bound by others since"),
+                        (vanished, "ended"),
+                        (refused, "not ours to move"),
                     ] {
                         if count > 0 {
                             let _ = write!(said, ", {count} {what}");
@@ -99,9 +99,9 @@ fn one(world: &World, only: Option<Pid>, said: &mut String) -> Result<bool, anyh
                     let _ = writeln!(said);
                 }
                 (LeftEnd::Foreign(uid), _) if only.is_some() => {
-                    let name = user(world, uid);
+                    let (name, only) = (user(world, uid), only_for(world, uid));
                     return Err(anyhow!(
-                        "what is recorded of process {pid} belongs to {name}: only {name} and root may use it"
+                        "what is recorded of process {pid} belongs to {name}: {only} may use it (sudo trimtab detach {pid})"
                     ));
                 }
                 (LeftEnd::Unreadable, _) if only.is_some() => {

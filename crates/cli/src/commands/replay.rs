@@ -8,10 +8,11 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
-use trimtab_core::balance::{Act, Decision, Finding, policy};
+use trimtab_core::balance::{Decision, Finding, policy};
 use trimtab_core::drive::Go;
 use trimtab_core::replay::{Compared, Replayed, replay};
 use trimtab_core::trace::{Header, StepRecord, Trace};
+use trimtab_core::words::plural;
 
 /// Runs the command.
 ///
@@ -94,7 +95,7 @@ fn show(step: &Compared, out: &mut String) {
     let _ = writeln!(out, "step {} at {:.3} s", step.step, step.at.since(Default::default()).seconds());
     let both = step.both.len();
     if both > 0 {
-        let _ = writeln!(out, "  = {both} decided both times");
+        let _ = writeln!(out, "  = {} both times", plural(both, "decision"));
     }
     for decision in &step.recorded {
         let _ = writeln!(out, "  - {}", decided(decision));
@@ -114,24 +115,25 @@ fn show(step: &Compared, out: &mut String) {
 }
 
 fn decided(decision: &Decision) -> String {
-    let thread = decision.thread;
-    let reason = &decision.reason;
-    match &decision.act {
-        Act::Confine(to) => format!("thread {thread} to CPUs {to}: {reason}"),
-        Act::Nudge(to) => format!("thread {thread} nudged to CPUs {to}: {reason}"),
-        Act::Release => format!("thread {thread} let loose: {reason}"),
-    }
+    format!("thread {} {}: {}", decision.thread, decision.act, decision.reason)
 }
 
 fn summary(trace: &Trace, header: &Header, replayed: &Replayed, out: &mut String) {
     let Replayed { steps, agreeing, both, only_recorded, only_replayed, first_difference } = replayed;
     let then = trace.header.policy;
-    let _ = writeln!(out, "{}: {then} then, {} now, {steps} steps", trace.header.command, header.policy);
+    let _ = writeln!(
+        out,
+        "{}: {then} then, {} now, {}",
+        trace.header.command,
+        header.policy,
+        plural(*steps, "step")
+    );
     let _ = writeln!(
         out,
         "steps with the same decisions: {agreeing}; decisions both times: {both}, only then: {only_recorded}, only now: {only_replayed}"
     );
     let _ = match first_difference {
+        None if *steps == 0 => writeln!(out, "nothing to compare: the trace has no look in it"),
         None => writeln!(out, "every turn is equal"),
         Some(step) => writeln!(
             out,

@@ -23,6 +23,7 @@ use trimtab_core::place::{
     Action, Amount, Binder, LocalRank, OpenMp, Plan, Variable, environment, local_rank,
 };
 use trimtab_core::set::CpuSet;
+use trimtab_core::words::plural;
 use trimtab_linux::calibrate::{YieldKind, yield_share};
 use trimtab_linux::child::{self, Two};
 use trimtab_linux::limits::parent_mask;
@@ -479,14 +480,12 @@ fn tell_waiting(
 
 /// One line: how much, where.
 pub fn headline(plan: &Plan) -> String {
-    let count =
-        |count: usize, noun: &str| if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") };
     let cores: std::collections::BTreeSet<_> = plan.slots.iter().map(|slot| slot.core).collect();
     let nodes = if plan.nodes.is_empty() { String::new() } else { format!(" on node {}", plan.nodes) };
     let threads = if plan.slots.len() == cores.len() {
         String::new()
     } else {
-        format!(", {}", count(plan.slots.len(), "slot"))
+        format!(", {}", plural(plan.slots.len(), "slot"))
     };
-    format!("{}{threads}: CPUs {}{nodes}", count(cores.len(), "core"), plan.mask)
+    format!("{}{threads}: CPUs {}{nodes}", plural(cores.len(), "core"), plan.mask)
 }

@@ -92,9 +92,45 @@ fn another_users_program_is_left_alone() {
     let mut program = sandbox.shell("echo on; exec cat").begins();
     program.line();
     let attached = sandbox.trimtab(&format!("attach {}", program.pid())).user(user).ends();
-    attached.fails(2, &["belongs to root", "sudo trimtab attach"]);
+    attached.fails(2, &["belongs to root: only root may move its threads (sudo trimtab attach"]);
     let detached = sandbox.trimtab(&format!("detach {}", program.pid())).user(user).ends();
     assert_eq!(detached.code, Some(1), "{detached}");
+}
+
+#[test]
+fn a_process_named_twice_is_one() {
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell("echo on; exec cat").begins();
+    program.line();
+    let pid = program.pid();
+    let words = format!("attach {pid} {pid} --balance float --for 50ms --json");
+    let said = sandbox.trimtab(&words).ends().ok();
+    let header: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    assert_eq!(header["header"]["command"].as_str().unwrap().matches(&pid.to_string()).count(), 1, "{said}");
+    let look = sandbox.trimtab(&format!("top --json -i 50ms {pid} {pid}")).ends().ok();
+    let look: serde_json::Value = serde_json::from_str(&look).unwrap();
+    assert_eq!(look["programs"].as_array().unwrap().len(), 1, "{look}");
+    assert_eq!(look["programs"][0]["threads"], 1, "{look}");
+}
+
+#[test]
+fn masks_given_back_are_said_once_and_one_is_one() {
+    let [_, _] = need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    for (threads, words) in
+        [("0", "1 thread has its own mask again"), ("2", "3 threads have their own masks again")]
+    {
+        let mut program = sandbox.shell(&format!("exec {} {threads}", spins.display())).begins();
+        program.line();
+        let pid = program.pid();
+        let attached = sandbox.trimtab(&format!("attach {pid} -v --balance pinned --interval 5ms")).begins();
+        eventually("threads are moved", || masks(pid).iter().all(|mask| mask.len() == 1));
+        attached.signal(Signal::INT);
+        let said = attached.ends();
+        assert_eq!(said.stderr.matches(words).count(), 1, "{said}");
+        assert!(!said.stderr.contains("1 threads") && !said.stderr.contains("1 looks,"), "{said}");
+    }
 }
 
 #[test]

@@ -195,7 +195,10 @@ impl Live {
         } else {
             thread.ready.filter(|_| !ran)
         };
-        if wanted.sleeps && (ran || thread.voluntary.is_none()) {
+        if !wanted.sleeps {
+            // Read before a pause in asking, it would be told as if it were of now.
+            thread.voluntary = None;
+        } else if ran || thread.voluntary.is_none() {
             let file = files::open(&self.folder, &format!("{pid}/task/{tid}/status"))?;
             let status = files::read_all(file, &mut self.text)?;
             thread.voluntary = counters::switches(status).0.or(thread.voluntary);
@@ -209,7 +212,7 @@ impl Live {
             run: now.run,
             wait: now.wait,
             slices: now.slices,
-            voluntary: thread.voluntary.filter(|_| wanted.sleeps),
+            voluntary: thread.voluntary,
             cpu: thread.cpu,
             ready,
         };

@@ -6,6 +6,7 @@ mod page;
 use crate::args::ReportArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
+use crate::say::{self, Volume};
 use crate::traces;
 use crate::world::World;
 use anyhow::{Context, Result};
@@ -82,6 +83,13 @@ fn report(args: &ReportArgs) -> Result<()> {
     }
     if args.json {
         return data(&trace);
+    }
+    if trace.steps.is_empty() {
+        let name = args.trace.display();
+        say::warning(
+            Volume::Normal,
+            &format!("{name} has no look in it: there is nothing to show of the program"),
+        );
     }
     if let Some(file) = page {
         let timeline = Timeline::of(&trace, COLUMNS, LANES, MOVES);

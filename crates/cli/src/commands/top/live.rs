@@ -4,7 +4,7 @@ use super::choose::choose;
 use super::event::Event;
 use super::scene::{Around, Scene};
 use crate::args::SurveyMode;
-use crate::commands::ps;
+use crate::holds::{self, Holds};
 use crate::situation::{Situation, location};
 use crate::surroundings::Surroundings;
 use crate::world::World;
@@ -172,10 +172,10 @@ impl Source {
         chosen.into_iter().filter(there).map(Root::Tree).collect()
     }
 
-    fn ledger(&self, seen: &Surroundings) -> Option<ps::Document> {
+    fn ledger(&self, seen: &Surroundings) -> Option<Holds> {
         let view = LedgerView::open(&location(&self.world).ok()?).ok()??;
         let users = Users::read(&self.world.root.join("etc/passwd")).unwrap_or_default();
-        ps::gather(&self.world, &self.machine, Some(&view), seen, &users).ok()
+        holds::gather(&self.world, &self.machine, Some(&view), seen, &users).ok()
     }
 
     fn around(&self) -> Around {
@@ -186,6 +186,6 @@ impl Source {
     }
 }
 
-fn holders(ledger: &ps::Document) -> Vec<u32> {
+fn holders(ledger: &Holds) -> Vec<u32> {
     ledger.holds.iter().filter(|row| row.level == 0).map(|row| row.pid).collect()
 }

@@ -23,7 +23,7 @@ mod tests;
 
 pub use json::SCHEMA;
 
-use crate::args::TopArgs;
+use crate::args::{TopArgs, distinct};
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::traces;
@@ -32,7 +32,7 @@ use anyhow::{Context, Result, bail};
 use event::{Action, Event};
 use live::Source;
 use replay::Player;
-use scene::Around;
+use scene::{Around, NO_LOOK, NOBODY};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use state::State;
@@ -76,7 +76,7 @@ fn show(world: &World, args: &TopArgs) -> Result<u8> {
             screen(State::replay(player, colour), None)
         }
         None => {
-            let source = Source::new(&args.pids, args.interval)?;
+            let source = Source::new(&distinct(&args.pids), args.interval)?;
             if still {
                 let (account, around) = source.once()?;
                 return once(args, &source.machine, &account, &around);
@@ -90,7 +90,8 @@ fn once(args: &TopArgs, machine: &Machine, account: &Account, around: &Around) -
     let text = if args.json {
         json::document(machine, account, around)?
     } else {
-        text::frame(machine, account, around, crate::commands::topo::width())
+        let empty = if args.replay.is_some() { NO_LOOK } else { NOBODY };
+        text::frame(machine, account, around, crate::commands::topo::width(), empty)
     };
     print(&text)?;
     Ok(exit::DONE)

@@ -1,4 +1,4 @@
-//! Small additions to the live host: a closer look now and then, and threads that are left alone by request.
+//! A live host that is watched for `run` and `attach`: with a closer look now and then, and threads left alone by request.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
