@@ -305,7 +305,7 @@ impl From<Thp> for HugePages {
 pub struct Wait(pub Option<Duration>);
 
 /// `30s`, `10m`, `2h`, `1d`, or plain seconds.
-fn parse_wait(text: &str) -> Result<Wait, String> {
+pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
     if text == "forever" {
         return Ok(Wait(None));
     }

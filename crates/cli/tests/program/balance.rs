@@ -88,7 +88,16 @@ fn openmp_threads_are_free_to_be_moved_unless_the_user_binds_them() {
         }
         call.ends().ok()
     };
-    assert!(table("", None).contains("OMP_PLACES"));
+    assert!(!table("", None).contains("OMP_PLACES                    OpenMP                    not set"));
+    // What is printed is what a run sets.
+    for option in ["--balance", "--balance=float"] {
+        let said = table(option, None);
+        let row = said.lines().find(|line| line.starts_with("OMP_PLACES")).unwrap();
+        assert!(row.contains("not set: threads are to stay free"), "{row}");
+    }
+    let trace = sandbox.path("printed.jsonl");
+    table(&format!("--balance --trace {}", trace.display()), None);
+    assert!(!trace.exists(), "nothing runs, so nothing is recorded");
     let said = sandbox.run("-c 2 --balance=float").sh("env | grep -c -e OMP_PLACES -e OMP_PROC_BIND").ends();
     assert_eq!(said.out(), "0", "{said}");
     let bound = sandbox.run("-c 2 --balance=float").sh("echo $OMP_PROC_BIND").env("OMP_PROC_BIND", "close");
