@@ -117,6 +117,17 @@ fn placed(said: &str) -> Vec<&str> {
 }
 
 #[test]
+fn threads_that_share_their_only_cpu_are_said_to() {
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.run("-c 1 --balance --interval 20ms -v").arg(&spins).arg("3").begins();
+    running.line();
+    eventually("it is found", || running.errors().contains("threads share the only CPU that they may use"));
+    let outcome = running.ends();
+    assert!(!outcome.stderr.contains("spreads the threads evenly"), "{outcome}");
+}
+
+#[test]
 fn an_interrupted_run_leaves_a_whole_trace() {
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();

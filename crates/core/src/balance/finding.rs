@@ -18,6 +18,11 @@ pub enum Finding {
         /// By how much the furthest is ahead of the last, as a share of the mean progress.
         spread: f64,
     },
+    /// Several threads compute on the only CPU that they may use: there is nowhere to move them.
+    OneCpu {
+        /// How many threads.
+        threads: u32,
+    },
     /// Threads are bound so that some CPUs hold more of them than others.
     Bound {
         /// How many threads.
@@ -80,6 +85,12 @@ impl fmt::Display for Finding {
             Self::NothingWaits => f.write_str("no thread waits for a CPU: nothing to gain"),
             Self::KernelRotates { spread } => {
                 write!(f, "the kernel spreads the threads evenly (progress differs by {})", percent(*spread))
+            }
+            Self::OneCpu { threads } => {
+                write!(
+                    f,
+                    "{threads} threads share the only CPU that they may use: there is nowhere to move them"
+                )
             }
             Self::Bound { threads, cpus } => write!(f, "{threads} threads are bound unevenly to {cpus} CPUs"),
             Self::Uneven { threads, cpus } => {
