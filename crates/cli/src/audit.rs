@@ -1,13 +1,14 @@
 //! The report after a run, as text and as JSON. Every number in it is added up by `core`.
 
 use crate::args::ReportTo;
+use crate::output::{self, Claim, Kind};
 use crate::say;
 use crate::table::{Align, Table};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::fs::FileTypeExt;
 use trimtab_core::audit::{Audited, ThreadAudit};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
@@ -20,20 +21,50 @@ const PLACES: usize = 4;
 /// The document's form.
 const SCHEMA: &str = "trimtab.audit/1";
 
-/// Writes it where it was asked for.
-///
-/// # Errors
-/// It cannot be written there.
-pub fn write(audited: &Audited, command: &str, to: &ReportTo, append: bool) -> Result<(), anyhow::Error> {
-    let text = if to.json { json(audited, command)? } else { text(audited) };
-    let Some(path) = &to.file else {
-        say::report(&text);
-        return Ok(());
-    };
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).append(append && !to.json).truncate(!append || to.json);
-    let mut file = options.open(path).with_context(|| path.display().to_string())?;
-    file.write_all(text.as_bytes()).with_context(|| path.display().to_string())
+/// Where it is to be written, once it is known.
+#[derive(Debug)]
+pub struct Place {
+    to: ReportTo,
+    /// The file, open since the beginning; none for standard error, and for pipes, whose readers may come late.
+    claim: Option<Claim>,
+}
+
+impl Place {
+    /// Makes sure that it can be written there.
+    ///
+    /// # Errors
+    /// It cannot, or something else would be lost.
+    pub fn take(to: ReportTo) -> Result<Self, anyhow::Error> {
+        let Some(path) = &to.file else { return Ok(Self { to, claim: None }) };
+        let name = format!("--report={}", path.display());
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            bail!("{name}: there is no folder {}", folder.display());
+        }
+        if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
+            return Ok(Self { to, claim: None });
+        }
+        let mut claim = Claim::open(&name, path, Kind::Report, 0o666)?;
+        claim.probe().with_context(|| format!("{name}: cannot write there"))?;
+        Ok(Self { to, claim: Some(claim) })
+    }
+
+    /// Writes it there; `append` to what the guest has written there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&mut self, audited: &Audited, command: &str, append: bool) -> Result<(), anyhow::Error> {
+        let text = if self.to.json { json(audited, command)? } else { text(audited) };
+        let Some(path) = &self.to.file else {
+            say::report(&text);
+            return Ok(());
+        };
+        let written = match &mut self.claim {
+            Some(claim) if append => claim.file().write_all(text.as_bytes()),
+            _ => output::replace(path, |out| out.write_all(text.as_bytes())),
+        };
+        written.with_context(|| path.display().to_string())
+    }
 }
 
 fn json(audited: &Audited, command: &str) -> Result<String, anyhow::Error> {

@@ -13,6 +13,7 @@ pub mod leftovers;
 pub mod machine;
 pub mod metrics;
 pub mod nest;
+pub mod output;
 pub mod recorder;
 pub mod reserve;
 pub mod say;

@@ -9,26 +9,46 @@ use trimtab_core::balance::{Finding, Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
 use trimtab_core::observe::{Metric, Observer};
 use trimtab_core::set::CpuSet;
+use trimtab_core::trace::Header;
 use trimtab_core::words::plural;
 
 /// Who is told.
 #[derive(Debug)]
 pub struct Watching {
     /// How speed is measured.
-    pub settings: Settings,
+    settings: Settings,
     /// The trace, if one is wanted.
-    pub recorder: Option<Recorder>,
+    recorder: Option<Recorder>,
     /// What is added up, if a report is wanted.
     pub audit: Option<Audit>,
     /// Figures for others, if they are wanted.
-    pub figures: Option<Figures>,
+    figures: Option<Figures>,
     /// How much is said.
-    pub volume: Volume,
+    volume: Volume,
     /// What was counted.
-    pub tally: Tally,
+    tally: Tally,
 }
 
 impl Watching {
+    /// Begins: the header is recorded.
+    pub fn begin(
+        header: Header,
+        recorder: Option<Recorder>,
+        figures: Option<Figures>,
+        volume: Volume,
+    ) -> Self {
+        let settings = header.settings.clone();
+        let mut watching = Self { settings, recorder, audit: None, figures, volume, tally: Tally::default() };
+        watching.record(|recorder| recorder.begin(header));
+        watching
+    }
+
+    /// Adds up for a report what is seen from now on.
+    pub fn audited(mut self, wanted: bool) -> Self {
+        self.audit = wanted.then(Audit::new);
+        self
+    }
+
     /// Runs the loop until the host says that it is over, or `each` says stop; then looks once more, if that is added up.
     ///
     /// # Errors
@@ -64,6 +84,11 @@ impl Watching {
             say::note(self.volume, &format!("  found: {finding}"));
         }
         self.record(|recorder| recorder.step(step));
+    }
+
+    /// Why what was to be printed could not be.
+    pub fn fault(&self) -> Option<&str> {
+        self.recorder.as_ref().and_then(Recorder::fault)
     }
 
     /// Does something with the trace, and says it if that failed.

@@ -160,7 +160,7 @@ pub struct DetachArgs {
 #[derive(Args, Debug)]
 #[command(after_help = REPLAY_EXAMPLES)]
 pub struct ReplayArgs {
-    /// A trace of `trimtab run --trace` or `trimtab attach --trace`.
+    /// A trace of `trimtab run --trace` or `trimtab attach --trace`; - for standard input.
     pub trace: PathBuf,
     /// The policy, instead of the recorded one: auto, speed, exchange, nudge, pinned or float.
     #[arg(long, value_name = "POLICY", value_parser = policies(), hide_possible_values = true)]

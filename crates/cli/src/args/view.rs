@@ -27,11 +27,11 @@ pub struct TopArgs {
     /// Time between two looks: 100ms, 1s, 2.5s.
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = time::picture)]
     pub interval: Span,
-    /// Print one look as text and end: also for pipes.
+    /// Print one look as text and end: also for pipes; with --json as that.
     #[arg(long)]
     pub once: bool,
     /// Print one look as JSON and end (schema in docs/json.md).
-    #[arg(long, conflicts_with = "once")]
+    #[arg(long)]
     pub json: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::world::World;
 use crate::wrapper::now;
 use anyhow::{Context, anyhow};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     let to_stdout = args.json || args.trace.as_deref() == Some(Path::new("-"));
     let recorder = match &args.trace {
         _ if to_stdout => Some(Recorder::stdout()),
-        Some(path) => Some(Recorder::open(path)?),
+        Some(path) => Some(Recorder::open("--trace", path)?),
         None => None,
     };
     let roots = roots(world, args);
@@ -62,18 +62,12 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
 
     let options = Options { keep: keeper, ..Options::default() };
     let live = Live::with(&world.proc(), &roots, &usable, options).map_err(|error| explain(world, &error))?;
-    let stopped = listen(live.stopper(), args.time)?;
-    let mut host = Watched::new(live).respecting(args.respect_masks.then(|| usable.clone()));
+    let Heard { stopped, pause } = listen(live.stopper(), args.time)?;
+    let respected = args.respect_masks.then(|| usable.clone());
+    let mut host = Watched::new(live).respecting(respected).pausing(pause);
     let label = label(world, &roots);
     let figures = args.metrics.as_ref().map(|address| Figures::offer(address, &machine, &settings, volume));
-    let mut watching = Watching {
-        settings: settings.clone(),
-        recorder,
-        audit: None,
-        figures: figures.transpose()?,
-        volume,
-        tally: Tally::default(),
-    };
+    let figures = figures.transpose()?;
     say::headline(volume, &format!("{}: {label} on CPUs {usable}; Ctrl-C ends it", args.balance));
     let mut policy = policy(args.balance, &machine, &settings);
     let header = Header {
@@ -85,7 +79,7 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
         usable: usable.clone(),
         machine,
     };
-    watching.record(|recorder| recorder.begin(header));
+    let mut watching = Watching::begin(header, recorder, figures, volume);
     let bar = progress(volume, to_stdout);
     let ended = watching.watch(&mut host, &mut *policy, &usable, &mut |tally, recorder| {
         bar.set_message(status(tally));
@@ -106,7 +100,11 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     };
     say::headline(volume, &format!("{why}: {}{given_back}", watching.summary()));
     ended?;
-    Ok(exit::DONE)
+    match watching.fault() {
+        // What was asked for is not there.
+        Some(why) => Err(anyhow!("{why}")),
+        None => Ok(exit::DONE),
+    }
 }
 
 /// What is to be watched.
@@ -174,17 +172,31 @@ fn explain(world: &World, error: &LiveError) -> anyhow::Error {
     }
 }
 
-/// Ends the watching at a signal or after a time. Whether one did is told.
-fn listen(stopper: Stopper, time: Option<Span>) -> Result<Arc<AtomicBool>, anyhow::Error> {
-    let stopped = Arc::new(AtomicBool::new(false));
+/// What signals, or the time, want.
+struct Heard {
+    /// The watching was ended.
+    stopped: Arc<AtomicBool>,
+    /// It is to stop for a while.
+    pause: Arc<AtomicBool>,
+}
+
+/// Ends the watching at a signal or after a time, and tells of it; asks it to pause at Ctrl-Z.
+fn listen(stopper: Stopper, time: Option<Span>) -> Result<Heard, anyhow::Error> {
+    let (stopped, pause) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     // What was ignored when we were started (as by nohup) stays so; a file that may not grow is an error and no end.
-    let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+    let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGTSTP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")?;
-    let (told, bell) = (Arc::clone(&stopped), stopper.clone());
+    let (told, pauses, bell) = (Arc::clone(&stopped), Arc::clone(&pause), stopper.clone());
     std::thread::spawn(move || {
-        for _ in signals.forever().filter(|signal| *signal != SIGXFSZ) {
-            told.store(true, Ordering::Relaxed);
-            bell.stop();
+        for signal in signals.forever() {
+            match signal {
+                SIGXFSZ => {}
+                SIGTSTP => pauses.store(true, Ordering::Relaxed),
+                _ => {
+                    told.store(true, Ordering::Relaxed);
+                    bell.stop();
+                }
+            }
         }
     });
     if let Some(time) = time {
@@ -195,7 +207,7 @@ fn listen(stopper: Stopper, time: Option<Span>) -> Result<Arc<AtomicBool>, anyho
             stopper.stop();
         });
     }
-    Ok(stopped)
+    Ok(Heard { stopped, pause })
 }
 
 /// What was attached to, for people.

@@ -266,7 +266,7 @@ fn what_is_no_trace_is_refused_in_a_line() {
     };
     refused("empty", b"", &["empty: ", "the trace is empty"]);
     refused("words", b"hello\n", &["this is no trimtab trace"]);
-    refused("binary", b"\x7fELF\xff\xfe\x00\x01 and more", &["it is not text"]);
+    refused("binary", b"\x7fELF\xff\xfe\x00\x01 and more", &["it is no text"]);
     let text = Run { steps: 3, ..Run::default() }.text();
     refused(
         "newer",

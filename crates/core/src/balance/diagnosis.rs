@@ -10,6 +10,7 @@
 //! | no thread is ours to move | hands off | none |
 //! | a quota throttles | quota | none |
 //! | some CPUs hold more bound threads than others | bound | free them: sleepers to all CPUs of their program, others in turns |
+//! | several threads compute on one CPU, the only one they may use | one CPU | none |
 //! | waiting is not counted | no wait times | none |
 //! | threads sleep again and again | sleepers | none |
 //! | nobody waits, cores are alike | nothing waits | none |
@@ -291,6 +292,9 @@ pub(super) fn diagnose(
             return (findings, Treatment::Spread(freed));
         }
         return (findings, Treatment::Turns { fence: false, freed });
+    }
+    if sight.cpus == 1 && threads > 1 {
+        return still(Finding::OneCpu { threads });
     }
     let Some(waited) = sight.waited else { return still(Finding::NoWaitTimes) };
     if sleeps {

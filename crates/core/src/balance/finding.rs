@@ -19,6 +19,11 @@ pub enum Finding {
         /// By how much the furthest is ahead of the last, as a share of the mean progress.
         spread: f64,
     },
+    /// Several threads compute on the only CPU that they may use: there is nowhere to move them.
+    OneCpu {
+        /// How many threads.
+        threads: u32,
+    },
     /// Threads are bound so that some CPUs hold more of them than others.
     Bound {
         /// How many threads.
@@ -95,6 +100,7 @@ impl Finding {
             Self::HandsOff { .. } => "hands-off",
             Self::NoWaitTimes => "no-wait-times",
             Self::NoGain => "no-gain",
+            Self::OneCpu { .. } => "one-cpu",
             Self::Unwatched { .. } => "unwatched",
         }
     }
@@ -108,6 +114,10 @@ impl fmt::Display for Finding {
             Self::NothingWaits => f.write_str("no thread waits for a CPU: nothing to gain"),
             Self::KernelRotates { spread } => {
                 write!(f, "the kernel spreads the threads evenly (progress differs by {})", percent(*spread))
+            }
+            Self::OneCpu { threads } => {
+                let threads = plural(*threads, "thread");
+                write!(f, "{threads} on the only CPU that they may use: there is nowhere to move them")
             }
             Self::Bound { threads, cpus } => match (threads, cpus) {
                 (_, 1) => write!(f, "{} can only use one CPU", plural(*threads, "thread")),
@@ -171,6 +181,7 @@ mod tests {
             Finding::NoWaitTimes,
             Finding::NoGain,
             Finding::Unwatched { threads: 2 },
+            Finding::OneCpu { threads: 2 },
         ];
         for finding in all {
             let value = serde_json::to_value(&finding).unwrap();

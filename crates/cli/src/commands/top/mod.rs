@@ -68,7 +68,14 @@ fn show(world: &World, args: &TopArgs) -> Result<u8> {
     let colour = world.raw("NO_COLOR").is_none_or(|value| value.is_empty());
     match &args.replay {
         Some(file) => {
-            let mut player = Player::new(traces::read(file)?);
+            let trace = traces::read(file)?;
+            if trace.steps.is_empty() {
+                bail!(
+                    "{}: nothing was seen of the run: the trace ends before its first look",
+                    traces::name(file)
+                );
+            }
+            let mut player = Player::new(trace);
             if still {
                 player.seek(usize::MAX);
                 return once(args, player.machine(), player.account(), &Around::default());
@@ -123,6 +130,10 @@ fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
         // All that waits is taken in before the next picture.
         let more = std::iter::from_fn(|| events.try_recv().ok()).take(QUEUE);
         for event in first.into_iter().chain(more).chain([Event::Tick(span)]) {
+            if let Event::Failed(why) = event {
+                drop(terminal);
+                bail!("nothing can be watched any more: {why}");
+            }
             match state.update(event) {
                 Action::None => {}
                 Action::Draw => drawn = Action::Draw,
