@@ -122,7 +122,7 @@ fn threads_that_share_their_only_cpu_are_said_to() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.run("-c 1 --balance --interval 20ms -v").arg(&spins).arg("3").begins();
     running.line();
-    eventually("it is found", || running.errors().contains("threads share the only CPU that they may use"));
+    eventually("it is found", || running.errors().contains("threads on the only CPU that they may use"));
     let outcome = running.ends();
     assert!(!outcome.stderr.contains("spreads the threads evenly"), "{outcome}");
 }

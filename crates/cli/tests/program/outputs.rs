@@ -48,7 +48,7 @@ fn an_earlier_one_of_its_kind_is_written_over() {
             assert_eq!(sandbox.trimtab(&words).ends().code, Some(0), "{words}");
         }
     }
-    assert_eq!(text(&sandbox.path("r.txt")).matches("seen in").count(), 1);
+    assert_eq!(text(&sandbox.path("r.txt")).matches("on CPUs").count(), 1);
     let left: Vec<_> =
         fs::read_dir(sandbox.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.as_encoded_bytes().starts_with(b".")), "no drafts stay: {left:?}");
