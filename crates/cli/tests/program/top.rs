@@ -73,7 +73,7 @@ fn a_trace_that_ends_before_its_first_look_is_said_to() {
     let whole = Run::default().text();
     let trace = sandbox.write("run.trace", whole.lines().next().unwrap().to_owned() + "\n");
     for words in ["top --once --replay", "top --json --replay"] {
-        sandbox.trimtab(words).arg(&trace).ends().fails(2, &["run.trace", "before its first look"]);
+        sandbox.trimtab(words).arg(&trace).ends().fails(2, &["run.trace", "has no look in it"]);
     }
     let report = sandbox.trimtab("report --json").arg(&trace).ends().ok();
     assert!(report.contains("\"steps\": 0"), "{report}");

@@ -4,7 +4,7 @@
 //! for goes, the table last.
 
 use super::map::{self, dim, paint};
-use super::scene::{NO_LOOK, NOBODY};
+use super::scene::NOBODY;
 use super::state::State;
 use super::threads::{Row, clean, columns, headline, percent, sparkline};
 use super::width;
@@ -171,7 +171,6 @@ fn table(state: &State, wide: usize, room: usize) -> Vec<Line<'static>> {
     if rows.is_empty() && room > 0 {
         let why = match (&state.filter, account.steps()) {
             (filter, _) if !filter.is_empty() => "no thread matches the filter (Esc clears it)",
-            (_, 0) if state.player.is_some() => NO_LOOK,
             (_, 0) => "looking ...",
             _ => NOBODY,
         };

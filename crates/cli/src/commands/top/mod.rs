@@ -70,10 +70,7 @@ fn show(world: &World, args: &TopArgs) -> Result<u8> {
         Some(file) => {
             let trace = traces::read(file)?;
             if trace.steps.is_empty() {
-                bail!(
-                    "{}: nothing was seen of the run: the trace ends before its first look",
-                    traces::name(file)
-                );
+                bail!("{}: {NO_LOOK}", traces::name(file));
             }
             let mut player = Player::new(trace);
             if still {
@@ -97,8 +94,7 @@ fn once(args: &TopArgs, machine: &Machine, account: &Account, around: &Around) -
     let text = if args.json {
         json::document(machine, account, around)?
     } else {
-        let empty = if args.replay.is_some() { NO_LOOK } else { NOBODY };
-        text::frame(machine, account, around, crate::commands::topo::width(), empty)
+        text::frame(machine, account, around, crate::commands::topo::width(), NOBODY)
     };
     print(&text)?;
     Ok(exit::DONE)
