@@ -5,7 +5,7 @@
 //! still on one core each. A balancer that is on by default must never be worse than none. Idea: every program is a case of its own, and
 //! a case is in one of three states.
 //!
-//! - *Watched*: some tenths of a second, everything is read, nothing is done; then a [`diagnosis`](super::diagnosis) is made.
+//! - *Watched*: one or some tenths of a second, everything is read, nothing is done; then a [`diagnosis`](super::diagnosis) is made.
 //! - *Still*: left alone, or spread by the kernel after being freed of crowding masks, and looked at more and more seldom, cheaply. A
 //!   new finding, or another number of computing threads, leads back to being watched; the more often, the more seldom.
 //! - *In turns*: each thread has one core, and [`Rotation`] exchanges places. The interval is the shortest at which looking (at
@@ -40,6 +40,10 @@ use std::collections::BTreeMap;
 
 /// How long a program is watched before anything is done. Three busy intervals of the kernel on 16 CPUs.
 const WATCH: Span = Span::from_ms(250);
+
+/// How long where it is plain: somebody else takes part of the CPUs, and no thread ever sleeps. Others are met with one core each, which
+/// costs a program that computes nothing if it was wrong.
+const WATCH_PLAIN: Span = Span::from_ms(150);
 
 /// How often it is looked at while it is watched.
 const WATCH_STEP: Span = Span::from_ms(50);
@@ -201,17 +205,26 @@ impl Auto {
     ) -> (Vec<Decision>, Option<Vec<Finding>>) {
         let at = seen.at;
         case.next = at + self.watch_step();
-        if case.window.span(at) < WATCH {
-            let finding = case.said.is_empty().then(|| vec![Finding::TooEarly]);
-            return (Vec::new(), finding);
+        let long = case.window.span(at);
+        let early = case.said.is_empty().then(|| vec![Finding::TooEarly]);
+        if long < WATCH_PLAIN {
+            return (Vec::new(), early);
         }
         let Some(sight) = case.window.sum_up(&self.base.seating) else {
+            if long < WATCH {
+                return (Vec::new(), early);
+            }
             case.enter(State::Still, at);
             case.next = at + self.pause(0);
             return (Vec::new(), Some(vec![Finding::NothingWaits]));
         };
-        case.threads = sight.threads.len();
         let (findings, treatment) = self.diagnosed(case, &sight, seen, sleeps);
+        let plain = matches!(treatment, Treatment::Turns { fence: true, .. }) && sight.sleepless();
+        if long < WATCH && !plain {
+            return (Vec::new(), early);
+        }
+        case.threads = sight.threads.len();
+        case.watched = long;
         let decisions = match treatment {
             Treatment::Still => {
                 case.enter(State::Still, at);
@@ -368,7 +381,7 @@ impl Auto {
         let Some(sight) = case.window.sum_up(&self.base.seating) else {
             return Verdict::End(Reason::Done, Finding::NothingWaits);
         };
-        let verdict = trial::turns(case.before.as_ref(), &sight, case.passed, case.period, WATCH);
+        let verdict = trial::turns(case.before.as_ref(), &sight, case.passed, case.period, case.watched);
         case.period = self.period(&sight);
         verdict
     }

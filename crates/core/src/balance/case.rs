@@ -40,6 +40,8 @@ pub(super) struct Case {
     pub(super) calm: u32,
     /// What it was like before the treatment that is on trial.
     pub(super) before: Option<Sight>,
+    /// For how long that was watched.
+    pub(super) watched: Span,
     /// Whether the treatment has passed its trial.
     pub(super) passed: bool,
     /// Until when none is tried again.
@@ -70,6 +72,7 @@ impl Case {
             window,
             calm: 0,
             before: None,
+            watched: Span::ZERO,
             passed: false,
             rests: Moment::default(),
             failures: 0,

@@ -126,6 +126,11 @@ impl Sight {
         let together = waited * self.threads.len() as f64 >= OTHERS_MIN;
         together && (waited >= WAIT_MIN || self.worst >= OTHERS_MIN)
     }
+
+    /// Whether no thread seems to sleep, nor was seen going to sleep.
+    pub(super) fn sleepless(&self) -> bool {
+        self.idle < SOME && self.sleeps.is_none_or(|sleeps| sleeps <= 0.0)
+    }
 }
 
 /// What to do.
