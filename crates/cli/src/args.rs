@@ -2,16 +2,19 @@
 
 pub mod balance;
 pub mod bench;
+pub mod time;
 pub mod view;
+mod words;
 
 pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
+pub use time::Wait;
 pub use view::{ReportArgs, TopArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 use trimtab_core::handoff::Roots;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Format, HugePages, MemoryRequest, Smt, Strategy};
@@ -141,7 +144,7 @@ pub struct PlaceArgs {
 pub struct RunOnly {
     /// Wait for enough free cores, first come first served; give up after TIME (30s, 10m, 2h) if given.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "forever",
-          value_parser = parse_wait, help_heading = "When others are there")]
+          value_parser = time::wait, help_heading = "When others are there")]
     pub wait: Option<Wait>,
     /// Pin threads: auto (as the program's kind suggests) or mask (leave them free inside the cores).
     #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Otherwise")]
@@ -153,7 +156,8 @@ pub struct RunOnly {
     ///
     /// CPUs are short where more threads than CPUs will run, where others use the same CPUs, and under a quota below the
     /// CPUs. What you set yourself (OMP_WAIT_POLICY, GOMP_SPINCOUNT, KMP_BLOCKTIME, ...) always stays.
-    #[arg(long, value_name = "HOW", default_value_t, help_heading = "Otherwise")]
+    #[arg(long, value_name = "HOW", default_value_t, value_parser = words::Words::<WaitPolicy>::of(WaitPolicy::ALL.map(WaitPolicy::word)),
+          hide_possible_values = true, help_heading = "Otherwise")]
     pub wait_policy: WaitPolicy,
     /// Report at the end what became of the threads: where they ran and moved, what they waited for, what others took of their
     /// CPUs; with nested teams also where each of their threads was. As text or json on stderr, or in FILE or FILE.json.
@@ -252,6 +256,12 @@ pub struct GenerateArgs {
     pub what: Generated,
 }
 
+/// The same processes, each once: as they come out of `$(pgrep ...)` twice over.
+pub fn distinct(pids: &[u32]) -> Vec<u32> {
+    let mut seen = BTreeSet::new();
+    pids.iter().copied().filter(|pid| seen.insert(*pid)).collect()
+}
+
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Generated {
     Man,
@@ -300,33 +310,11 @@ impl From<Thp> for HugePages {
     }
 }
 
-/// How long to wait; `None` for ever.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wait(pub Option<Duration>);
-
-/// `30s`, `10m`, `2h`, `1d`, or plain seconds.
-fn parse_wait(text: &str) -> Result<Wait, String> {
-    if text == "forever" {
-        return Ok(Wait(None));
-    }
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let unit = match &text[digits..] {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        other => return Err(format!("\"{other}\" is no unit of time (known: s, m, h, d)")),
-    };
-    let number: u64 =
-        text[..digits].parse().map_err(|_| format!("\"{text}\" is no time such as 30s or 2h"))?;
-    let seconds = number.checked_mul(unit).ok_or_else(|| format!("{text} is too long"))?;
-    Ok(Wait(Some(Duration::from_secs(seconds))))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::time::Duration;
 
     #[test]
     fn the_definition_is_consistent() {
@@ -349,8 +337,5 @@ mod tests {
         let cli = Cli::parse_from(["trimtab", "run", "--wait=90m", "x"]);
         let Command::Run(run) = cli.command else { panic!() };
         assert_eq!(run.run.wait, Some(Wait(Some(Duration::from_secs(5_400)))));
-        for bad in ["10y", "m", "-3", "", "99999999999999999999s", "99999999999999999d"] {
-            assert!(parse_wait(bad).is_err(), "{bad:?}");
-        }
     }
 }

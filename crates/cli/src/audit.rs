@@ -1,17 +1,19 @@
 //! The report after a run, as text and as JSON. Every number in it is added up by `core`.
 
 use crate::args::ReportTo;
+use crate::output::{self, Claim, Kind};
 use crate::say;
 use crate::table::{Align, Table};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::fs::FileTypeExt;
 use trimtab_core::audit::{Audited, ThreadAudit};
 use trimtab_core::time::Span;
+use trimtab_core::words::plural;
 
-/// So many threads are named, those that ran longest; the others are summed up. JSON has all.
+/// So many threads are named, those that ran longest; the others are summed up. JSON has more.
 const NAMED: usize = 24;
 /// So many places are named of a thread.
 const PLACES: usize = 4;
@@ -19,20 +21,50 @@ const PLACES: usize = 4;
 /// The document's form.
 const SCHEMA: &str = "trimtab.audit/1";
 
-/// Writes it where it was asked for.
-///
-/// # Errors
-/// It cannot be written there.
-pub fn write(audited: &Audited, command: &str, to: &ReportTo, append: bool) -> Result<(), anyhow::Error> {
-    let text = if to.json { json(audited, command)? } else { text(audited) };
-    let Some(path) = &to.file else {
-        say::report(&text);
-        return Ok(());
-    };
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).append(append && !to.json).truncate(!append || to.json);
-    let mut file = options.open(path).with_context(|| path.display().to_string())?;
-    file.write_all(text.as_bytes()).with_context(|| path.display().to_string())
+/// Where it is to be written, once it is known.
+#[derive(Debug)]
+pub struct Place {
+    to: ReportTo,
+    /// The file, open since the beginning; none for standard error, and for pipes, whose readers may come late.
+    claim: Option<Claim>,
+}
+
+impl Place {
+    /// Makes sure that it can be written there.
+    ///
+    /// # Errors
+    /// It cannot, or something else would be lost.
+    pub fn take(to: ReportTo) -> Result<Self, anyhow::Error> {
+        let Some(path) = &to.file else { return Ok(Self { to, claim: None }) };
+        let name = format!("--report={}", path.display());
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            bail!("{name}: there is no folder {}", folder.display());
+        }
+        if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
+            return Ok(Self { to, claim: None });
+        }
+        let mut claim = Claim::open(&name, path, Kind::Report, 0o666)?;
+        claim.probe().with_context(|| format!("{name}: cannot write there"))?;
+        Ok(Self { to, claim: Some(claim) })
+    }
+
+    /// Writes it there; `append` to what the guest has written there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&mut self, audited: &Audited, command: &str, append: bool) -> Result<(), anyhow::Error> {
+        let text = if self.to.json { json(audited, command)? } else { text(audited) };
+        let Some(path) = &self.to.file else {
+            say::report(&text);
+            return Ok(());
+        };
+        let written = match &mut self.claim {
+            Some(claim) if append => claim.file().write_all(text.as_bytes()),
+            _ => output::replace(path, |out| out.write_all(text.as_bytes())),
+        };
+        written.with_context(|| path.display().to_string())
+    }
 }
 
 fn json(audited: &Audited, command: &str) -> Result<String, anyhow::Error> {
@@ -47,7 +79,18 @@ fn json(audited: &Audited, command: &str) -> Result<String, anyhow::Error> {
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.0}%", 100.0 * share)
+    format!("{:.0}%", (100.0 * share).round())
+}
+
+/// How long a run was; a short one in milliseconds.
+fn time(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.0} ms", 1e3 * seconds) } else { format!("{seconds:.1} s") }
+}
+
+/// Rounded so that both together are what they are together: two halves of a per cent are no per cent more.
+fn beside(first: f64, share: f64) -> String {
+    let whole = |share: f64| (100.0 * share).round();
+    format!("{:.0}%", whole(first + share) - whole(first))
 }
 
 fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
@@ -69,14 +112,22 @@ pub fn text(audited: &Audited) -> String {
         others,
         cpus,
         threads,
+        folded,
     } = audited;
     let mut line = |text: String| {
         let _ = writeln!(out, "trimtab: {text}");
     };
+    if threads.is_empty() {
+        let (took, ran) = (time(*seconds), spent.unwrap_or(*run));
+        line(format!("{took}, {ran} on CPUs; it ended before a look could find its threads"));
+        return out;
+    }
     line(format!(
-        "{seconds:.1} s, {} on CPUs, {} threads seen in {looks} looks{}",
+        "{}, {} on CPUs, {} seen in {}{}",
+        time(*seconds),
         spent.unwrap_or(*run),
-        threads.len(),
+        plural(threads.len() as u64 + folded.threads, "thread"),
+        plural(*looks, "look"),
         covered.filter(|share| *share < 0.995).map_or_else(String::new, |share| {
             format!(" ({} of the CPU time; the rest fell between looks)", percent(share))
         })
@@ -117,9 +168,11 @@ pub fn text(audited: &Audited) -> String {
     if !table.is_empty() {
         out.push_str(&table.to_string());
     }
-    if let Some(rest) = longest.get(NAMED..).filter(|rest| !rest.is_empty()) {
-        let ran: Span = rest.iter().map(|thread| thread.run).sum();
-        let _ = writeln!(out, "and {} threads more with {ran} together", rest.len());
+    let rest = longest.get(NAMED..).unwrap_or_default();
+    let more = rest.len() as u64 + folded.threads;
+    if more > 0 {
+        let ran = rest.iter().map(|thread| thread.run).sum::<Span>() + folded.run;
+        let _ = writeln!(out, "and {} more with {ran} together", plural(more, "thread"));
     }
     let mut table = Table::new(&[
         ("CPU", Align::Right),
@@ -132,7 +185,7 @@ pub fn text(audited: &Audited) -> String {
             cpu.cpu.to_string(),
             known(cpu.node, |node| node.to_string()),
             known(cpu.ours, percent),
-            known(cpu.others, percent),
+            known(cpu.others, |others| beside(cpu.ours.unwrap_or(0.0), others)),
         ]);
     }
     if !table.is_empty() {
@@ -150,5 +203,35 @@ fn places(thread: &ThreadAudit) -> String {
     match cpus.len().saturating_sub(PLACES) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::audit::{Audit, Close};
+
+    #[test]
+    fn a_cpu_is_never_busy_more_than_all_the_time() {
+        for ours in 0..=1_000u32 {
+            let ours = f64::from(ours) / 1_000.0;
+            let number = |text: String| text.trim_end_matches('%').parse::<f64>().unwrap();
+            assert_eq!(number(percent(ours)) + number(beside(ours, 1.0 - ours)), 100.0, "{ours}");
+        }
+        assert_eq!(
+            (beside(0.215, 0.785), beside(0.0, 0.004), beside(1.0, 0.0)),
+            ("78%".into(), "0%".into(), "0%".into())
+        );
+    }
+
+    #[test]
+    fn a_run_of_which_nothing_was_seen_says_so() {
+        let machine = trimtab_core::topology::parse_synthetic("core:2").unwrap();
+        let audited =
+            Audit::new().report(&machine, &machine.cpus(), Some(Span::from_ms(5)), &Close::default());
+        assert_eq!(
+            text(&audited),
+            "trimtab: 0 ms, 5.0 ms on CPUs; it ended before a look could find its threads\n"
+        );
     }
 }

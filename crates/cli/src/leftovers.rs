@@ -3,6 +3,8 @@
 use crate::say::{self, Volume};
 use crate::situation::location;
 use crate::world::World;
+use std::fmt::Display;
+use trimtab_core::words::plural;
 use trimtab_linux::live::keeper::{LeftBehind, LeftEnd, restore_left_behind};
 use trimtab_linux::live::{Keeper, KeeperError, Restored};
 use trimtab_linux::process::Pid;
@@ -24,9 +26,7 @@ pub fn tidy(world: &World, volume: Volume) {
         {
             say::note(
                 volume,
-                &format!(
-                    "{given_back} threads of process {pid}, which a killed balancer had moved, have their own masks again"
-                ),
+                &format!("process {pid}, whose balancer was killed: {}", own_masks(given_back)),
             );
         }
     }
@@ -41,16 +41,34 @@ pub fn keeper(world: &World, volume: Volume) -> Option<Keeper> {
 
 /// Says what became of the masks at the end, as far as that is worth a word.
 pub fn tell(restored: Restored, fault: Option<String>, volume: Volume) {
+    warn(restored, fault, volume);
+    if restored.given_back > 0 {
+        say::note(volume, &format!("  {}", own_masks(restored.given_back)));
+    }
+}
+
+/// Says only what did not go well with them.
+pub fn warn(restored: Restored, fault: Option<String>, volume: Volume) {
     if let Some(fault) = fault {
         say::warning(volume, &format!("killed, we could not have given masks back: {fault}"));
     }
     if restored.refused > 0 {
-        let threads = restored.refused;
-        say::warning(volume, &format!("{threads} threads could not be given their own masks back"));
+        let threads = plural(restored.refused, "thread");
+        say::warning(volume, &format!("{threads} could not be given the mask back that was there before"));
     }
-    if restored.given_back > 0 {
-        say::note(volume, &format!("  {} threads have their own masks again", restored.given_back));
+}
+
+/// `1 thread has its own mask again`, `2 threads have their own masks again`.
+pub fn own_masks<N: Display + PartialEq + From<u8>>(threads: N) -> String {
+    if threads == N::from(1) {
+        return "1 thread has its own mask again".to_owned();
     }
+    format!("{threads} threads have their own masks again")
+}
+
+/// Who may act on what is a user's.
+pub fn only(world: &World, uid: u32) -> String {
+    if uid == 0 { "only root".to_owned() } else { format!("only {} and root", user(world, uid)) }
 }
 
 /// What a user is called.

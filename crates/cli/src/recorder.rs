@@ -4,11 +4,9 @@
 //! fills up ends the trace and nothing else: that is said once, what was written of the last line is taken away again, and
 //! the program goes on.
 
-use anyhow::{Context, anyhow};
-use std::fs::{File, OpenOptions};
+use crate::output::{Claim, Kind};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use trimtab_core::drive::Step;
 use trimtab_core::trace::{End, Header, Line, StepRecord};
 
@@ -19,39 +17,30 @@ pub struct Recorder {
     /// Bytes of whole lines.
     written: u64,
     ended: bool,
+    /// Why standard output could not be written.
+    fault: Option<String>,
 }
 
 #[derive(Debug)]
 enum To {
-    File(File, PathBuf),
+    File(Claim),
     Stdout,
 }
 
 impl Recorder {
-    /// Opens a file, which is emptied when the header comes: of a run that does not begin, an earlier trace is left.
+    /// Opens the file that an option names. It is emptied when the header comes: of a run that does not begin, an earlier trace
+    /// is left, and no new file. Written from the first line on in its place, since a crash must leave what was recorded.
     ///
     /// # Errors
-    /// It cannot be written to.
-    pub fn open(path: &Path) -> Result<Self, anyhow::Error> {
-        let name = path.display();
-        if path.as_os_str().is_empty() {
-            return Err(anyhow!("--trace: no file is named"));
-        }
-        if path.is_dir() {
-            return Err(anyhow!("--trace {name}: it is a folder"));
-        }
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        let file = file.with_context(|| format!("--trace {name}: cannot write there"))?;
-        let kind = file.metadata().map(|meta| meta.file_type());
-        if kind.is_ok_and(|kind| kind.is_block_device() || kind.is_socket()) {
-            return Err(anyhow!("--trace {name}: it is no file"));
-        }
-        Ok(Self { to: To::File(file, path.to_owned()), written: 0, ended: false })
+    /// It cannot be written to, or is something that is no trace.
+    pub fn open(option: &str, path: &Path) -> Result<Self, anyhow::Error> {
+        let claim = Claim::open(&format!("{option} {}", path.display()), path, Kind::Trace, 0o600)?;
+        Ok(Self { to: To::File(claim), written: 0, ended: false, fault: None })
     }
 
     /// Standard output.
     pub fn stdout() -> Self {
-        Self { to: To::Stdout, written: 0, ended: false }
+        Self { to: To::Stdout, written: 0, ended: false, fault: None }
     }
 
     /// The first line. What to say if that fails.
@@ -59,11 +48,10 @@ impl Recorder {
     /// # Errors
     /// As [`Recorder::step`].
     pub fn begin(&mut self, header: Header) -> Result<(), String> {
-        if let To::File(file, _) = &self.to
-            && file.metadata().is_ok_and(|meta| meta.is_file())
-            && let Err(error) = file.set_len(0)
+        if let To::File(claim) = &self.to
+            && let Err(error) = claim.cut(0)
         {
-            return Err(self.over(&error));
+            return self.over(&error);
         }
         self.line(Line::Header(Box::new(header)).encode())
     }
@@ -100,13 +88,18 @@ impl Recorder {
         self.ended && matches!(self.to, To::Stdout)
     }
 
+    /// Why the lines that somebody wanted on standard output could not be written: not a word beside the work, but its failure.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
     fn line(&mut self, mut text: String) -> Result<(), String> {
         if self.ended {
             return Ok(());
         }
         text.push('\n');
         let done = match &mut self.to {
-            To::File(file, _) => file.write_all(text.as_bytes()),
+            To::File(claim) => claim.file().write_all(text.as_bytes()),
             To::Stdout => {
                 let mut out = io::stdout().lock();
                 out.write_all(text.as_bytes()).and_then(|()| out.flush())
@@ -121,24 +114,25 @@ impl Recorder {
                 self.ended = true;
                 Ok(())
             }
-            Err(error) => Err(self.over(&error)),
+            Err(error) => self.over(&error),
         }
     }
 
     /// Gives up.
-    fn over(&mut self, error: &io::Error) -> String {
+    fn over(&mut self, error: &io::Error) -> Result<(), String> {
         self.ended = true;
-        let name = match &self.to {
-            To::File(file, path) => {
-                if file.metadata().is_ok_and(|meta| meta.is_file()) {
-                    // A line without its end would be read as cut off, and this one is not worth a word to the reader.
-                    let _ = file.set_len(self.written);
-                }
-                path.display().to_string()
+        match &self.to {
+            To::File(claim) => {
+                // A line without its end would be read as cut off, and this one is not worth a word to the reader.
+                let _ = claim.cut(self.written);
+                let name = claim.path().display();
+                Err(format!("the trace ends here: {name} cannot be written ({error})"))
             }
-            To::Stdout => "standard output".to_owned(),
-        };
-        format!("the trace ends here: {name} cannot be written ({error})")
+            To::Stdout => {
+                self.fault = Some(format!("standard output cannot be written ({error})"));
+                Ok(())
+            }
+        }
     }
 }
 
@@ -146,30 +140,35 @@ impl Recorder {
 mod tests {
     use super::*;
 
+    fn open(path: &Path) -> Result<Recorder, anyhow::Error> {
+        Recorder::open("--to", path)
+    }
+
     #[test]
     fn what_cannot_be_a_trace_is_refused_before_anything_runs() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(Recorder::open(dir.path()).unwrap_err().to_string().contains("it is a folder"));
+        assert!(open(dir.path()).unwrap_err().to_string().contains("--to "));
         let lost = dir.path().join("no/such.jsonl");
-        assert!(format!("{:#}", Recorder::open(&lost).unwrap_err()).contains("cannot write there"));
-        assert!(Recorder::open(Path::new("")).is_err());
+        assert!(format!("{:#}", open(&lost).unwrap_err()).contains("cannot write there"));
+        assert!(open(Path::new("")).is_err());
     }
 
     #[test]
     fn a_full_disk_is_said_once() {
-        let Ok(mut recorder) = Recorder::open(Path::new("/dev/full")) else { return };
+        let Ok(mut recorder) = open(Path::new("/dev/full")) else { return };
         assert!(recorder.end("x", None).unwrap_err().contains("the trace ends here: /dev/full"));
         assert_eq!(recorder.end("x", None), Ok(()));
-        assert!(!recorder.is_unread());
+        assert!(!recorder.is_unread() && recorder.fault().is_none());
     }
 
     #[test]
     fn an_earlier_trace_stays_until_the_header_comes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.jsonl");
-        std::fs::write(&path, "earlier\n").unwrap();
-        let mut recorder = Recorder::open(&path).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "earlier\n");
+        let earlier = "{\"header\":{\"trimtab-trace\":1}}\n";
+        std::fs::write(&path, earlier).unwrap();
+        let mut recorder = open(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), earlier);
         recorder.end("done", Some(3)).unwrap();
         assert!(
             std::fs::read_to_string(&path).unwrap().ends_with("{\"end\":{\"why\":\"done\",\"status\":3}}\n")

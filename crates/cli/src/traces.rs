@@ -9,17 +9,21 @@ use trimtab_core::trace::Trace;
 /// A larger file is not read: 1,000 threads looked at every 100 ms make 1 MB a second, so this is more than two hours of them.
 const BYTES_MAX: u64 = 8 << 30;
 
+/// What a trace is called to people.
+pub fn name(file: &Path) -> String {
+    if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() }
+}
+
 /// Reads a trace; `-` is standard input. What was cut off by a crash is fine.
 ///
 /// # Errors
 /// The file cannot be read or is no trace; the message names it.
 pub fn read(file: &Path) -> Result<Trace> {
     let mut bytes = Vec::new();
-    let name = if file.as_os_str() == "-" {
+    let name = name(file);
+    if file.as_os_str() == "-" {
         stdin().lock().take(BYTES_MAX).read_to_end(&mut bytes).context("cannot read standard input")?;
-        "standard input".to_owned()
     } else {
-        let name = file.display().to_string();
         let open = File::open(file).with_context(|| format!("cannot read {name}"))?;
         let meta = open.metadata().with_context(|| format!("cannot read {name}"))?;
         if meta.is_dir() {
@@ -29,8 +33,7 @@ pub fn read(file: &Path) -> Result<Trace> {
             bail!("{name} is larger than {} GiB", BYTES_MAX >> 30);
         }
         open.take(BYTES_MAX).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
-        name
-    };
+    }
     // A crash may cut a character in two; only the last line can be hurt by that, and it is cut anyway.
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
@@ -40,7 +43,7 @@ pub fn read(file: &Path) -> Result<Trace> {
             bytes.truncate(whole);
             String::from_utf8(bytes).unwrap_or_default()
         }
-        Err(_) => bail!("{name} is no trimtab trace: it is not text"),
+        Err(_) => bail!("{name} is no trimtab trace: it is no text"),
     };
     Trace::parse(&text).with_context(|| name)
 }

@@ -3,30 +3,52 @@
 use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
-use trimtab_core::audit::{Audit, Tally};
-use trimtab_core::balance::{Policy, Settings, Wanted};
+use trimtab_core::account::Tally;
+use trimtab_core::audit::Audit;
+use trimtab_core::balance::{Finding, Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
-use trimtab_core::observe::Observer;
+use trimtab_core::observe::{Metric, Observer};
 use trimtab_core::set::CpuSet;
+use trimtab_core::trace::Header;
+use trimtab_core::words::plural;
 
 /// Who is told.
 #[derive(Debug)]
 pub struct Watching {
     /// How speed is measured.
-    pub settings: Settings,
+    settings: Settings,
     /// The trace, if one is wanted.
-    pub recorder: Option<Recorder>,
+    recorder: Option<Recorder>,
     /// What is added up, if a report is wanted.
     pub audit: Option<Audit>,
     /// Figures for others, if they are wanted.
-    pub figures: Option<Figures>,
+    figures: Option<Figures>,
     /// How much is said.
-    pub volume: Volume,
+    volume: Volume,
     /// What was counted.
-    pub tally: Tally,
+    tally: Tally,
 }
 
 impl Watching {
+    /// Begins: the header is recorded.
+    pub fn begin(
+        header: Header,
+        recorder: Option<Recorder>,
+        figures: Option<Figures>,
+        volume: Volume,
+    ) -> Self {
+        let settings = header.settings.clone();
+        let mut watching = Self { settings, recorder, audit: None, figures, volume, tally: Tally::default() };
+        watching.record(|recorder| recorder.begin(header));
+        watching
+    }
+
+    /// Adds up for a report what is seen from now on.
+    pub fn audited(mut self, wanted: bool) -> Self {
+        self.audit = wanted.then(Audit::new);
+        self
+    }
+
     /// Runs the loop until the host says that it is over, or `each` says stop; then looks once more, if that is added up.
     ///
     /// # Errors
@@ -58,13 +80,15 @@ impl Watching {
         if let Some(figures) = &mut self.figures {
             figures.take(step);
         }
-        let found = self.tally.take(step, self.settings.metric);
-        if found {
-            for finding in &step.turn.findings {
-                say::note(self.volume, &format!("  found: {finding}"));
-            }
+        for finding in news(&mut self.tally, step, self.settings.metric) {
+            say::note(self.volume, &format!("  found: {finding}"));
         }
         self.record(|recorder| recorder.step(step));
+    }
+
+    /// Why what was to be printed could not be.
+    pub fn fault(&self) -> Option<&str> {
+        self.recorder.as_ref().and_then(Recorder::fault)
     }
 
     /// Does something with the trace, and says it if that failed.
@@ -77,11 +101,8 @@ impl Watching {
     /// One line of what was done.
     pub fn summary(&self) -> String {
         let Tally { looks, applied, refused, vanished, threads, ref findings, .. } = self.tally;
-        let count = |count: u64, noun: &str| {
-            if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-        };
         let mut text =
-            format!("{}, {}, {}", count(applied, "move"), count(looks, "look"), count(threads, "thread"));
+            format!("{}, {}, {}", plural(applied, "move"), plural(looks, "look"), plural(threads, "thread"));
         if refused > 0 {
             text.push_str(&format!(", {refused} refused"));
         }
@@ -92,5 +113,42 @@ impl Watching {
             text.push_str(&format!("; {finding}"));
         }
         text
+    }
+}
+
+/// Counts a step; what was found in it, if that is of another kind than before: the same with other numbers is no news.
+fn news<'t>(tally: &mut Tally, step: &Step<'t>, metric: Metric) -> &'t [Finding] {
+    let kinds = |findings: &[Finding]| findings.iter().map(Finding::word).collect::<Vec<_>>();
+    let before = kinds(&tally.findings);
+    if tally.take(step, metric) && kinds(&tally.findings) != before { &step.turn.findings } else { &[] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::balance::Turn;
+    use trimtab_core::observe::Sample;
+
+    #[test]
+    fn the_same_with_other_numbers_is_no_news() {
+        let mut observer = Observer::new(CpuSet::new());
+        let sample = Sample::default();
+        observer.take(&sample, &[]);
+        let seen = observer.observation();
+        let mut tally = Tally::default();
+        let mut heard = |findings: &[Finding]| {
+            let turn = Turn { findings: findings.to_vec(), ..Turn::default() };
+            let step = Step { sample: &sample, seen: &seen, turn: &turn, outcomes: &[] };
+            news(&mut tally, &step, Metric::RunWait).len()
+        };
+        let rotates = |spread| Finding::KernelRotates { spread };
+        assert_eq!(heard(&[rotates(0.1)]), 1);
+        assert_eq!(heard(&[rotates(0.2)]), 0);
+        assert_eq!(heard(&[]), 0);
+        assert_eq!(heard(&[rotates(0.2), Finding::NoWaitTimes]), 2);
+        assert_eq!(heard(&[rotates(0.3)]), 1);
+        // The last numbers are those of the summary.
+        assert_eq!(heard(&[rotates(0.4)]), 0);
+        assert_eq!(tally.findings, [rotates(0.4)]);
     }
 }

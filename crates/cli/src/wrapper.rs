@@ -6,13 +6,13 @@
 //! watches it.
 
 use crate::args::{ReportTo, RunOnly, report_to};
-use crate::audit;
+use crate::audit::Place;
 use crate::exit::{self, Exit};
-use crate::hosts::Watched;
 use crate::leftovers;
 use crate::metrics::{Figures, Offer};
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
+use crate::watched::Watched;
 use crate::watching::Watching;
 use crate::world::World;
 use anyhow::{Context, anyhow};
@@ -20,7 +20,7 @@ use std::io::{PipeReader, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-use trimtab_core::audit::{Audit, Auditor, Close, Tally};
+use trimtab_core::audit::{Auditor, Close};
 use trimtab_core::balance::{Kind, Policy, Settings, policy};
 use trimtab_core::drive::Go;
 use trimtab_core::set::CpuSet;
@@ -42,16 +42,38 @@ pub struct Asked {
     settings: Settings,
     /// No option says how often to look.
     at_leisure: bool,
-    recorder: Option<Recorder>,
-    metrics: Option<Offer>,
     report: Option<ReportTo>,
 }
 
-impl Asked {
-    /// By the options; `None` when nobody needs to stay.
+/// Where it is told, open before the program begins.
+#[derive(Debug)]
+pub struct Told {
+    recorder: Option<Recorder>,
+    metrics: Option<Offer>,
+    report: Option<Place>,
+}
+
+impl Told {
+    /// Opens what the options name.
     ///
     /// # Errors
-    /// Options that do nothing here, and files that could not be written.
+    /// What cannot be written, or would take the place of something else.
+    pub fn open(args: &RunOnly) -> Result<Self, anyhow::Error> {
+        let options = &args.watch;
+        let report = args.report.as_ref().map(report_to);
+        Ok(Self {
+            recorder: options.trace.as_deref().map(|path| Recorder::open("--trace", path)).transpose()?,
+            report: report.map(Place::take).transpose()?,
+            metrics: options.metrics.as_ref().map(Offer::bind).transpose()?,
+        })
+    }
+}
+
+impl Asked {
+    /// By the options, of which none is carried out yet; `None` when nobody needs to stay.
+    ///
+    /// # Errors
+    /// Options that do nothing here.
     pub fn by(args: &RunOnly) -> Result<Option<Self>, anyhow::Error> {
         let options = &args.watch;
         let report = args.report.as_ref().map(report_to);
@@ -79,8 +101,6 @@ impl Asked {
             balances: options.balance.is_some(),
             settings: options.policy.over(Settings::default()),
             at_leisure,
-            recorder: options.trace.as_deref().map(Recorder::open).transpose()?,
-            metrics: options.metrics.as_ref().map(Offer::bind).transpose()?,
             report,
         }))
     }
@@ -101,8 +121,8 @@ pub struct Run {
     pub machine: Machine,
     /// What was typed.
     pub label: String,
-    /// Where the guest's own report goes first, if it writes one.
-    pub guest_report: Option<PathBuf>,
+    /// Whether the guest's own report goes into the same file before.
+    pub guest_reports: bool,
     /// How much is said.
     pub volume: Volume,
 }
@@ -160,6 +180,8 @@ struct Post {
     proc: PathBuf,
     pid: Pid,
     asked: Asked,
+    recorder: Option<Recorder>,
+    figures: Option<Figures>,
     keeper: Option<Keeper>,
     machine: Machine,
     label: String,
@@ -170,16 +192,24 @@ struct Post {
 ///
 /// # Errors
 /// The kernel does not let us wait for it.
-pub fn stay(world: &World, mut child: Child, asked: Asked, run: &Run) -> Result<u8, Exit> {
+pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run) -> Result<u8, Exit> {
     let spent_before = usage::of_children().unwrap_or_default();
     let bell = Arc::new(Bell::default());
-    let (kind, balances, report) = (asked.kind, asked.balances, asked.report.clone());
+    let (kind, balances) = (asked.kind, asked.balances);
+    let Told { recorder, metrics, mut report } = told;
+    // Who asks gets an answer from now on, also while the program waits for its cores.
+    let offered = metrics.map(|offer| Figures::on(offer, &run.machine, &asked.settings, run.volume));
+    let figures = offered.and_then(|figures| {
+        figures.inspect_err(|error| say::warning(run.volume, &format!("{error:#}"))).ok()
+    });
     let keeper = (kind != Kind::Float).then(|| leftovers::keeper(world, run.volume)).flatten();
     let watcher = child.word().map(|word| {
         let post = Post {
             proc: world.proc(),
             pid: child.pid(),
             asked,
+            recorder,
+            figures,
             keeper,
             machine: run.machine.clone(),
             label: run.label.clone(),
@@ -202,11 +232,18 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, run: &Run) -> Result<
         .and_then(|()| child.collect())
         .context("cannot wait for the program")
         .map_err(|cause| Exit::new(exit::RUN_FAILED, cause))?;
+    let mut reported = Ok(());
     if let Some(mut seen) = watched {
         let spent = usage::of_children().ok().map(|spent| Span::from(spent.saturating_sub(spent_before)));
-        finish(&mut seen, end, (kind, balances), report.as_ref(), spent, run);
+        reported = finish(&mut seen, end, (kind, balances), report.as_mut(), spent, run);
     }
-    Ok(end.hand_on())
+    let failed = reported.inspect_err(|error| say::warning(Volume::Normal, &format!("{error:#}"))).is_err();
+    // A report that is missing is not to be taken for one that was not asked for; but a failure of the program's own is
+    // worth more.
+    Ok(match end.hand_on() {
+        exit::DONE if failed => exit::RUN_FAILED,
+        status => status,
+    })
 }
 
 impl Post {
@@ -217,26 +254,14 @@ impl Post {
         let header = Header {
             version: VERSION,
             policy: self.asked.kind,
-            settings: self.asked.settings.clone(),
+            settings: self.asked.settings,
             command: self.label,
             began: now(),
             usable: usable.clone(),
             machine: self.machine.clone(),
         };
-        let (volume, settings) = (self.volume, self.asked.settings);
-        let begin = |offer| Figures::on(offer, &self.machine, &settings, volume);
-        let figures = self.asked.metrics.and_then(|offer| {
-            begin(offer).inspect_err(|error| say::warning(volume, &format!("{error:#}"))).ok()
-        });
-        let mut watching = Watching {
-            settings: settings.clone(),
-            recorder: self.asked.recorder,
-            audit: reports.then(Audit::new),
-            figures,
-            volume,
-            tally: Tally::default(),
-        };
-        watching.record(|recorder| recorder.begin(header));
+        let volume = self.volume;
+        let mut watching = Watching::begin(header, self.recorder, self.figures, volume).audited(reports);
         let options = Options { keep: self.keeper, ..Options::default() };
         let mut host = match Live::with(&self.proc, &[Root::Tree(self.pid)], &usable, options) {
             Ok(live) => {
@@ -267,14 +292,17 @@ pub fn now() -> Option<u64> {
 }
 
 /// Says what there is to say when all is over.
+///
+/// # Errors
+/// The report cannot be written.
 fn finish(
     seen: &mut Seen,
     end: End,
     (kind, balances): (Kind, bool),
-    report: Option<&ReportTo>,
+    report: Option<&mut Place>,
     spent: Option<Span>,
     run: &Run,
-) {
+) -> Result<(), anyhow::Error> {
     let Seen { watching, usable, close } = seen;
     let why = match end {
         End::Exited(status) => format!("the program ended with status {status}"),
@@ -286,9 +314,7 @@ fn finish(
     }
     if let (Some(audit), Some(report)) = (&watching.audit, report) {
         let audited = audit.report(&run.machine, usable, spent, close);
-        let append = report.file.is_some() && run.guest_report == report.file;
-        if let Err(error) = audit::write(&audited, &run.label, report, append) {
-            say::warning(run.volume, &format!("the report cannot be written: {error:#}"));
-        }
+        report.write(&audited, &run.label, run.guest_reports).context("the report cannot be written")?;
     }
+    Ok(())
 }

@@ -14,69 +14,14 @@
 //! Source: balance as lowest over highest time over cores is Iancu, Hofmeyr, Blagojević and Zheng, "Oversubscription on
 //! Multicore Processors", IPDPS 2010.
 
-use crate::balance::{Finding, Kind, Outcome, Policy, Settled, Turn, Wanted};
-use crate::drive::Step;
+use crate::balance::{Kind, Policy, Turn, Wanted};
 use crate::ids::{OsCpu, OsNode, ThreadId};
-use crate::observe::{Metric, Observation, Sample, ThreadSample};
+use crate::observe::{Observation, Sample, ThreadSample};
 use crate::set::CpuSet;
 use crate::time::{Moment, Span};
 use crate::topology::Machine;
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// How much was done while watching.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct Tally {
-    /// Looks.
-    pub looks: u64,
-    /// Moves and releases that were carried out.
-    pub applied: u64,
-    /// Those that the kernel or the host refused.
-    pub refused: u64,
-    /// Those whose thread had ended.
-    pub vanished: u64,
-    /// Threads that were seen, ended ones included.
-    pub threads: u64,
-    /// Living threads at the last look.
-    pub alive: u64,
-    /// The speeds of the slowest and the fastest at the last look in which any had one.
-    pub speeds: Option<(f64, f64)>,
-    /// What the policy thought last.
-    pub findings: Vec<Finding>,
-}
-
-impl Tally {
-    /// Counts a step, in which speed is measured like this. Whether the policy came to think something else.
-    pub fn take(&mut self, step: &Step<'_>, metric: Metric) -> bool {
-        self.looks += 1;
-        self.alive = step.seen.threads.len() as u64;
-        let speeds = step.seen.threads.iter().filter_map(|thread| thread.speed(metric));
-        let extremes = speeds.fold(None, |extremes: Option<(f64, f64)>, speed| {
-            Some(extremes.map_or((speed, speed), |(low, high)| (low.min(speed), high.max(speed))))
-        });
-        self.speeds = extremes.or(self.speeds);
-        let settled = step.outcomes.iter().chain(&step.sample.settled);
-        settled.for_each(|outcome| self.settle(outcome));
-        // News are also sent of threads that are known, but a number is never used again, and numbers ascend.
-        let newest = step.sample.news.iter().map(|info| u64::from(info.id.0) + 1).max();
-        self.threads = self.threads.max(newest.unwrap_or(0));
-        let changed = !step.turn.findings.is_empty() && step.turn.findings != self.findings;
-        if changed {
-            self.findings.clone_from(&step.turn.findings);
-        }
-        changed
-    }
-
-    fn settle(&mut self, outcome: &Outcome) {
-        match outcome.end {
-            Settled::Applied => self.applied += 1,
-            Settled::Refused(_) => self.refused += 1,
-            Settled::Vanished => self.vanished += 1,
-            // Its end comes later.
-            Settled::Pending => {}
-        }
-    }
-}
 
 /// Looks and does nothing, as `float` does, at intervals that grow with the time it has looked for: a run of any length is
 /// seen to its last twentieth, and a long one costs next to nothing.
@@ -129,9 +74,14 @@ pub struct Counted {
     pub migrations: Option<u64>,
 }
 
+/// So many ended threads are remembered one by one, those that ran longest; others are summed up. A program may start
+/// millions, and the watcher lives as long as it does.
+const ENDED_MAX: usize = 8_192;
+
 /// What is known of one thread.
 #[derive(Clone, Debug)]
 struct Known {
+    ended: bool,
     pid: u32,
     tid: u32,
     name: String,
@@ -159,6 +109,9 @@ pub struct Audit {
     began: Option<Moment>,
     ended: Moment,
     looks: u64,
+    /// How many of the threads have ended.
+    dead: usize,
+    folded: Folded,
 }
 
 impl Audit {
@@ -182,6 +135,7 @@ impl Audit {
                 let base = if first { read.clone() } else { born(read) };
                 let last = base.clone();
                 Known {
+                    ended: false,
                     pid: *pid,
                     tid: *tid,
                     name: name.clone(),
@@ -204,6 +158,13 @@ impl Audit {
         }
         for id in &sample.gone {
             self.names.remove(id);
+            if let Some(known) = self.threads.get_mut(id) {
+                self.dead += usize::from(!std::mem::replace(&mut known.ended, true));
+            }
+        }
+        // Not at each end: so it costs little for each.
+        if self.dead > 2 * ENDED_MAX {
+            self.fold();
         }
         for read in &sample.cpus {
             let here = self.cpus.entry(read.cpu).or_default();
@@ -212,6 +173,19 @@ impl Audit {
             }
             here.last = Some(read.busy);
         }
+    }
+
+    /// Sums up the ended threads that ran least.
+    fn fold(&mut self) {
+        let dead = self.threads.iter().filter(|(_, known)| known.ended);
+        let mut dead: Vec<(Span, ThreadId)> = dead.map(|(id, known)| (known.run(), *id)).collect();
+        dead.sort_by_key(|(run, id)| (std::cmp::Reverse(*run), *id));
+        for (run, id) in dead.drain(ENDED_MAX.min(dead.len())..) {
+            self.threads.remove(&id);
+            self.folded.threads += 1;
+            self.folded.run = self.folded.run + run;
+        }
+        self.dead = dead.len();
     }
 
     /// What came of it, on this machine; `usable` are the CPUs that the program could use, and `spent` is its whole CPU time
@@ -223,7 +197,7 @@ impl Audit {
             .iter()
             .map(|(id, known)| known.report(machine, close.threads.get(id).copied().unwrap_or_default()))
             .collect();
-        let seen: Span = threads.iter().map(|thread| thread.run).sum();
+        let seen: Span = threads.iter().map(|thread| thread.run).sum::<Span>() + self.folded.run;
         let mut cores: BTreeMap<u32, (CpuSet, Span)> = BTreeMap::new();
         let mut cpus = Vec::new();
         for cpu in usable.iter() {
@@ -233,13 +207,11 @@ impl Audit {
                 of.insert(cpu);
                 *ran = *ran + here.ours;
             }
+            let ours = here.ours.share_of(span).map(|share| share.min(1.0));
+            // Two clocks count: others have at most what is left, so that no CPU is busy more than all the time.
             let others = here.last.and_then(|_| here.busy.less(here.ours).share_of(span));
-            cpus.push(CpuAudit {
-                cpu,
-                node: node_of(machine, cpu),
-                ours: here.ours.share_of(span).map(|share| share.min(1.0)),
-                others: others.map(|share| share.min(1.0)),
-            });
+            let others = others.map(|share| share.min(1.0 - ours.unwrap_or(0.0)));
+            cpus.push(CpuAudit { cpu, node: node_of(machine, cpu), ours, others });
         }
         let lowest = cores.values().map(|(_, ran)| *ran).min().unwrap_or_default();
         let highest = cores.values().map(|(_, ran)| *ran).max().unwrap_or_default();
@@ -256,6 +228,7 @@ impl Audit {
             others: (!others.is_empty()).then(|| others.iter().sum::<f64>() / others.len() as f64),
             cpus,
             threads,
+            folded: self.folded,
         }
     }
 }
@@ -281,8 +254,13 @@ fn node_of(machine: &Machine, cpu: OsCpu) -> Option<OsNode> {
 }
 
 impl Known {
+    /// Its time on CPUs, as far as the looks saw.
+    fn run(&self) -> Span {
+        self.last.run.less(self.base.run)
+    }
+
     fn report(&self, machine: &Machine, counted: Counted) -> ThreadAudit {
-        let run = self.last.run.less(self.base.run);
+        let run = self.run();
         let wait = self.last.wait.zip(self.base.wait).map(|(last, base)| last.less(base));
         let count = |last: Option<u64>, base: Option<u64>| last?.checked_sub(base?);
         let slices = count(self.last.slices, self.base.slices);
@@ -349,6 +327,15 @@ pub struct ThreadAudit {
     pub nodes: Vec<(OsNode, f64)>,
 }
 
+/// Ended threads that are not told one by one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Folded {
+    /// How many.
+    pub threads: u64,
+    /// Nanoseconds on CPUs, all together, as far as the looks saw.
+    pub run: Span,
+}
+
 /// What became of a CPU.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CpuAudit {
@@ -387,6 +374,8 @@ pub struct Audited {
     pub cpus: Vec<CpuAudit>,
     /// Thread by thread.
     pub threads: Vec<ThreadAudit>,
+    /// Of many thousands, the ended ones that ran least.
+    pub folded: Folded,
 }
 
 #[cfg(test)]
@@ -466,6 +455,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_remembered_is_bounded_and_nothing_is_lost() {
+        let machine = parse_synthetic("core:2 pu:1").unwrap();
+        let mut audit = Audit::new();
+        let (each, rounds) = (1_000, 40);
+        audit.take(&sample(0, vec![info(each * rounds)], vec![read(each * rounds, 0, 0)], [0, 0]));
+        for round in 0..rounds {
+            let ids = || each * round..each * (round + 1);
+            let at = u64::from(round) * 10 + 10;
+            // The first threads run longest.
+            let run = |id: u32| if id < 100 { 9 } else { 1 };
+            audit.take(&sample(
+                at,
+                ids().map(info).collect(),
+                ids().map(|id| read(id, run(id), 0)).collect(),
+                [0, 0],
+            ));
+            audit.take(&Sample {
+                gone: ids().map(ThreadId).collect(),
+                ..sample(at + 5, vec![], vec![], [0, 0])
+            });
+        }
+        assert!(audit.threads.len() <= 2 * ENDED_MAX + 1, "{}", audit.threads.len());
+        let seen = audit.report(&machine, &machine.cpus(), None, &Close::default());
+        assert_eq!(seen.threads.len() as u64 + seen.folded.threads, u64::from(each * rounds) + 1);
+        assert_eq!(seen.run, Span::from_ms(u64::from(each * rounds) + 800));
+        let long = seen.threads.iter().filter(|thread| thread.run == Span::from_ms(9)).count();
+        assert_eq!(long, 100, "those that ran longest are told");
+        assert!(seen.threads.iter().any(|thread| thread.tid == 7 + each * rounds), "and all that live");
+    }
+
+    #[test]
     fn an_auditor_looks_often_at_first_and_once_a_second_in_the_end() {
         let mut observer = crate::observe::Observer::new(CpuSet::new());
         let mut auditor = Auditor::default();
@@ -500,6 +520,7 @@ mod tests {
             for cpu in &seen.cpus {
                 prop_assert!(cpu.ours.is_none_or(|share| (0.0..=1.0).contains(&share)));
                 prop_assert!(cpu.others.is_none_or(|share| (0.0..=1.0).contains(&share)));
+                prop_assert!(cpu.ours.unwrap_or(0.0) + cpu.others.unwrap_or(0.0) <= 1.0);
             }
             prop_assert!(seen.balance.is_none_or(|balance| (0.0..=1.0).contains(&balance)));
         }

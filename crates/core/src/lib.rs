@@ -22,4 +22,5 @@ pub mod stats;
 pub mod time;
 pub mod topology;
 pub mod trace;
+pub mod words;
 pub mod yardstick;

@@ -36,7 +36,7 @@ pub enum Left {
     Refused,
     /// A scheduler loaded into the kernel (sched_ext), by its name, places it.
     Scheduler(String),
-    /// Another balancer looks after it, by its process.
+    /// Another balancer looks after it, by its process; 0 where that cannot be known.
     Balancer(u32),
     /// The user asked for it to be left alone.
     Asked,
@@ -49,6 +49,7 @@ impl fmt::Display for Left {
             Self::MovedByOthers => f.write_str("somebody else bound it"),
             Self::Refused => f.write_str("the kernel does not let us move it"),
             Self::Scheduler(name) => write!(f, "the loaded scheduler {name} places it"),
+            Self::Balancer(0) => f.write_str("another balancer looks after it"),
             Self::Balancer(pid) => write!(f, "process {pid} balances it"),
             Self::Asked => f.write_str("you asked for it to be left alone"),
         }
@@ -251,6 +252,8 @@ impl ThreadView<'_> {
 pub struct CpuView {
     /// Which.
     pub cpu: OsCpu,
+    /// The time between its last two readings, which may lie several samples apart; `None` when there is no earlier one.
+    pub span: Option<Span>,
     /// Share of the time it ran anything; `None` when there is no earlier reading.
     pub busy: Option<f64>,
     /// Share of the time the hypervisor took.
@@ -390,6 +393,7 @@ impl Observer {
             };
             self.cpu_views.push(CpuView {
                 cpu: read.cpu,
+                span: over.as_ref().map(|(span, _)| *span),
                 busy: over.as_ref().and_then(|(span, before)| share(read.busy, before.busy, *span)),
                 steal: over.as_ref().and_then(|(span, before)| share(read.steal?, before.steal?, *span)),
             });

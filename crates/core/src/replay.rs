@@ -11,14 +11,15 @@
 //! Properties: the recorded policy with the recorded settings decides as it did, turn for turn ([`Replayed::same`]), since
 //! policies are functions of settings and observations; a replay reads nothing but the trace.
 
-use crate::balance::{Decision, Finding, Outcome, Policy, Refusal, Settled, Turn, Wanted};
+use crate::balance::{Act, Decision, Finding, Outcome, Policy, Refusal, Settled, Turn, Wanted};
 use crate::drive::{Awake, Go, Host, drive};
 use crate::ids::ThreadId;
 use crate::observe::{Observer, Sample};
+use crate::set::CpuSet;
 use crate::time::Moment;
 use crate::trace::{StepRecord, Trace};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
 /// The recorded host.
@@ -43,11 +44,11 @@ impl Host for Recorded<'_> {
 
     fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, Infallible> {
         let step = self.at.checked_sub(1).and_then(|at| self.steps.get(at));
+        // The first of several that are alike.
+        let then = step.map(|step| step.turn.decisions.iter().zip(&step.outcomes).rev());
+        let then: BTreeMap<_, _> = then.into_iter().flatten().map(|(then, end)| (what(then), *end)).collect();
         let outcome = |decision: &Decision| {
-            let recorded = step.and_then(|step| {
-                let at = step.turn.decisions.iter().position(|then| alike(then, decision))?;
-                step.outcomes.get(at).copied()
-            });
+            let recorded = then.get(&what(decision)).copied();
             recorded.unwrap_or(Outcome { thread: decision.thread, end: Settled::Refused(Refusal::Replayed) })
         };
         let outcomes: Vec<Outcome> = decisions.iter().map(outcome).collect();
@@ -61,9 +62,14 @@ impl Host for Recorded<'_> {
     }
 }
 
-/// Whether the same is done with the same thread, for whatever reason.
-fn alike(one: &Decision, other: &Decision) -> bool {
-    (one.thread, &one.act) == (other.thread, &other.act)
+/// What is done with which thread, for whatever reason: equal when the same is done with the same one.
+fn what(decision: &Decision) -> (ThreadId, u8, Option<&CpuSet>) {
+    let kind = match decision.act {
+        Act::Confine(_) => 0,
+        Act::Nudge(_) => 1,
+        Act::Release => 2,
+    };
+    (decision.thread, kind, decision.act.to())
 }
 
 /// One step twice: as it was, and as the policy would have it.
@@ -90,13 +96,14 @@ pub struct Compared {
 impl Compared {
     fn new(step: usize, record: &StepRecord, turn: &Turn) -> Self {
         let (then, now) = (&record.turn.decisions, &turn.decisions);
-        let in_other = |other: &[Decision], one: &Decision| other.iter().any(|decision| alike(decision, one));
+        let all = |decisions| -> BTreeSet<_> { <[Decision]>::iter(decisions).map(what).collect() };
+        let (did, does) = (all(then), all(now));
         Self {
             at: record.sample.at,
             step,
-            recorded: then.iter().filter(|one| !in_other(now, one)).cloned().collect(),
-            replayed: now.iter().filter(|one| !in_other(then, one)).cloned().collect(),
-            both: now.iter().filter(|one| in_other(then, one)).cloned().collect(),
+            recorded: then.iter().filter(|one| !does.contains(&what(one))).cloned().collect(),
+            replayed: now.iter().filter(|one| !did.contains(&what(one))).cloned().collect(),
+            both: now.iter().filter(|one| did.contains(&what(one))).cloned().collect(),
             found_then: record.turn.findings.clone(),
             found_now: turn.findings.clone(),
             same: record.turn == *turn,
@@ -174,7 +181,7 @@ pub fn replay(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::{Act, Kind, Reason, Settings};
+    use crate::balance::{Kind, Reason, Settings};
     use crate::time::Span;
     use crate::topology::parse_synthetic;
     use crate::trace::{Header, VERSION};
@@ -280,6 +287,21 @@ mod tests {
         let replayed = replay(&recorded, &mut policy, &mut |_, _| Go::On);
         assert!(replayed.same());
         assert_eq!((replayed.steps, replayed.both), (2, 3));
+    }
+
+    /// What took the square of that many steps would not end.
+    #[test]
+    fn many_decisions_in_one_turn_are_compared() {
+        let many = |cpu: &str| turn((0..100_000).map(|thread| confine(thread, cpu)).collect());
+        let outcomes = (0..100_000).map(|thread| outcome(thread, Settled::Applied)).collect();
+        let recorded = trace(vec![(many("0"), outcomes, vec![]), (many("1"), vec![], vec![])]);
+        let mut policy = Scripted { turns: vec![many("0"), many("0")], at: 0, seen: vec![] };
+        let replayed = replay(&recorded, &mut policy, &mut |_, _| Go::On);
+        assert_eq!(
+            (replayed.both, replayed.only_recorded, replayed.only_replayed),
+            (100_000, 100_000, 100_000)
+        );
+        assert!(policy.seen[1].1.iter().all(|outcome| outcome.end == Settled::Applied));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::path::Path;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use trimtab_core::ids::OsCpu;
@@ -48,32 +48,64 @@ impl YieldKind {
 }
 
 /// Lets two threads compete on one CPU of these, one that computes and one that yields. `None` when that CPU was not theirs alone
-/// meanwhile, or cannot be had.
+/// meanwhile, or cannot be had, or where there may be no more threads.
 pub fn yield_share(cpus: &CpuSet) -> Option<YieldKind> {
     // The last one: interrupts and daemons prefer the first.
     let cpu = cpus.last()?;
-    let (ready, stop) = (Barrier::new(3), AtomicBool::new(false));
+    let (gate, stop) = (Gate::default(), AtomicBool::new(false));
     let (computing, yielding, contest) = thread::scope(|scope| {
-        let run = |work: fn()| {
-            let (ready, stop) = (&ready, &stop);
-            move || on_cpu(cpu, ready, stop, work)
+        let start = |work: fn()| {
+            let (gate, stop) = (&gate, &stop);
+            thread::Builder::new().spawn_scoped(scope, move || on_cpu(cpu, gate, stop, work)).ok()
         };
-        let computing = scope.spawn(run(compute));
-        let yielding = scope.spawn(run(thread::yield_now));
-        ready.wait();
+        let both = start(compute).and_then(|computing| Some((computing, start(thread::yield_now)?)));
+        let Some((computing, yielding)) = both else {
+            // This user may have no more threads: whoever waits for the other goes home.
+            gate.call_off();
+            return None;
+        };
+        gate.arrive();
         let begin = monotonic();
         thread::sleep(CONTEST);
         stop.store(true, Ordering::Release);
         let contest = monotonic() - begin;
-        (computing.join().ok().flatten(), yielding.join().ok().flatten(), contest)
-    });
+        Some((computing.join().ok().flatten(), yielding.join().ok().flatten(), contest))
+    })?;
     YieldKind::of(computing?, yielding?, contest.into())
 }
 
+/// Three wait here for each other, unless it is called off.
+#[derive(Debug, Default)]
+struct Gate {
+    /// How many have arrived, and whether it was called off.
+    state: Mutex<(u32, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Waits for the others; false when they will not come.
+    fn arrive(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 += 1;
+        self.changed.notify_all();
+        while state.0 < 3 && !state.1 {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.1
+    }
+
+    fn call_off(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.changed.notify_all();
+    }
+}
+
 /// Does something again and again on a CPU; the CPU time that took.
-fn on_cpu(cpu: OsCpu, ready: &Barrier, stop: &AtomicBool, work: fn()) -> Option<Span> {
+fn on_cpu(cpu: OsCpu, gate: &Gate, stop: &AtomicBool, work: fn()) -> Option<Span> {
     let bound = affinity::set(None, &[cpu].into_iter().collect());
-    ready.wait();
+    if !gate.arrive() {
+        return None;
+    }
     let begin = thread_time();
     while !stop.load(Ordering::Acquire) {
         work();
@@ -153,6 +185,31 @@ mod tests {
         assert_eq!(YieldKind::of(ms(5), ms(1), ms(10)), None, "somebody else had 40 %");
         assert_eq!(YieldKind::of(ms(0), ms(0), ms(10)), None);
         assert_eq!(YieldKind::of(ms(0), ms(0), ms(0)), None);
+    }
+
+    #[test]
+    fn where_no_more_threads_may_be_nothing_is_said_and_nobody_waits() {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+        let own = affinity::get(None).unwrap();
+        let answer = thread::spawn(move || {
+            // As at the limit of a user's processes, for this thread alone.
+            let rules = [libc::SYS_clone, libc::SYS_clone3].map(|call| (call, vec![])).into();
+            let here = std::env::consts::ARCH.try_into().unwrap();
+            let again = SeccompAction::Errno(Errno::AGAIN.raw_os_error().unsigned_abs());
+            let filter = SeccompFilter::new(rules, SeccompAction::Allow, again, here).unwrap();
+            let filter: BpfProgram = filter.try_into().unwrap();
+            seccompiler::apply_filter(&filter).unwrap();
+            yield_share(&own)
+        });
+        assert_eq!(answer.join().unwrap(), None);
+        // Of two that were to come only one could.
+        let gate = Gate::default();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| gate.arrive());
+            gate.call_off();
+            assert!(!first.join().unwrap());
+        });
+        assert!(!gate.arrive());
     }
 
     #[test]

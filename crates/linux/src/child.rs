@@ -6,6 +6,8 @@
 //!
 //! - A signal that another process sends to us is handed on. One that the terminal sends reaches the whole group, so the
 //!   program has it already; but the hang-up of a terminal goes to the leader of the session alone, and is handed on by one.
+//! - What the kernel sends to us alone because of something that was set up for the program is handed on; its timers
+//!   (`alarm`) become the program's.
 //! - When the program is stopped, we stop by the same signal, so that the shell sees a stopped job; continued, it goes on.
 //! - Its status is ours; killed by a signal, we die of the same, without a second core file.
 //! - Killed ourselves, the program goes on: nothing ties its life to ours.
@@ -18,6 +20,7 @@
 use crate::process::Pid;
 use crate::sys::fork::{self, Side};
 use crate::sys::signals::{self, Came, Inherited, Sender};
+use crate::sys::timers::Timers;
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, getpid, getsid, waitid};
 use std::io::{self, PipeReader, PipeWriter, Write};
@@ -87,9 +90,12 @@ pub struct Child {
 pub fn two() -> io::Result<Two> {
     let (reader, writer) = io::pipe()?;
     let inherited: Inherited = signals::block()?;
+    // A deadline that was set for the program is the program's. One that passed just now is handed on as a signal.
+    let timers = Timers::take();
     match fork::fork() {
         Ok(Side::Child) => {
             drop(reader);
+            timers.set();
             inherited.restore();
             Ok(Two::Program(Word(writer)))
         }
@@ -99,6 +105,7 @@ pub fn two() -> io::Result<Two> {
             Ok(Two::Parent(Child { pid, word: Some(reader), stopped: false, asleep: false }))
         }
         Err(error) => {
+            timers.set();
             inherited.restore();
             Err(error.into())
         }
@@ -195,6 +202,8 @@ impl Child {
             }
             Sender::Process(_) => true,
             // A hang-up, and the continuation that goes with it, are sent to the leader of the session alone.
+            // Timers and descriptors that were set up before us to signal this very process are the program's.
+            Sender::Kernel if FOR_ONE.contains(&came.number) => true,
             Sender::Kernel => {
                 (came.number == HUP || came.number == CONT) && getsid(None).is_ok_and(|leader| leader == own)
             }
@@ -221,11 +230,42 @@ const HUP: i32 = rustix::process::Signal::HUP.as_raw();
 const CONT: i32 = rustix::process::Signal::CONT.as_raw();
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const CHILD: i32 = rustix::process::Signal::CHILD.as_raw();
+/// What the kernel sends to one process only, and never because of what that process did: timers, descriptors with an owner.
+const FOR_ONE: [i32; 5] = [
+    rustix::process::Signal::ALARM.as_raw(),
+    rustix::process::Signal::VTALARM.as_raw(),
+    rustix::process::Signal::PROF.as_raw(),
+    rustix::process::Signal::IO.as_raw(),
+    rustix::process::Signal::URG.as_raw(),
+];
 
 fn end(status: &WaitIdStatus) -> End {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(status), _) => End::Exited(u8::try_from(status & 0xff).unwrap_or(u8::MAX)),
         (None, Some(signal)) => End::Killed(signal),
         (None, None) => End::Exited(u8::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_sends_to_us_alone_is_for_the_program_and_what_it_sends_to_the_group_is_not() {
+        let pid = getpid();
+        let mut child = Child { pid, word: None, stopped: false, asleep: false };
+        let mut is_for_it = |number, sender| child.is_for_it(Came { number, sender, word: None });
+        for number in [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGIO, libc::SIGURG] {
+            assert!(is_for_it(number, Sender::Kernel), "{number}");
+        }
+        for number in
+            [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGWINCH, libc::SIGXCPU]
+        {
+            assert!(!is_for_it(number, Sender::Kernel), "{number}");
+            assert!(is_for_it(number, Sender::Process(0)), "{number}");
+        }
+        let own = u32::try_from(pid.as_raw_nonzero().get()).unwrap();
+        assert!(!is_for_it(libc::SIGTERM, Sender::Process(own)), "what we did to ourselves");
     }
 }

@@ -1,5 +1,7 @@
 //! What can be typed about balancing: while a program runs, for one that runs already, and for one that is over.
 
+use super::time;
+use super::words::Words;
 use crate::metrics::Address;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -12,11 +14,21 @@ use trimtab_core::time::Span;
 /// The heading under which help shows these options.
 const HEADING: &str = "While it runs";
 
+/// The policies, for parser and completions.
+fn policies() -> Words<Kind> {
+    Words::of(Kind::ALL.map(Kind::word))
+}
+
 /// How a policy is set up.
 #[derive(Args, Debug, Default, Clone)]
 pub struct PolicyArgs {
-    /// The time between two looks: 100ms, 1s (default 100ms; 1s where only a report is wanted).
-    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = HEADING)]
+    /// The time between two looks: 100ms, 1s (default 100ms). auto looks more often while it has something to do, and less often
+    /// where it has not.
+    ///
+    /// Single policies look once an interval. auto looks every 50 ms while it makes up its mind, up to five intervals apart
+    /// where nothing is to be done, and while threads take turns as often as is worth its cost (one part in 250 of a core),
+    /// between 10 ms and the interval. --report alone looks after a twentieth of the run so far, from 10 ms to 1 s.
+    #[arg(long, value_name = "TIME", value_parser = time::interval, help_heading = HEADING)]
     pub interval: Option<Span>,
     /// All that is random in balancing is drawn from this number; recorded in the trace (default 0).
     #[arg(long, value_name = "N", help_heading = HEADING)]
@@ -62,7 +74,7 @@ pub struct BalanceArgs {
     /// trimtab then stays as the program's parent: signals, job control, terminal and exit status are handed on. OpenMP threads
     /// are not bound at their start, unless you bind them by OMP_PROC_BIND.
     #[arg(long, value_name = "POLICY", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
-          help_heading = HEADING)]
+          value_parser = policies(), hide_possible_values = true, help_heading = HEADING)]
     pub balance: Option<Kind>,
     #[command(flatten)]
     pub policy: PolicyArgs,
@@ -88,7 +100,7 @@ pub struct AttachArgs {
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
     /// The policy: auto, speed, exchange, nudge, pinned or float (only watches).
-    #[arg(long, value_name = "POLICY", default_value = "auto")]
+    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = policies(), hide_possible_values = true)]
     pub balance: Kind,
     #[command(flatten)]
     pub policy: PolicyArgs,
@@ -99,7 +111,7 @@ pub struct AttachArgs {
     #[arg(long, help_heading = HEADING)]
     pub respect_masks: bool,
     /// Stop after this time: 30s, 10m, 2h.
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_span, help_heading = HEADING)]
+    #[arg(long = "for", value_name = "TIME", value_parser = time::lasting, help_heading = HEADING)]
     pub time: Option<Span>,
     /// Record what is seen, decided and done in FILE, one line of JSON a look; - for standard output.
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
@@ -118,6 +130,9 @@ pub struct AttachArgs {
     pub quiet: bool,
 }
 
+const DETACH_STATUS: &str = "Exit status: 0 when balancing has ended or masks were given back, 1 when there was nothing to end,\n\
+    2 when it could not be ended (no such process, another user's, a balancer that does not answer).";
+
 const ATTACH_EXAMPLES: &str = "Examples:\n  trimtab attach 4711                    balance process 4711 and all it started\n  \
     trimtab attach $(pgrep -d' ' solver)   several programs at once\n  \
     trimtab attach --balance float --trace t.jsonl --for 10s 4711   only watch and record\n\n\
@@ -125,8 +140,9 @@ const ATTACH_EXAMPLES: &str = "Examples:\n  trimtab attach 4711                 
 
 /// End balancing from outside: stop a balancer that runs, or give threads back the masks that a killed one left behind.
 #[derive(Args, Debug)]
+#[command(after_help = DETACH_STATUS)]
 pub struct DetachArgs {
-    /// Processes that are or were balanced.
+    /// Processes that are or were balanced, or the balancer itself.
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "all")]
     pub pids: Vec<u32>,
     /// Everything of yours that is or was balanced.
@@ -144,10 +160,10 @@ pub struct DetachArgs {
 #[derive(Args, Debug)]
 #[command(after_help = REPLAY_EXAMPLES)]
 pub struct ReplayArgs {
-    /// A trace of `trimtab run --trace` or `trimtab attach --trace`.
+    /// A trace of `trimtab run --trace` or `trimtab attach --trace`; - for standard input.
     pub trace: PathBuf,
-    /// The policy, instead of the recorded one.
-    #[arg(long, value_name = "POLICY")]
+    /// The policy, instead of the recorded one: auto, speed, exchange, nudge, pinned or float.
+    #[arg(long, value_name = "POLICY", value_parser = policies(), hide_possible_values = true)]
     pub policy: Option<Kind>,
     #[command(flatten)]
     pub settings: PolicyArgs,
@@ -182,40 +198,6 @@ impl From<SpeedMetric> for Metric {
     }
 }
 
-/// The shortest interval: a look costs about a microsecond a thread, and the kernel's own ticks are no finer.
-const INTERVAL_MIN: Span = Span::from_ms(1);
-/// The longest: beyond this nothing is balanced.
-const INTERVAL_MAX: Span = Span::from_ms(3_600_000);
-
-/// `100ms`, `1s`, within reason.
-fn parse_interval(text: &str) -> Result<Span, String> {
-    let span = parse_span(text)?;
-    if (INTERVAL_MIN..=INTERVAL_MAX).contains(&span) {
-        Ok(span)
-    } else {
-        Err(format!("\"{text}\" is no interval between 1ms and 1h"))
-    }
-}
-
-/// `500us`, `100ms`, `30s`, `10m`, `2h`, or plain seconds.
-fn parse_span(text: &str) -> Result<Span, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let unit: u64 = match &text[digits..] {
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "" | "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        other => return Err(format!("\"{other}\" is no unit of time (known: us, ms, s, m, h)")),
-    };
-    let number: u64 =
-        text[..digits].parse().map_err(|_| format!("\"{text}\" is no time such as 100ms or 30s"))?;
-    number.checked_mul(unit).map(Span).filter(|span| *span > Span::ZERO).ok_or_else(|| match number {
-        0 => "no time at all".to_owned(),
-        _ => format!("{text} is too long"),
-    })
-}
-
 /// What was asked for as a report after the run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReportTo {
@@ -241,19 +223,6 @@ pub fn report_to(word: &OsString) -> ReportTo {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_units_and_limits() {
-        assert_eq!(parse_interval("100ms"), Ok(Span::from_ms(100)));
-        assert_eq!(parse_interval("1s"), Ok(Span::from_ms(1_000)));
-        assert_eq!(parse_span("500us"), Ok(Span::from_us(500)));
-        assert_eq!(parse_span("2h"), Ok(Span::from_ms(7_200_000)));
-        for bad in
-            ["", "0", "0ms", "10us", "2h", "-1s", "1.5s", "ms", "3y", "99999999999999999999s", "9999999999h"]
-        {
-            assert!(parse_interval(bad).is_err(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn a_report_goes_where_its_word_says() {

@@ -1,25 +1,25 @@
 //! `trimtab attach`: balancing of programs that run already.
 
-use crate::args::AttachArgs;
+use crate::args::{AttachArgs, distinct};
 use crate::exit::{self, Exit};
-use crate::hosts::Watched;
 use crate::leftovers;
 use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use crate::situation::Situation;
+use crate::watched::Watched;
 use crate::watching::Watching;
 use crate::world::World;
 use crate::wrapper::now;
 use anyhow::{Context, anyhow};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use trimtab_core::audit::Tally;
+use trimtab_core::account::Tally;
 use trimtab_core::balance::{Kind, Settings, Wanted, policy};
 use trimtab_core::drive::{Go, Host};
 use trimtab_core::observe::{Left, Sample};
@@ -27,6 +27,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
+use trimtab_core::words::plural;
 use trimtab_linux::live::{Keeper, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::sys::signals::is_ignored;
@@ -48,7 +49,7 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     let to_stdout = args.json || args.trace.as_deref() == Some(Path::new("-"));
     let recorder = match &args.trace {
         _ if to_stdout => Some(Recorder::stdout()),
-        Some(path) => Some(Recorder::open(path)?),
+        Some(path) => Some(Recorder::open("--trace", path)?),
         None => None,
     };
     let roots = roots(world, args);
@@ -61,18 +62,12 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
 
     let options = Options { keep: keeper, ..Options::default() };
     let live = Live::with(&world.proc(), &roots, &usable, options).map_err(|error| explain(world, &error))?;
-    let stopped = listen(live.stopper(), args.time)?;
-    let mut host = Watched::new(live).respecting(args.respect_masks.then(|| usable.clone()));
+    let Heard { stopped, pause } = listen(live.stopper(), args.time)?;
+    let respected = args.respect_masks.then(|| usable.clone());
+    let mut host = Watched::new(live).respecting(respected).pausing(pause);
     let label = label(world, &roots);
     let figures = args.metrics.as_ref().map(|address| Figures::offer(address, &machine, &settings, volume));
-    let mut watching = Watching {
-        settings: settings.clone(),
-        recorder,
-        audit: None,
-        figures: figures.transpose()?,
-        volume,
-        tally: Tally::default(),
-    };
+    let figures = figures.transpose()?;
     say::headline(volume, &format!("{}: {label} on CPUs {usable}; Ctrl-C ends it", args.balance));
     let mut policy = policy(args.balance, &machine, &settings);
     let header = Header {
@@ -84,7 +79,7 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
         usable: usable.clone(),
         machine,
     };
-    watching.record(|recorder| recorder.begin(header));
+    let mut watching = Watching::begin(header, recorder, figures, volume);
     let bar = progress(volume, to_stdout);
     let ended = watching.watch(&mut host, &mut *policy, &usable, &mut |tally, recorder| {
         bar.set_message(status(tally));
@@ -98,14 +93,18 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
         (Ok(()), false) => "the programs ended".to_owned(),
     };
     watching.record(|recorder| recorder.end(&why, None));
-    leftovers::tell(restored, fault, volume);
+    leftovers::warn(restored, fault, volume);
     let given_back = match restored.given_back {
         0 => String::new(),
-        threads => format!("; {threads} threads have their own masks again"),
+        threads => format!("; {}", leftovers::own_masks(threads)),
     };
     say::headline(volume, &format!("{why}: {}{given_back}", watching.summary()));
     ended?;
-    Ok(exit::DONE)
+    match watching.fault() {
+        // What was asked for is not there.
+        Some(why) => Err(anyhow!("{why}")),
+        None => Ok(exit::DONE),
+    }
 }
 
 /// What is to be watched.
@@ -118,7 +117,11 @@ fn roots(world: &World, args: &AttachArgs) -> Vec<Root> {
         // As the kernel writes it, from the root of the groups; and relative to it.
         Root::Cgroup(mounted.join(path.strip_prefix("/").unwrap_or(path)))
     };
-    args.pids.iter().map(|pid| Root::Tree(Pid(*pid))).chain(args.cgroup.as_ref().map(group)).collect()
+    distinct(&args.pids)
+        .into_iter()
+        .map(|pid| Root::Tree(Pid(pid)))
+        .chain(args.cgroup.as_ref().map(group))
+        .collect()
 }
 
 /// One look at the programs, to know where their threads may run.
@@ -160,26 +163,40 @@ fn usable(args: &AttachArgs, machine: &Machine, first: &Sample) -> Result<CpuSet
 fn explain(world: &World, error: &LiveError) -> anyhow::Error {
     match error {
         LiveError::NotYours { pid, uid } => {
-            let name = leftovers::user(world, *uid);
+            let (name, only) = (leftovers::user(world, *uid), leftovers::only(world, *uid));
             anyhow!(
-                "process {pid} belongs to {name}: only {name} and root may move its threads (sudo trimtab attach {pid})"
+                "process {pid} belongs to {name}: {only} may move its threads (sudo trimtab attach {pid})"
             )
         }
         other => anyhow!("{other}"),
     }
 }
 
-/// Ends the watching at a signal or after a time. Whether one did is told.
-fn listen(stopper: Stopper, time: Option<Span>) -> Result<Arc<AtomicBool>, anyhow::Error> {
-    let stopped = Arc::new(AtomicBool::new(false));
+/// What signals, or the time, want.
+struct Heard {
+    /// The watching was ended.
+    stopped: Arc<AtomicBool>,
+    /// It is to stop for a while.
+    pause: Arc<AtomicBool>,
+}
+
+/// Ends the watching at a signal or after a time, and tells of it; asks it to pause at Ctrl-Z.
+fn listen(stopper: Stopper, time: Option<Span>) -> Result<Heard, anyhow::Error> {
+    let (stopped, pause) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     // What was ignored when we were started (as by nohup) stays so; a file that may not grow is an error and no end.
-    let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+    let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGTSTP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")?;
-    let (told, bell) = (Arc::clone(&stopped), stopper.clone());
+    let (told, pauses, bell) = (Arc::clone(&stopped), Arc::clone(&pause), stopper.clone());
     std::thread::spawn(move || {
-        for _ in signals.forever().filter(|signal| *signal != SIGXFSZ) {
-            told.store(true, Ordering::Relaxed);
-            bell.stop();
+        for signal in signals.forever() {
+            match signal {
+                SIGXFSZ => {}
+                SIGTSTP => pauses.store(true, Ordering::Relaxed),
+                _ => {
+                    told.store(true, Ordering::Relaxed);
+                    bell.stop();
+                }
+            }
         }
     });
     if let Some(time) = time {
@@ -190,7 +207,7 @@ fn listen(stopper: Stopper, time: Option<Span>) -> Result<Arc<AtomicBool>, anyho
             stopper.stop();
         });
     }
-    Ok(stopped)
+    Ok(Heard { stopped, pause })
 }
 
 /// What was attached to, for people.
@@ -223,5 +240,6 @@ fn status(tally: &Tally) -> String {
         format!(", speed {:.0} to {:.0} %", 100.0 * slowest, 100.0 * fastest)
     });
     let finding = tally.findings.first().map_or_else(String::new, |finding| format!("; {finding}"));
-    format!("{} threads, {} moves{speeds}{finding}", tally.alive, tally.applied)
+    let (threads, moves) = (plural(tally.alive, "thread"), plural(tally.applied, "move"));
+    format!("{threads}, {moves}{speeds}{finding}")
 }

@@ -12,7 +12,7 @@ use crate::situation::{HOLD, Situation};
 use crate::surroundings::Surroundings;
 use crate::table::{Align, Table};
 use crate::world::{SET_BY_US, World};
-use crate::wrapper::{self, Asked, Run};
+use crate::wrapper::{self, Asked, Run, Told};
 use anyhow::{Context, anyhow};
 use std::ffi::OsString;
 use std::path::Path;
@@ -23,6 +23,7 @@ use trimtab_core::place::{
     Action, Amount, Binder, LocalRank, OpenMp, Plan, Variable, environment, local_rank,
 };
 use trimtab_core::set::CpuSet;
+use trimtab_core::words::plural;
 use trimtab_linux::calibrate::{YieldKind, yield_share};
 use trimtab_linux::child::{self, Two};
 use trimtab_linux::limits::parent_mask;
@@ -59,7 +60,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     let program = find(world, args)?;
     leftovers::tidy(world, volume);
-    let watch = if args.run.env == EnvMode::Print { None } else { Asked::by(&args.run).map_err(failed)? };
+    let watch = Asked::by(&args.run).map_err(failed)?;
     let balances = watch.as_ref().is_some_and(|watch| watch.balances);
     if let Some(kind) =
         watch.as_ref().map(|watch| watch.kind).filter(|kind| nest.is_some() && *kind != Kind::Float)
@@ -68,6 +69,12 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
             "--balance={kind} moves the threads that --nest places: drop one of the two, or only watch with --balance=float"
         )));
     }
+    // What is only printed needs nobody who stays, and no file.
+    let watch = watch.filter(|_| args.run.env != EnvMode::Print);
+    let watch = match watch {
+        Some(asked) => Some((asked, Told::open(&args.run).map_err(failed)?)),
+        None => None,
+    };
     let situation = Situation::live(world, !args.place.no_rules).map_err(failed)?;
     for warning in &situation.warnings {
         say::note(volume, warning);
@@ -103,17 +110,18 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     };
     // From here on there may be two of us, and all that follows is the program's.
     let mut word = None;
-    if let Some(watch) = watch {
+    if let Some((asked, told)) = watch {
         match child::two().context("no process can be had for the program").map_err(failed)? {
             Two::Parent(child) => {
-                let guest_report = report_to.as_ref().filter(|to| nest.is_some() && !to.json);
+                let guest_reports =
+                    nest.is_some() && report_to.is_some_and(|to| to.file.is_some() && !to.json);
                 let run = Run {
                     machine: situation.machine,
                     label: printable(label.as_bytes()),
-                    guest_report: guest_report.and_then(|to| to.file.clone()),
+                    guest_reports,
                     volume,
                 };
-                return wrapper::stay(world, child, watch, &run);
+                return wrapper::stay(world, child, asked, told, &run);
             }
             Two::Program(told) => word = Some(told),
         }
@@ -130,6 +138,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let binder = match (&nesting, openmp) {
         (Some(nesting), _) => Binder::Guest(&nesting.resolved),
         (None, Some(openmp)) if binds => Binder::Runtime(openmp),
+        (None, Some(_)) => Binder::Free,
         _ => Binder::Nobody,
     };
     let mut environment = environment(&plan, &user, binder);
@@ -200,8 +209,32 @@ fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
     let Some(name) = args.command.first() else {
         return Err(Exit::new(exit::RUN_FAILED, anyhow!("no command is given")));
     };
-    let path = resolve(name, search).map_err(|error| Exit::new(error.exit_status(), error))?;
+    let path = resolve(name, search).map_err(|error| {
+        let status = error.exit_status();
+        match taken_for_program(args) {
+            Some(hint) => Exit::new(status, anyhow!("{error}; {hint}")),
+            None => Exit::new(status, error),
+        }
+    })?;
     Program::look(&path, search).map_err(|error| Exit::new(exit::CANNOT_EXECUTE, error))
+}
+
+/// What to say of a program that is not there and whose name would be the value of an option that was given without: such
+/// options take theirs after an equals sign only, since else the program could be taken for it.
+fn taken_for_program(args: &RunArgs) -> Option<String> {
+    let (word, run) = (args.command.first()?.to_str()?, &args.run);
+    let option = if run.watch.balance.is_some() && word.parse::<Kind>().is_ok() {
+        "--balance"
+    } else if run.wait.is_some() && crate::args::time::wait(word).is_ok() {
+        "--wait"
+    } else if run.report.is_some()
+        && (["text", "json", "stderr"].contains(&word) || word.ends_with(".json") || word.ends_with(".txt"))
+    {
+        "--report"
+    } else {
+        return None;
+    };
+    Some(format!("if it is the value of {option}, write {option}={word}"))
 }
 
 /// The OpenMP runtime a program links.
@@ -224,19 +257,10 @@ fn unreached(program: &Program) -> Option<&'static str> {
     }
 }
 
-/// A report that could not be written would be missed at the end of a long run.
+/// The guest takes the name as text.
 fn check_report(path: &Path) -> Result<(), anyhow::Error> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.to_str().is_none() {
         return Err(anyhow!("--report={}: the name must be text in UTF-8", path.display()));
-    }
-    if path.is_dir() || !folder.is_dir() {
-        let why = if path.is_dir() {
-            "it is a folder".to_owned()
-        } else {
-            format!("there is no folder {}", folder.display())
-        };
-        return Err(anyhow!("--report={}: {why}", path.display()));
     }
     Ok(())
 }
@@ -479,14 +503,12 @@ fn tell_waiting(
 
 /// One line: how much, where.
 pub fn headline(plan: &Plan) -> String {
-    let count =
-        |count: usize, noun: &str| if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") };
     let cores: std::collections::BTreeSet<_> = plan.slots.iter().map(|slot| slot.core).collect();
     let nodes = if plan.nodes.is_empty() { String::new() } else { format!(" on node {}", plan.nodes) };
     let threads = if plan.slots.len() == cores.len() {
         String::new()
     } else {
-        format!(", {}", count(plan.slots.len(), "slot"))
+        format!(", {}", plural(plan.slots.len(), "slot"))
     };
-    format!("{}{threads}: CPUs {}{nodes}", count(cores.len(), "core"), plan.mask)
+    format!("{}{threads}: CPUs {}{nodes}", plural(cores.len(), "core"), plan.mask)
 }

@@ -23,7 +23,7 @@ use trimtab_core::drive::Step;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 
-/// The text is made anew no more often: nobody collects figures more often, and it costs.
+/// The text is made anew no more often, but for the first seconds: nobody collects figures more often, and it costs.
 const ANEW: Span = Span::from_ms(1_000);
 
 /// A page of figures that others may fetch, until dropped.
@@ -61,10 +61,16 @@ impl Metrics {
     /// Takes the latest account in.
     pub fn update(&self, account: &Account) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.is_some_and(|made| account.at().since(made) < ANEW && account.at() >= made) {
+        // At first more often, so that a page is never older than half of what it could tell of.
+        let anew = ANEW.min(account.watched().times(0.5));
+        if made.is_some_and(|made| account.at().since(made) < anew && account.at() >= made) {
             return;
         }
         *made = Some(account.at());
+        self.show(account);
+    }
+
+    fn show(&self, account: &Account) {
         let text = page::text(account);
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
     }
@@ -94,7 +100,10 @@ impl Figures {
         let metrics = Metrics::begin(offer)?;
         say::note(volume, &format!("metrics: {}", metrics.address()));
         let keep = Keep { history: 0, moves: 64 };
-        Ok(Self { metrics, account: Account::new(machine, settings.metric, keep) })
+        let account = Account::new(machine, settings.metric, keep);
+        // Before the first look there is a page too: of nothing yet.
+        metrics.show(&account);
+        Ok(Self { metrics, account })
     }
 
     /// Takes a step of the loop in.

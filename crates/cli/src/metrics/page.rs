@@ -5,6 +5,7 @@
 
 use std::fmt::{Display, Write};
 use trimtab_core::account::{Account, ProgramAccount, ThreadAccount};
+use trimtab_core::balance::Finding;
 
 /// Threads that have series of their own.
 pub(super) const THREADS_MAX: usize = 256;
@@ -60,7 +61,7 @@ pub(super) fn text(account: &Account) -> String {
     );
     page.metric(
         ("finding", "gauge", "What the policy thinks holds now."),
-        findings(account).into_iter().map(|finding| (label(&[("finding", &finding)]), Some(1))),
+        findings(account).into_iter().map(|finding| (label(&[("finding", finding)]), Some(1))),
     );
     programs(&mut page, account);
     threads(&mut page, account);
@@ -77,13 +78,8 @@ pub(super) fn text(account: &Account) -> String {
 }
 
 /// The findings by their kinds: their numbers would make a series each.
-fn findings(account: &Account) -> Vec<String> {
-    let kind = |finding| match serde_json::to_value(finding) {
-        Ok(serde_json::Value::String(kind)) => Some(kind),
-        Ok(serde_json::Value::Object(one)) => one.keys().next().cloned(),
-        _ => None,
-    };
-    let mut kinds: Vec<String> = account.findings().iter().filter_map(kind).collect();
+fn findings(account: &Account) -> Vec<&'static str> {
+    let mut kinds: Vec<&str> = account.findings().iter().map(Finding::word).collect();
     kinds.sort_unstable();
     kinds.dedup();
     kinds

@@ -211,3 +211,24 @@ fn strange_requests_get_a_plain_no() {
     assert!(answered);
     drop(silent);
 }
+
+#[test]
+fn the_first_seconds_are_told_as_they_pass() {
+    let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let trace = Trace::parse(&Run { steps: 100, ..Run::default() }.text()).unwrap();
+    let mut playback = Playback::new(&trace.header, Keep::default());
+    let (mut pages, mut older) = (0, 0.0_f64);
+    let mut before = String::new();
+    for record in &trace.steps {
+        playback.step(record, &mut |_, _| ());
+        metrics.update(playback.account());
+        let page = metrics.page.lock().unwrap().to_string();
+        pages += usize::from(page != before);
+        let told = page.lines().find_map(|line| line.strip_prefix("trimtab_watched_seconds ")).unwrap();
+        let now = playback.account().watched().seconds();
+        older = older.max((now - told.parse::<f64>().unwrap()) / now.max(1e-9));
+        before = page;
+    }
+    assert!(older <= 0.5, "a page tells at least half of what there is to tell: {older}");
+    assert!(pages < trace.steps.len() / 2, "and is not made at every look: {pages}");
+}

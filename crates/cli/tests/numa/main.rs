@@ -7,8 +7,12 @@
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
-#[path = "../program/util.rs"]
-#[allow(dead_code, reason = "the harness of the program's other tests, of which these use a part")]
+#[path = "../program/util/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the harness of the program's other tests, of which these use a part"
+)]
 mod util;
 
 /// Goes on with what there is; why there is nothing has been said.

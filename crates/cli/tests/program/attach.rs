@@ -1,9 +1,10 @@
 //! `trimtab attach` and `trimtab detach`: programs that run already, whose masks come back, and those that are none of ours.
 
-use crate::balance::{lines, masks};
+use crate::balance::{child, lines, masks};
 use crate::util::{Sandbox, c, eventually, need, text, two, two_users};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 #[test]
 fn a_program_is_balanced_until_we_stop() {
@@ -92,9 +93,45 @@ fn another_users_program_is_left_alone() {
     let mut program = sandbox.shell("echo on; exec cat").begins();
     program.line();
     let attached = sandbox.trimtab(&format!("attach {}", program.pid())).user(user).ends();
-    attached.fails(2, &["belongs to root", "sudo trimtab attach"]);
+    attached.fails(2, &["belongs to root: only root may move its threads (sudo trimtab attach"]);
     let detached = sandbox.trimtab(&format!("detach {}", program.pid())).user(user).ends();
     assert_eq!(detached.code, Some(1), "{detached}");
+}
+
+#[test]
+fn a_process_named_twice_is_one() {
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell("echo on; exec cat").begins();
+    program.line();
+    let pid = program.pid();
+    let words = format!("attach {pid} {pid} --balance float --for 50ms --json");
+    let said = sandbox.trimtab(&words).ends().ok();
+    let header: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    assert_eq!(header["header"]["command"].as_str().unwrap().matches(&pid.to_string()).count(), 1, "{said}");
+    let look = sandbox.trimtab(&format!("top --json -i 50ms {pid} {pid}")).ends().ok();
+    let look: serde_json::Value = serde_json::from_str(&look).unwrap();
+    assert_eq!(look["programs"].as_array().unwrap().len(), 1, "{look}");
+    assert_eq!(look["programs"][0]["threads"], 1, "{look}");
+}
+
+#[test]
+fn masks_given_back_are_said_once_and_one_is_one() {
+    let [_, _] = need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    for (threads, words) in
+        [("0", "1 thread has its own mask again"), ("2", "3 threads have their own masks again")]
+    {
+        let mut program = sandbox.shell(&format!("exec {} {threads}", spins.display())).begins();
+        program.line();
+        let pid = program.pid();
+        let attached = sandbox.trimtab(&format!("attach {pid} -v --balance pinned --interval 5ms")).begins();
+        eventually("threads are moved", || masks(pid).iter().all(|mask| mask.len() == 1));
+        attached.signal(Signal::INT);
+        let said = attached.ends();
+        assert_eq!(said.stderr.matches(words).count(), 1, "{said}");
+        assert!(!said.stderr.contains("1 threads") && !said.stderr.contains("1 looks,"), "{said}");
+    }
 }
 
 #[test]
@@ -118,6 +155,84 @@ fn two_balancers_of_one_program_are_one_too_many() {
     assert!(masks(pid).iter().all(|mask| mask.len() == 2), "{:?}", masks(pid));
     let nothing = sandbox.trimtab(&format!("detach {pid}")).ends();
     assert_eq!((nothing.code, nothing.out().contains("nobody balances it")), (Some(1), true), "{nothing}");
+}
+
+/// A process as the kernel shows it: `T` is stopped.
+fn state(pid: u32) -> char {
+    let stat = text(Path::new(&format!("/proc/{pid}/stat")));
+    stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?')
+}
+
+#[test]
+fn a_balancer_that_is_stopped_leaves_masks_as_they_were_and_goes_on_later() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 2", spins.display())).begins();
+    program.line();
+    let pid = program.pid();
+    let before = masks(pid);
+    let trace = sandbox.path("trace.jsonl");
+    let attached = sandbox
+        .trimtab(&format!("attach {pid} --balance pinned --interval 400ms --trace"))
+        .arg(&trace)
+        .begins();
+    let moved = || masks(pid).iter().all(|mask| mask.len() == 1);
+    eventually("threads are moved", moved);
+    for _ in 0..2 {
+        attached.signal(Signal::TSTP);
+        eventually("it is stopped", || state(attached.pid()) == 'T');
+        assert_eq!(masks(pid), before);
+        let nothing = sandbox.trimtab(&format!("detach {pid}")).ends();
+        assert_eq!(nothing.code, Some(1), "{nothing}");
+        attached.signal(Signal::CONT);
+        eventually("threads are moved again", moved);
+    }
+    attached.signal(Signal::INT);
+    attached.ends().ok();
+    assert_eq!(masks(pid), before);
+    sandbox.trimtab("replay --check").arg(&trace).ends().ok();
+    assert_eq!(program.ends().code, Some(9));
+}
+
+#[test]
+fn a_balancer_that_cannot_answer_is_woken_to_let_go() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 2", spins.display())).begins();
+    program.line();
+    let pid = program.pid();
+    let before = masks(pid);
+    let attached = sandbox.trimtab(&format!("attach {pid} --balance pinned --interval 5ms")).begins();
+    eventually("threads are moved", || masks(pid).iter().all(|mask| mask.len() == 1));
+    attached.signal(Signal::STOP);
+    eventually("it is stopped", || state(attached.pid()) == 'T');
+    let said = sandbox.trimtab(&format!("detach {pid}")).ends().ok();
+    assert!(said.contains("was stopped, and is continued"), "{said}");
+    assert_eq!(attached.ends().code, Some(0));
+    assert_eq!(masks(pid), before);
+}
+
+#[test]
+fn a_run_that_is_stopped_as_a_whole_is_not_continued_by_detaching() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.run("-c 2 --balance=pinned --interval 5ms").arg(&spins).arg("2").begins();
+    running.line();
+    let program = child(running.pid());
+    eventually("threads are moved", || masks(program).iter().all(|mask| mask.len() == 1));
+    let group =
+        |signal| kill_process_group(Pid::from_raw(running.pid().cast_signed()).unwrap(), signal).unwrap();
+    group(Signal::STOP);
+    eventually("both are stopped", || [program, running.pid()].map(state) == ['T', 'T']);
+    let said = sandbox.trimtab(&format!("detach {program}")).ends().ok();
+    assert!(said.contains("is stopped as a whole"), "{said}");
+    assert_eq!([program, running.pid()].map(state), ['T', 'T']);
+    group(Signal::CONT);
+    eventually("masks are given back", || masks(program).iter().all(|mask| mask.len() == 2));
+    assert_eq!(running.ends().code, Some(9));
 }
 
 #[test]
@@ -161,6 +276,10 @@ fn a_reader_that_leaves_ends_it_in_silence() {
         .trimtab(&format!("attach {} --for 100ms --interval 5ms --trace /dev/full", program.pid()))
         .ends();
     full.warns(&["the trace ends here: /dev/full"]);
+    // Where the lines are all that is wanted, it is a failure.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let call = sandbox.trimtab(&format!("attach --json --interval 5ms --balance float {}", program.pid()));
+    call.onto(full).ends().fails(2, &["standard output cannot be written", "No space left"]);
     assert_eq!(text(&sandbox.path("nothing")), "");
 }
 

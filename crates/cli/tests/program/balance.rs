@@ -88,7 +88,16 @@ fn openmp_threads_are_free_to_be_moved_unless_the_user_binds_them() {
         }
         call.ends().ok()
     };
-    assert!(table("", None).contains("OMP_PLACES"));
+    assert!(!table("", None).contains("OMP_PLACES                    OpenMP                    not set"));
+    // What is printed is what a run sets.
+    for option in ["--balance", "--balance=float"] {
+        let said = table(option, None);
+        let row = said.lines().find(|line| line.starts_with("OMP_PLACES")).unwrap();
+        assert!(row.contains("not set: threads are to stay free"), "{row}");
+    }
+    let trace = sandbox.path("printed.jsonl");
+    table(&format!("--balance --trace {}", trace.display()), None);
+    assert!(!trace.exists(), "nothing runs, so nothing is recorded");
     let said = sandbox.run("-c 2 --balance=float").sh("env | grep -c -e OMP_PLACES -e OMP_PROC_BIND").ends();
     assert_eq!(said.out(), "0", "{said}");
     let bound = sandbox.run("-c 2 --balance=float").sh("echo $OMP_PROC_BIND").env("OMP_PROC_BIND", "close");
@@ -105,6 +114,17 @@ fn placed(said: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = said.lines().map(|line| line.split(" cpu").next().unwrap_or(line)).collect();
     lines.sort_unstable();
     lines
+}
+
+#[test]
+fn threads_that_share_their_only_cpu_are_said_to() {
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.run("-c 1 --balance --interval 20ms -v").arg(&spins).arg("3").begins();
+    running.line();
+    eventually("it is found", || running.errors().contains("threads on the only CPU that they may use"));
+    let outcome = running.ends();
+    assert!(!outcome.stderr.contains("spreads the threads evenly"), "{outcome}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod memory;
 mod metrics;
 mod nested;
 mod nests;
+mod outputs;
 mod pictures;
 mod plans;
 mod ps;

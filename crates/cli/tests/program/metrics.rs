@@ -1,6 +1,6 @@
 //! `--metrics` of `run` and `attach`.
 
-use crate::util::{Sandbox, eventually};
+use crate::util::{HANG, Sandbox, eventually, need, two};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -28,6 +28,31 @@ fn a_run_offers_its_figures_and_takes_them_back() {
     assert!(page.contains("trimtab_thread_run_seconds_total{"), "{page}");
     running.ends().ok();
     assert!(!socket.exists(), "the socket goes with the run");
+}
+
+#[test]
+fn a_run_that_waits_for_cores_answers_too() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let held = sandbox.hold("-c 2");
+    let socket = sandbox.path("m.sock");
+    let options = format!("--wait -c 2 --metrics unix:{}", socket.display());
+    let waiting = sandbox.run(&options).sh("exec cat").begins();
+    eventually("it stands in line", || sandbox.ps()["waiting"] == 1);
+    let ask = || {
+        let mut stream = UnixStream::connect(&socket).ok()?;
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok()?;
+        Some(page)
+    };
+    let page = ask().unwrap();
+    assert!(page.starts_with("HTTP/1.1 200 OK") && page.contains("trimtab_steps_total 0\n"), "{page}");
+    held.ends().ok();
+    eventually("there are figures", || fetch(&socket).is_some());
+    waiting.ends().ok();
+    assert!(!socket.exists());
 }
 
 #[test]

@@ -163,16 +163,36 @@ fn unknown_commands_are_named() {
 }
 
 #[test]
-fn times_that_are_none_are_named() {
+fn times_that_are_none_are_named_in_the_same_words_everywhere() {
     let sandbox = Sandbox::new();
-    for (time, word) in
-        [("10y", "\"y\""), ("m", "\"m\""), ("-3", "-3"), ("1e3", "e3"), ("99999999999999999999", "9999")]
-    {
-        let outcome = sandbox.trimtab(&format!("run --wait={time} true")).ends();
-        assert_eq!(outcome.code, Some(125), "{outcome}");
-        assert!(outcome.stderr.contains(word), "{outcome}");
-        lines(&outcome.stderr, time);
+    let options = [
+        ("run --wait=", " true", 125),
+        ("run --balance --interval=", " true", 125),
+        ("attach --for=", " 1", 2),
+        ("attach --interval=", " 1", 2),
+        ("replay --interval=", " x", 2),
+        ("top --once --interval=", "", 2),
+    ];
+    for (option, rest, status) in options {
+        for (time, word) in [
+            ("10y", "\"10y\" is no time such as 100ms, 1.5s, 10m or 2h"),
+            ("m", "\"m\" is no time such as"),
+            ("-3", "\"-3\" is no time such as"),
+            ("1e3", "\"1e3\" is no time such as"),
+            ("1..5s", "\"1..5s\" is no time such as"),
+            ("99999999999999999999", "99999999999999999999 is too long"),
+        ] {
+            let outcome = sandbox.trimtab(&format!("{option}{time}{rest}")).ends();
+            assert_eq!(outcome.code, Some(status), "{outcome}");
+            assert!(outcome.stderr.contains(word), "{outcome}");
+            lines(&outcome.stderr, time);
+        }
     }
+    sandbox.trimtab("attach --for=0s 1").ends().fails(2, &["0s is no time at all"]);
+    sandbox.trimtab("top --once --interval=1.5ms").ends().fails(2, &["1.5ms is not between 20ms and 1h"]);
+    // A fraction is a time for every option.
+    assert_eq!(sandbox.run("--wait=0.5s -c 1").arg("true").ends().ok(), "");
+    assert_eq!(sandbox.run("-c 1 --balance --interval 2.5ms").arg("true").ends().ok(), "");
 }
 
 #[test]

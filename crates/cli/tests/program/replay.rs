@@ -1,5 +1,6 @@
 //! `trimtab replay`: the same decisions again, others' decisions beside them, and files that are no traces.
 
+use crate::runs::Run;
 use crate::util::{Call, Sandbox, c, eventually, need, text, two};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -81,6 +82,32 @@ fn a_trace_cut_anywhere_is_replayed_up_to_the_cut() {
 }
 
 #[test]
+fn a_trace_may_come_through_a_pipe() {
+    let sandbox = Sandbox::new();
+    let trace = sandbox.write("run.trace", Run::default().text());
+    let named = sandbox.trimtab("replay").arg(&trace).ends().ok();
+    let again = sandbox.path("again.trace");
+    let call = sandbox.trimtab("replay - --to").arg(&again).input(std::fs::read(&trace).unwrap());
+    assert_eq!(call.ends().ok(), named);
+    assert!(text(&again).contains("a replay of standard input"));
+}
+
+#[test]
+fn what_was_replayed_is_printed_at_once() {
+    let sandbox = Sandbox::new();
+    let trace = sandbox.write("run.trace", Run::default().text());
+    // Half way through the new trace may not grow any more; what was replayed until then has been printed.
+    let limit = std::fs::metadata(&trace).unwrap().len() / 512 / 2;
+    let script = format!(
+        "(trap '' XFSZ; ulimit -f {limit}; exec \"$T\" replay --json {} --to again) | cat",
+        trace.display()
+    );
+    let outcome = sandbox.shell(&script).ends();
+    assert!(outcome.stderr.contains("again cannot be written"), "{outcome}");
+    assert!(outcome.out().lines().count() > 2, "{outcome}");
+}
+
+#[test]
 fn what_is_no_trace_is_said_in_a_line() {
     let sandbox = Sandbox::new();
     let replay = |call: Call<'_>, words: &[&str]| call.ends().fails(2, words);
@@ -101,6 +128,6 @@ fn what_is_no_trace_is_said_in_a_line() {
     let mut damaged: Vec<String> = text(&trace).lines().map(str::to_owned).collect();
     damaged[3] = "{\"step\":{\"sample\":7}}".into();
     replay(file((damaged.join("\n") + "\n").as_bytes()), &["line 4 cannot be read"]);
-    replay(sandbox.trimtab("replay --to /nowhere/x").arg(&trace), &["/nowhere/x"]);
+    replay(sandbox.trimtab("replay --to /nowhere/x").arg(&trace), &["--to /nowhere/x"]);
     replay(sandbox.trimtab("replay --to /dev/full").arg(&trace), &["/dev/full", "No space left"]);
 }

@@ -19,6 +19,11 @@ fn page(sandbox: &Sandbox, run: &Run) -> std::path::PathBuf {
 
 /// Opens a page in a real browser with no network; what is then in its document.
 fn browse(sandbox: &Sandbox, browser: &Path, page: &Path) -> String {
+    browse_as(sandbox, browser, page, "", &[])
+}
+
+/// The same with a query behind the address, and more of the browser's options.
+fn browse_as(sandbox: &Sandbox, browser: &Path, page: &Path, query: &str, options: &[&str]) -> String {
     let mut command = Command::new("timeout");
     command.arg("120").arg(browser);
     command.args([
@@ -30,7 +35,8 @@ fn browse(sandbox: &Sandbox, browser: &Path, page: &Path) -> String {
     ]);
     command.args(["--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking"]);
     command.arg(format!("--user-data-dir={}", sandbox.path("browser").display()));
-    command.args(["--virtual-time-budget=4000", "--dump-dom"]).arg(format!("file://{}", page.display()));
+    command.args(["--virtual-time-budget=4000", "--dump-dom"]).args(options);
+    command.arg(format!("file://{}{query}", page.display()));
     let done = command.env("HOME", sandbox.path("home")).output().unwrap();
     let document = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(
@@ -62,6 +68,53 @@ fn a_browser_draws_the_page_and_asks_nobody() {
     for word in ["expected end balance", "worker-11", "40.0 ms behind thread 5", "12 running threads"] {
         assert!(document.contains(word), "{word}");
     }
+}
+
+#[test]
+fn the_page_is_light_or_dark_as_the_system_wants_and_as_one_likes() {
+    let sandbox = Sandbox::new();
+    let file = page(&sandbox, &Run { steps: 5, ..Run::default() });
+    let browser = need!(browser(), "no Chromium is installed: the page is not opened");
+    let dark = ["--blink-settings=preferredColorScheme=0"];
+    for (query, options, shade) in [
+        ("", [].as_slice(), "light"),
+        ("", &dark, "dark"),
+        ("?theme=dark", &[], "dark"),
+        ("?theme=light", &dark, "light"),
+        // What is no theme is no wish.
+        ("?theme=blue", &dark, "dark"),
+    ] {
+        let document = browse_as(&sandbox, &browser, &file, query, options);
+        assert!(
+            document.contains(&format!("data-shade=\"{shade}\"")),
+            "{query} {options:?} {}",
+            head(&document)
+        );
+        assert!(!document.contains("blue\"") && !document.contains("data-error"), "{}", head(&document));
+    }
+    // Where no script runs, the style sheet knows the system's wish.
+    assert!(crate::util::text(&file).contains("(prefers-color-scheme: dark) { :root:not([data-theme])"));
+}
+
+#[test]
+fn a_trace_without_a_look_says_so() {
+    let sandbox = Sandbox::new();
+    let text = Run { steps: 1, ..Run::default() }.text();
+    let trace = sandbox.write("empty.trace", format!("{}\n", text.lines().next().unwrap()));
+    let name = trace.to_str().unwrap();
+    let said = sandbox.trimtab(&format!("report {name}")).ends().warns(&["has no look in it"]);
+    assert!(said.contains("empty.html"), "{said}");
+    let said = sandbox.trimtab(&format!("top --once --replay {name}")).ends();
+    assert_eq!((said.code, said.stderr.contains("has no look in it")), (Some(2), true), "{said}");
+    let said = sandbox.trimtab(&format!("replay {name}")).ends().ok();
+    assert!(said.contains("0 steps") && said.contains("nothing to compare"), "{said}");
+    let browser = need!(browser(), "no Chromium is installed: the page is not opened");
+    let document = browse(&sandbox, &browser, &sandbox.path("empty.html"));
+    assert!(
+        document.contains("It has no look in it") && !document.contains("data-error"),
+        "{}",
+        head(&document)
+    );
 }
 
 #[test]
@@ -190,7 +243,12 @@ fn a_trace_that_was_cut_anywhere_is_reported_up_to_there() {
         let whole = bytes[..cut].iter().filter(|&&byte| byte == b'\n').count() - 1;
         assert_eq!(report["steps"], whole, "cut at {cut}");
         assert_eq!(report["complete"], false);
-        sandbox.trimtab("report").arg(&trace).ends().ok();
+        let page = sandbox.trimtab("report").arg(&trace).ends();
+        if whole > 0 {
+            page.ok()
+        } else {
+            page.warns(&["has no look in it"])
+        };
     }
 }
 
@@ -203,7 +261,7 @@ fn what_is_no_trace_is_refused_in_a_line() {
     };
     refused("empty", b"", &["empty: ", "the trace is empty"]);
     refused("words", b"hello\n", &["this is no trimtab trace"]);
-    refused("binary", b"\x7fELF\xff\xfe\x00\x01 and more", &["it is not text"]);
+    refused("binary", b"\x7fELF\xff\xfe\x00\x01 and more", &["it is no text"]);
     let text = Run { steps: 3, ..Run::default() }.text();
     refused(
         "newer",

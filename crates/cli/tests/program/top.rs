@@ -1,8 +1,9 @@
 //! `trimtab top`: one look, a recorded run, and the screen on a terminal of its own.
 
 use crate::runs::Run;
-use crate::util::{Sandbox, eventually, installed, need};
+use crate::util::{Sandbox, eventually, installed, need, two_users};
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -18,7 +19,7 @@ fn a_recorded_run_is_shown_as_text_and_as_data() {
     let text = sandbox.trimtab("top --once --replay").arg(&trace).ends().ok();
     assert!(text.contains("11 threads") && text.contains("worker-11") && text.contains("l3 1"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text:?}");
-    let data = sandbox.trimtab("top --json --replay").arg(&trace).ends().ok();
+    let data = sandbox.trimtab("top --once --json --replay").arg(&trace).ends().ok();
     let data: Value = serde_json::from_str(&data).unwrap();
     assert_eq!((&data["schema"], &data["steps"]), (&"trimtab.top/1".into(), &120.into()));
     assert_eq!(data["threads"].as_array().unwrap().len(), 11);
@@ -28,11 +29,11 @@ fn a_recorded_run_is_shown_as_text_and_as_data() {
 #[test]
 fn bad_words_are_refused() {
     let sandbox = Sandbox::new();
-    for words in ["top --once --json", "top 12 --replay x", "top --interval 1y", "top --interval 0", "top x"]
-    {
+    for words in ["top 12 --replay x", "top --interval 1y", "top --interval 0", "top x"] {
         assert_eq!(sandbox.trimtab(words).ends().code, Some(2), "{words}");
     }
-    sandbox.trimtab("top --once 4194304").ends().fails(2, &["there is no process 4194304"]);
+    sandbox.trimtab("top --once 4194304").ends().fails(2, &["there is no process 4194304 to watch"]);
+    assert!(!sandbox.trimtab("top --once 4194304").ends().stderr.contains("/proc"), "said once");
     sandbox.trimtab("top --once --replay /no/such/file").ends().fails(2, &["cannot read /no/such/file"]);
 }
 
@@ -64,6 +65,44 @@ fn without_processes_named_holders_of_cores_are_watched() {
         data["programs"].as_array().unwrap().iter().filter_map(|program| program["pid"].as_u64()).collect();
     assert!(pids.contains(&u64::from(held.pid())), "{data}");
     assert_eq!(data["holds"][0]["pid"], held.pid(), "{data}");
+}
+
+#[test]
+fn a_trace_that_ends_before_its_first_look_is_said_to() {
+    let sandbox = Sandbox::new();
+    let whole = Run::default().text();
+    let trace = sandbox.write("run.trace", whole.lines().next().unwrap().to_owned() + "\n");
+    for words in ["top --once --replay", "top --json --replay"] {
+        sandbox.trimtab(words).arg(&trace).ends().fails(2, &["run.trace", "has no look in it"]);
+    }
+    let report = sandbox.trimtab("report --json").arg(&trace).ends().ok();
+    assert!(report.contains("\"steps\": 0"), "{report}");
+    assert!(sandbox.trimtab("replay").arg(&trace).ends().ok().contains("0 steps"));
+}
+
+#[test]
+fn cores_that_others_hold_do_not_hide_ones_own_programs() {
+    let [user, _] = need!(two_users(), "only root can act as others");
+    let sandbox = Sandbox::new();
+    let held = sandbox.hold("-c 1");
+    let mut own = Command::new("sh").args(["-c", "while :; do :; done"]).uid(user).spawn().unwrap();
+    let seen = |words: &str| sandbox.trimtab(words).user(user).ends();
+    // How busy it looks is the machine's business: it is seen at some time.
+    let mut said = String::new();
+    eventually("one's own program is seen", || {
+        let looked = seen("top --json -i 100ms");
+        assert_eq!(looked.code, Some(0), "{looked}");
+        said = looked.out();
+        let data: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(data["holds"][0]["pid"], held.pid(), "{data}");
+        data["programs"].as_array().unwrap().iter().any(|program| program["pid"] == own.id())
+    });
+    own.kill().unwrap();
+    own.wait().unwrap();
+    // The holder is watched too, or it is said why not.
+    let data: Value = serde_json::from_str(&said).unwrap();
+    let watched = data["programs"].as_array().unwrap().iter().any(|program| program["pid"] == held.pid());
+    assert!(watched || data["notes"].to_string().contains("not watched"), "{data}");
 }
 
 /// The screen needs a terminal: `script` makes one.

@@ -382,6 +382,13 @@ fn options_that_would_do_nothing_are_refused() {
     }
     sandbox.run("--balance=fast").arg("true").ends().fails_with(125, "no balancing policy");
     sandbox.run("--balance --interval 10us").arg("true").ends().fails_with(125, "between 1ms and 1h");
+    // What would be the value of an option is taken for the program.
+    for (option, value) in [("--balance", "auto"), ("--wait", "30s"), ("--report", "r.json")] {
+        let hint = format!("write {option}={value}");
+        sandbox.run(option).args([value, "true"]).ends().fails(127, &[value, "not found", &hint]);
+    }
+    let missing = sandbox.run("--balance").args(["no-such-program"]).ends();
+    assert!(!missing.stderr.contains("--balance"), "{missing}");
     sandbox.run("--nest 2 --balance=speed").arg("true").ends().fails(125, &["--nest", "--balance=float"]);
 }
 
@@ -393,7 +400,8 @@ fn places_that_cannot_be_written_are_refused_before_the_program_begins() {
     run("--trace -").fails(125, &["--trace -", "standard output is the program's"]);
     run("--trace /").fails(125, &["--trace /", "it is a folder"]);
     run("--report=/nowhere/r").fails(125, &["there is no folder /nowhere"]);
-    let trace = sandbox.write("t.jsonl", "earlier");
+    let earlier = "{\"header\":{\"trimtab-trace\":1}}\n";
+    let trace = sandbox.write("t.jsonl", earlier);
     run(&format!("--trace {} -c 99999", trace.display()));
-    assert_eq!(text(&trace), "earlier", "a run that does not begin leaves an earlier trace");
+    assert_eq!(text(&trace), earlier, "a run that does not begin leaves an earlier trace");
 }

@@ -22,12 +22,14 @@
 mod moves;
 mod playback;
 mod program;
+mod tally;
 mod thread;
 mod timeline;
 
 pub use moves::Move;
 pub use playback::Playback;
 pub use program::ProgramAccount;
+pub use tally::Tally;
 pub use thread::{Past, ThreadAccount};
 pub use timeline::{Cell, CpuLane, Lane, Point, ProgramLine, Timeline};
 
@@ -97,10 +99,9 @@ pub struct Account {
     programs: BTreeMap<ProgramId, ProgramAccount>,
     cpus: Vec<CpuAccount>,
     moves: Moves,
-    findings: Vec<Finding>,
+    tally: Tally,
     began: Option<Moment>,
     at: Moment,
-    steps: u64,
     throttled: Option<f64>,
     jumps: u64,
     unread: u64,
@@ -123,10 +124,9 @@ impl Account {
             programs: BTreeMap::new(),
             cpus: Vec::new(),
             moves: Moves::default(),
-            findings: Vec::new(),
+            tally: Tally::default(),
             began: None,
             at: Moment::default(),
-            steps: 0,
             throttled: None,
             jumps: 0,
             unread: 0,
@@ -135,7 +135,7 @@ impl Account {
 
     /// Takes one round of the loop in.
     pub fn take(&mut self, step: &Step<'_>) {
-        self.steps += 1;
+        self.tally.take(step, self.metric);
         self.at = step.seen.at;
         self.began.get_or_insert(step.seen.at);
         self.throttled = step.seen.throttled;
@@ -154,9 +154,6 @@ impl Account {
         self.look_at_cpus(step);
         self.moves.settle(&step.sample.settled, &mut self.threads);
         self.moves.add(step, &mut self.threads, self.keep.moves);
-        if !step.turn.findings.is_empty() {
-            self.findings.clone_from(&step.turn.findings);
-        }
         self.sum_up(step);
     }
 
@@ -252,7 +249,12 @@ impl Account {
 
     /// How many steps there were.
     pub fn steps(&self) -> u64 {
-        self.steps
+        self.tally.looks
+    }
+
+    /// How much was done.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// The living threads, ascending.
@@ -297,7 +299,7 @@ impl Account {
 
     /// What the policy thinks since it last said so.
     pub fn findings(&self) -> &[Finding] {
-        &self.findings
+        &self.tally.findings
     }
 
     /// The share of the time that a quota kept the programs off their CPUs, summed over them.

@@ -132,6 +132,16 @@ fn without_wait_times_there_is_no_speed_but_time_is_counted() {
 }
 
 #[test]
+fn nobody_waits_longer_than_time_goes_on() {
+    // A wait of 300 ms ends in an interval of 100 ms, and is counted there.
+    let account =
+        play(&[step(0, &[0], &[], vec![read(0, 0, 0, 0)]), step(100, &[], &[], vec![read(0, 10, 300, 0)])]);
+    let thread = account.threads().next().unwrap();
+    assert_eq!(thread.wait_share, Some(1.0));
+    assert_eq!(thread.wait, Some(Span(300 * MS)));
+}
+
+#[test]
 fn threads_that_end_stay_in_the_sums() {
     let account = play(&[
         step(0, &[0, 1], &[], vec![read(0, 0, 0, 0), read(1, 0, 0, 2)]),
@@ -285,6 +295,22 @@ fn a_timeline_keeps_all_time_however_few_its_columns() {
     }
 }
 
+/// A policy that stands still does not ask for CPUs at each look: what is read in the end is of all the time since.
+#[test]
+fn a_timeline_spreads_what_a_cpu_did_over_the_time_that_was_read() {
+    let cpu = |busy: u64| CpuSample { cpu: OsCpu(0), busy: Span(busy * MS), steal: None };
+    let steps = (0..=10).map(|at| {
+        let mut step = step(at * 100, &[], &[], vec![]);
+        if at % 10 == 0 {
+            step.sample.cpus = vec![cpu(at * 50)];
+        }
+        step
+    });
+    let line = Timeline::of(&trace(steps.collect()), 10, 10, 10);
+    let busy: Vec<_> = line.cpus[0].busy.iter().map(|busy| busy.map(|busy| (100.0 * busy).round())).collect();
+    assert_eq!(busy, [Some(50.0); 10]);
+}
+
 #[test]
 fn a_timeline_leaves_columns_empty_where_nothing_was_read() {
     let mut steps = vec![step(0, &[0], &[], vec![read(0, 0, 0, 0)])];
@@ -297,6 +323,25 @@ fn a_timeline_leaves_columns_empty_where_nothing_was_read() {
     let cells = &line.lanes[0].cells;
     assert!(cells[0].speed.is_some(), "{cells:?}");
     assert!(cells[1..].iter().all(|cell| cell.speed.is_none() && cell.run.is_none()), "{cells:?}");
+}
+
+#[test]
+fn balances_hold_on_where_nobody_looked() {
+    // Ten looks in a tenth of a second, then one a second later.
+    let steps: Vec<_> = (0..=10)
+        .map(|at| if at < 10 { at * 10 } else { 1_100 })
+        .map(|at| {
+            let threads = vec![read(0, at / 2, at / 2, 0), read(1, at / 2, at / 2, 1), read(2, at, 0, 2)];
+            step(at, if at == 0 { &[0, 1, 2] } else { &[] }, &[], threads)
+        })
+        .collect();
+    let line = Timeline::of(&trace(steps), 10, 10, 10);
+    let expected: Vec<_> = line.programs[0].points.iter().map(|point| point.expected).collect();
+    assert_eq!(expected.len(), 10);
+    assert!(
+        expected.iter().all(|value| value.is_some_and(|value| (value - 0.75).abs() < 0.01)),
+        "{expected:?}"
+    );
 }
 
 #[test]

@@ -107,7 +107,8 @@ impl ThreadAccount {
         self.follow(view.cpu, seats);
         self.speed = view.speed(metric);
         self.run_share = view.rates.map(|rates| rates.run);
-        self.wait_share = view.rates.and_then(|rates| rates.wait);
+        // The kernel counts a wait when it ends, so a look may be told of more waiting than there was time.
+        self.wait_share = view.rates.and_then(|rates| rates.wait).map(|wait| wait.min(1.0));
         self.sleeps = view.rates.and_then(|rates| rates.sleeps);
         let before = self.last;
         self.last = view.run.map(|run| (run, view.wait)).or(before);

@@ -68,7 +68,7 @@ pub struct Point {
 pub struct ProgramLine {
     /// Which.
     pub id: ProgramId,
-    /// One a column; empty where there was no step.
+    /// One a column. Between two looks its balances are those of the first; speeds are empty where nobody wanted a CPU.
     pub points: Vec<Point>,
 }
 
@@ -176,9 +176,11 @@ impl Timeline {
         let mut findings = Vec::new();
         let mut programs: BTreeMap<ProgramId, Vec<Point>> = BTreeMap::new();
         let mut cpus: BTreeMap<OsCpu, CpuSums> = BTreeMap::new();
+        let mut looked = vec![false; columns.count];
         for record in &trace.steps {
             playback.step(record, &mut |step, account| {
                 let at = columns.at(step.seen.at);
+                looked[at] = true;
                 all.extend_from_slice(account.ended());
                 if !step.turn.findings.is_empty() {
                     findings.push((step.seen.at, step.turn.findings.clone()));
@@ -192,6 +194,7 @@ impl Timeline {
                 look_at_cpus(&columns, step, &mut cpus);
             });
         }
+        programs.values_mut().for_each(|points| carry_on(points, &looked));
         let account = playback.account().clone();
         all.extend(account.threads().cloned());
         let omitted = all.len().saturating_sub(lanes);
@@ -210,6 +213,16 @@ impl Timeline {
             moves: account.moves().cloned().collect(),
             findings,
             account,
+        }
+    }
+}
+
+/// What holds at the end of a column holds on through those in which nobody looked.
+fn carry_on(points: &mut [Point], looked: &[bool]) {
+    for at in 1..points.len() {
+        if !looked[at] {
+            let Point { balance, expected, .. } = points[at - 1];
+            points[at] = Point { balance, expected, ..points[at] };
         }
     }
 }
@@ -240,10 +253,9 @@ impl CpuSums {
 }
 
 fn look_at_cpus(columns: &Columns, step: &Step<'_>, cpus: &mut BTreeMap<OsCpu, CpuSums>) {
-    let Some(span) = step.seen.span else { return };
     for view in &step.seen.cpus {
         let sums = cpus.entry(view.cpu).or_insert_with(|| CpuSums::new(columns.count));
-        let Some(busy) = view.busy else { continue };
+        let Some((busy, span)) = view.busy.zip(view.span) else { continue };
         for (at, part) in columns.parts(step.seen.at, span) {
             let (sum, read) = &mut sums.busy[at];
             *sum += busy * part.0 as f64;

@@ -5,26 +5,32 @@
 //! still on one core each. A balancer that is on by default must never be worse than none. Idea: every program is a case of its own, and
 //! a case is in one of three states.
 //!
-//! - *Watched*: some tenths of a second, everything is read, nothing is done; then a [`diagnosis`](super::diagnosis) is made.
-//! - *Still*: left alone, and looked at more and more seldom, cheaply. A new finding leads back to being watched.
-//! - *In turns*: each thread has one core, and [`Rotation`] exchanges places, at the shortest interval whose cost stays below
-//!   [`COST_MAX`] of a core, but not above the settings' interval: a thread should be a per cent behind at the end of a short run, not a tenth.
+//! - *Watched*: one or some tenths of a second, everything is read, nothing is done; then a [`diagnosis`](super::diagnosis) is made.
+//! - *Still*: left alone, or spread by the kernel after being freed of crowding masks, and looked at more and more seldom, cheaply. A
+//!   new finding, or another number of computing threads, leads back to being watched; the more often, the more seldom.
+//! - *In turns*: each thread has one core, and [`Rotation`] exchanges places. The interval is the shortest at which looking (at
+//!   every thread that is there, computing or not) and moving cost at most [`COST_MAX`] of a core, within [`PERIOD_MIN`] and the settings'
+//!   interval, which holds even where it costs more: a thread should be a per cent behind at the end of a short run, not a tenth.
 //!
-//! Every treatment is a trial: after a while the pace of all and the pace of the last are compared with what they were before. What
-//! did not help is undone, and not tried again for a time that doubles with each failure. A trial during which the number of computing threads
-//! changed is not judged. Programs that begin to sleep in their barriers are let go as soon as that is sure. When nothing waits any more, threads get their masks back.
+//! Both treatments, spreading and taking turns, are trials ([`trial`]): after a while the pace of all and the pace of the last are compared
+//! with what they were before. What did not help is undone (everybody gets back the mask that was there, as far as a CPU of it may be
+//! used), and not tried again for a time that doubles with each failure. If another number of threads computes by then, nothing
+//! can be compared: the program gets its masks back and is watched anew, at once the first time, then after times that double
+//! while it goes on changing. Let go without judging are threads that were light for a second or more, programs that turn out to sleep in their barriers, and
+//! those in which nothing waits any more; who was freed of a crowding mask then keeps the wide one.
 //!
 //! Properties: nobody is touched before being watched, and nobody while one of the findings that forbid it holds (sleepers, quota,
 //! fine barriers, hands off); threads leave their own masks only if these crowd them, only to CPUs of their own
-//! program, and not to other nodes unless that is allowed; equal observations, equal decisions; nothing is drawn at random.
+//! program, and not to other nodes unless that is allowed; a program that somebody else placed and places no more is met as if new;
+//! equal observations, equal decisions; nothing is drawn at random.
 
+use super::base::Base;
 use super::case::{Case, PERIOD_MIN, State};
 use super::deal::deal_out;
 use super::diagnosis::{Freed, Sight, Treatment, diagnose};
-use super::doze::Dozes;
 use super::rotation::{PAIRS_MIN, Rotation, Terms};
-use super::seating::{Seating, Standing};
-use super::shares::Shares;
+use super::sitter::{Sitter, Standing};
+use super::trial::{self, ALIKE, TRIAL, Verdict};
 use super::{Decision, Finding, Kind, Policy, Reason, Settings, Turn, Wanted};
 use crate::ids::ProgramId;
 use crate::observe::Observation;
@@ -35,14 +41,18 @@ use std::collections::BTreeMap;
 /// How long a program is watched before anything is done. Three busy intervals of the kernel on 16 CPUs.
 const WATCH: Span = Span::from_ms(250);
 
+/// How long where it is plain: somebody else takes part of the CPUs, and no thread ever sleeps. Others are met with one core each, which
+/// costs a program that computes nothing if it was wrong.
+const WATCH_PLAIN: Span = Span::from_ms(150);
+
 /// How often it is looked at while it is watched.
 const WATCH_STEP: Span = Span::from_ms(50);
 
-/// How long a treatment has before it is judged: several times round for a few threads.
-const TRIAL: Span = Span::from_ms(500);
-
-/// The share of a core that looking and moving may cost while taking turns.
+/// The share of a core that looking and moving may cost while taking turns, and looking while standing still.
 const COST_MAX: f64 = 0.004;
+
+/// The same while a program is watched, which is for some tenths of a second.
+const COST_WATCH_MAX: f64 = 0.04;
 
 /// What a look costs, per thread and at all, and what a move costs, caches that went
 /// cold meanwhile included: measured, 1 to 2, 40 to 80 and 20 microseconds.
@@ -53,62 +63,60 @@ const COST_MOVE: Span = Span::from_us(20);
 /// A program that is left alone is looked at this many times the interval apart at most.
 const STILL_MAX: u32 = 5;
 
-/// Paces this near to each other are alike: what half a second's measurement cannot tell apart.
-const ALIKE: f64 = 0.02;
-
-/// How long a thread sits on a slow seat before the kernel moves it on, about.
-const BLUR: Span = Span::from_ms(20);
-
 /// The default policy.
 #[derive(Debug)]
 pub(super) struct Auto {
-    settings: Settings,
-    seating: Seating,
-    shares: Shares,
-    dozes: Dozes,
+    base: Base,
     cases: BTreeMap<ProgramId, Case>,
 }
 
 impl Auto {
     /// For a machine.
     pub(super) fn new(machine: &Machine, settings: &Settings) -> Self {
-        Self {
-            settings: settings.clone(),
-            seating: Seating::new(machine),
-            shares: Shares::default(),
-            dozes: Dozes::default(),
-            cases: BTreeMap::new(),
-        }
+        Self { base: Base::new(machine, settings), cases: BTreeMap::new() }
     }
 
     /// What must be put right whatever the case: threads that are held on lost CPUs, or though nobody wants them held any
     /// more (a release was refused), and wide masks since the CPUs that may be used changed.
-    fn follow(&mut self, case: &Case, members: &[usize]) -> Vec<Decision> {
+    fn follow(&mut self, case: &Case, members: &[usize], lost: &[usize]) -> Vec<Decision> {
         let mut decisions = Vec::new();
-        let lost: Vec<usize> =
-            self.seating.lost().into_iter().filter(|i| members.binary_search(i).is_ok()).collect();
         if case.state == State::Turns {
-            decisions.extend(deal_out(&mut self.seating, &mut self.shares, &[], &lost, false));
+            let ours = |i: &usize| members.binary_search(i).is_ok();
+            let lost: Vec<usize> = lost.iter().copied().filter(ours).collect();
+            decisions.extend(deal_out(&mut self.base.seating, &mut self.base.shares, &[], &lost, false));
         }
         for &i in members {
-            let sitter = &self.seating.sitters[i];
-            let (standing, stale, open) = (sitter.standing, sitter.stale, !self.seating.room(i).is_empty());
+            let sitter = &self.base.seating.sitters[i];
+            let (standing, stale, open) =
+                (sitter.standing, sitter.stale, !self.base.seating.room(i).is_empty());
             if !sitter.free() {
                 continue;
             }
             match standing {
                 Standing::Held if case.state != State::Turns => {
-                    decisions.push(self.seating.release(i, Reason::Done));
+                    decisions.push(self.base.seating.restore(i, Reason::Done));
                 }
+                Standing::Held if sitter.idles() => decisions.push(self.base.seating.ease(i)),
                 Standing::Wide if stale && open => {
-                    let cpus = u32::try_from(self.seating.room(i).len()).unwrap_or(u32::MAX);
-                    decisions.push(self.seating.widen(i, Reason::Free { threads: 1, cpus }));
+                    let cpus = u32::try_from(self.base.seating.room(i).len()).unwrap_or(u32::MAX);
+                    decisions.push(self.base.seating.widen(i, Reason::Free { threads: 1, cpus }));
                 }
-                Standing::Wide if stale => decisions.push(self.seating.release(i, Reason::Done)),
+                Standing::Wide if stale => decisions.push(self.base.seating.release(i, Reason::Done)),
                 _ => {}
             }
         }
         decisions
+    }
+
+    /// Begins anew when threads come back from somebody else who placed them, or have all gone there.
+    fn whose(&self, case: &mut Case, members: &[usize], at: Moment) {
+        let mut sitters = members.iter().map(|&i| &self.base.seating.sitters[i]);
+        match case.state {
+            // In turns, who comes back is dealt a seat.
+            State::Turns if sitters.all(Sitter::taken) => case.watch_again(at),
+            State::Watched | State::Still if sitters.any(|sitter| sitter.back) => case.begin_again(at),
+            _ => {}
+        }
     }
 
     /// One program's turn.
@@ -120,22 +128,23 @@ impl Auto {
         seen: &Observation<'_>,
     ) -> (Vec<Decision>, Option<Vec<Finding>>) {
         let at = seen.at;
-        case.window.add(&self.seating, members, seen.throttled);
-        let sleeps = self.dozes.sleeps(program);
+        self.whose(case, members, at);
+        case.window.add(&self.base.seating, members, seen.throttled);
+        let sleeps = self.base.dozes.sleeps(program);
         if sleeps && case.state == State::Turns {
             let decisions = self.let_go(members, Reason::Sleeps);
-            let share = self.dozes.share(program);
+            let share = self.base.dozes.share(program);
             case.before = None;
             case.failed(at);
             case.enter(State::Still, at);
-            case.next = at + self.settings.interval;
+            case.next = at + self.pause(0);
             return (decisions, Some(vec![Finding::Sleepers { idle: share }]));
         }
         if at < case.next {
             return (Vec::new(), None);
         }
         match case.state {
-            State::Watched => self.watched(case, members, seen, sleeps),
+            State::Watched => self.watched(case, seen, sleeps),
             State::Still => self.still(case, members, seen, sleeps),
             State::Turns => self.turns(case, members, seen),
         }
@@ -154,7 +163,7 @@ impl Auto {
             left.map_or_else(|| "the kernel refuses".to_owned(), ToString::to_string)
         };
         let (findings, treatment) =
-            diagnose(sight, &self.seating, sleeps, period, self.settings.across_nodes, why);
+            diagnose(sight, &self.base.seating, sleeps, period, self.base.settings.across_nodes, why);
         match treatment {
             Treatment::Still => (findings, Treatment::Still),
             // What was tried and did not help stays said until it is tried again.
@@ -163,44 +172,69 @@ impl Auto {
         }
     }
 
+    /// What a look costs: every thread that is there is read, whether it computes or not.
+    fn look_cost(&self) -> Span {
+        COST_LOOK + COST_THREAD.times(self.base.seating.sitters.len() as f64)
+    }
+
     /// The interval at which turns are taken: the shortest that is worth its cost.
     fn period(&self, sight: &Sight) -> Span {
         let (threads, cpus) = (sight.threads.len(), (sight.cpus as usize).max(1));
         let (rest, each) = (threads % cpus, threads / cpus);
         let pairs = (rest * (each + 1)).min((cpus - rest) * each).clamp(1, PAIRS_MIN);
-        let cost = COST_LOOK + COST_THREAD.times(threads as f64) + COST_MOVE.times(2.0 * pairs as f64);
-        Span((cost.0 as f64 / COST_MAX) as u64).max(PERIOD_MIN).min(self.settings.interval)
+        let cost = self.look_cost() + COST_MOVE.times(2.0 * pairs as f64);
+        cost.times(1.0 / COST_MAX).max(PERIOD_MIN).min(self.base.settings.interval)
+    }
+
+    /// The time to the next look at a program that is left alone, which was looked at so often.
+    fn pause(&self, calm: u32) -> Span {
+        let times = (1 + calm / 4).min(STILL_MAX);
+        self.base.settings.interval.times(f64::from(times)).max(self.look_cost().times(1.0 / COST_MAX))
+    }
+
+    /// The time between two looks at a program that is watched.
+    fn watch_step(&self) -> Span {
+        WATCH_STEP.max(self.look_cost().times(1.0 / COST_WATCH_MAX))
     }
 
     fn watched(
         &mut self,
         case: &mut Case,
-        members: &[usize],
         seen: &Observation<'_>,
         sleeps: bool,
     ) -> (Vec<Decision>, Option<Vec<Finding>>) {
         let at = seen.at;
-        case.next = at + WATCH_STEP;
-        if case.window.span(at) < WATCH {
-            let finding = case.said.is_empty().then(|| vec![Finding::TooEarly]);
-            return (Vec::new(), finding);
+        case.next = at + self.watch_step();
+        let long = case.window.span(at);
+        let early = case.said.is_empty().then(|| vec![Finding::TooEarly]);
+        if long < WATCH_PLAIN {
+            return (Vec::new(), early);
         }
-        let Some(sight) = case.window.sum_up(&self.seating) else {
+        let Some(sight) = case.window.sum_up(&self.base.seating) else {
+            if long < WATCH {
+                return (Vec::new(), early);
+            }
             case.enter(State::Still, at);
-            case.next = at + self.settings.interval;
+            case.next = at + self.pause(0);
             return (Vec::new(), Some(vec![Finding::NothingWaits]));
         };
         let (findings, treatment) = self.diagnosed(case, &sight, seen, sleeps);
+        let plain = matches!(treatment, Treatment::Turns { fence: true, .. }) && sight.sleepless();
+        if long < WATCH && !plain {
+            return (Vec::new(), early);
+        }
+        case.threads = sight.threads.len();
+        case.watched = long;
         let decisions = match treatment {
             Treatment::Still => {
                 case.enter(State::Still, at);
-                case.next = at + self.settings.interval;
+                case.next = at + self.pause(0);
                 Vec::new()
             }
             Treatment::Spread(freed) => {
                 case.before = Some(sight);
                 case.enter(State::Still, at);
-                case.next = at + self.settings.interval;
+                case.next = at + self.pause(0);
                 self.spread(&freed)
             }
             Treatment::Turns { fence, freed } => {
@@ -214,7 +248,6 @@ impl Auto {
                 decisions
             }
         };
-        case.threads = members.len();
         (decisions, Some(findings))
     }
 
@@ -227,35 +260,52 @@ impl Auto {
     ) -> (Vec<Decision>, Option<Vec<Finding>>) {
         let at = seen.at;
         case.calm += 1;
-        let times = (1 + case.calm / 4).min(STILL_MAX);
-        case.next = at + self.settings.interval.times(f64::from(times));
+        case.next = at + self.pause(case.calm);
         if case.window.looks() < 2 {
             return (Vec::new(), None);
         }
-        let Some(sight) = case.window.sum_up(&self.seating) else {
+        let Some(sight) = case.window.sum_up(&self.base.seating) else {
             return (Vec::new(), Some(vec![Finding::NothingWaits]));
         };
-        if let Some(before) = case.before.take_if(|_| case.window.span(at) >= TRIAL) {
+        let long = case.window.span(at);
+        if let Some(before) = case.before.take_if(|_| long >= TRIAL) {
             // Spreading bound threads is on trial.
-            if sight.last_pace < before.last_pace * (1.0 - ALIKE) && sight.pace < before.pace * (1.0 - ALIKE)
-            {
-                case.failed(at);
-                case.enter(State::Still, at);
-                return (self.restore(members, Reason::Undo), Some(vec![Finding::NoGain]));
+            match trial::spread(&before, &sight) {
+                Verdict::End(reason, finding) => {
+                    case.failed(at);
+                    case.enter(State::Still, at);
+                    return (self.restore(members, reason), Some(vec![finding]));
+                }
+                Verdict::Unlike if case.stirs(at) => {
+                    case.watch_again(at);
+                    return (self.restore(members, Reason::Done), None);
+                }
+                Verdict::Unlike => case.before = Some(before),
+                Verdict::On => {}
             }
         }
-        let (findings, treatment) = self.diagnosed(case, &sight, seen, sleeps);
-        if treatment != Treatment::Still && case.before.is_none() || case.threads != members.len() {
-            case.threads = members.len();
-            case.enter(State::Watched, at);
-            case.next = at + WATCH_STEP;
+        if case.before.is_some() {
+            if long >= TRIAL {
+                case.window.restart(at);
+            }
             return (Vec::new(), None);
         }
-        // Old looks must not hide new trouble.
-        if case.window.span(at) >= TRIAL.times(2.0) && case.before.is_none() {
+        let (findings, treatment) = self.diagnosed(case, &sight, seen, sleeps);
+        let same = case.threads == sight.threads.len();
+        case.threads = sight.threads.len();
+        if (!same || treatment != Treatment::Still) && case.stirs(at) {
+            case.watch_again(at);
+            case.next = at + self.watch_step();
+            return (Vec::new(), None);
+        }
+        // Old looks must not hide new trouble, nor tell of threads that are not there any more.
+        if !same || long >= TRIAL.times(2.0) {
             case.window.restart(at);
         }
-        (Vec::new(), Some(findings).filter(|_| case.before.is_none()))
+        if same && long >= TRIAL.times(2.0) && treatment == Treatment::Still {
+            case.settles();
+        }
+        (Vec::new(), Some(findings).filter(|_| treatment == Treatment::Still))
     }
 
     fn turns(
@@ -267,12 +317,29 @@ impl Auto {
         let at = seen.at;
         case.next = at + case.period;
         if case.window.span(at) >= TRIAL.max(case.period.times(8.0)) {
-            if let Some((end, finding)) = self.judge(case, at) {
-                let decisions = self.let_go(members, end);
-                case.before = None;
-                case.enter(State::Still, at);
-                case.next = at + self.settings.interval;
-                return (decisions, Some(vec![finding]));
+            match self.judge(case) {
+                Verdict::End(reason, finding) => {
+                    let undo = reason == Reason::Undo;
+                    if undo {
+                        case.failed(at);
+                    }
+                    case.before = None;
+                    case.enter(State::Still, at);
+                    case.next = at + self.pause(0);
+                    let decisions =
+                        if undo { self.restore(members, reason) } else { self.let_go(members, reason) };
+                    return (decisions, Some(vec![finding]));
+                }
+                Verdict::Unlike if case.stirs(at) => {
+                    case.watch_again(at);
+                    case.next = at + self.watch_step();
+                    return (self.restore(members, Reason::Done), None);
+                }
+                Verdict::Unlike => {}
+                Verdict::On => {
+                    case.passed = true;
+                    case.settles();
+                }
             }
             case.window.restart(at);
         }
@@ -281,62 +348,42 @@ impl Auto {
             .iter()
             .copied()
             .filter(|&i| {
-                let sitter = &self.seating.sitters[i];
+                let sitter = &self.base.seating.sitters[i];
                 sitter.active()
                     && sitter.wanted.is_some()
                     && sitter.free()
                     && sitter.standing != Standing::Held
-                    && !self.seating.room(i).is_empty()
+                    && !self.base.seating.room(i).is_empty()
             })
             .collect();
-        let mut decisions =
-            deal_out(&mut self.seating, &mut self.shares, &new, &[], !self.settings.across_nodes);
+        let mut decisions = deal_out(
+            &mut self.base.seating,
+            &mut self.base.shares,
+            &new,
+            &[],
+            !self.base.settings.across_nodes,
+        );
         let held: Vec<usize> = members
             .iter()
             .copied()
             .filter(|&i| {
-                let sitter = &self.seating.sitters[i];
+                let sitter = &self.base.seating.sitters[i];
                 sitter.active() && sitter.standing == Standing::Held
             })
             .collect();
-        let terms = Terms { across_nodes: self.settings.across_nodes, interval: case.period };
-        decisions.extend(case.rotation.turn(&mut self.seating, &mut self.shares, &held, &terms));
+        let terms = Terms { across_nodes: self.base.settings.across_nodes, interval: case.period };
+        decisions.extend(case.rotation.turn(&mut self.base.seating, &mut self.base.shares, &held, &terms));
         (decisions, None)
     }
 
-    /// Whether taking turns should end, and why.
-    fn judge(&self, case: &mut Case, at: Moment) -> Option<(Reason, Finding)> {
-        let Some(sight) = case.window.sum_up(&self.seating) else {
-            return Some((Reason::Done, Finding::NothingWaits));
+    /// Whether taking turns should go on. The period follows the threads that are there.
+    fn judge(&self, case: &mut Case) -> Verdict {
+        let Some(sight) = case.window.sum_up(&self.base.seating) else {
+            return Verdict::End(Reason::Done, Finding::NothingWaits);
         };
-        let alike = sight.slowest > 1.0 - ALIKE;
-        let threads = u32::try_from(sight.threads.len()).unwrap_or(u32::MAX);
-        if sight.waited.is_some() && !sight.others() && alike {
-            return Some((Reason::Done, Finding::NothingWaits));
-        }
-        let before = case.before.as_ref()?;
-        let worse = |now: f64, before: f64| now < before * (1.0 - ALIKE);
-        // Who is last changes hands while they take turns, in the kernel's and in ours: over a short time that blurs its pace.
-        let much_worse =
-            |now: f64, before: f64| now < before * (1.0 - ALIKE - BLUR.seconds() / WATCH.seconds());
-        let better = |now: f64, before: f64| now > before * (1.0 + ALIKE / 2.0);
-        let same_threads = before.threads.len() == sight.threads.len();
-        let last_better = better(sight.last_pace, before.last_pace);
-        let lost =
-            worse(sight.pace, before.pace) && !last_better || much_worse(sight.last_pace, before.last_pace);
-        let vain = !case.passed && !last_better && !better(sight.pace, before.pace);
-        if same_threads && (lost || vain) {
-            case.failed(at);
-            return Some((Reason::Undo, Finding::NoGain));
-        }
-        case.passed = true;
-        // As many on each core, and nobody else there: the kernel keeps that by itself.
-        let even = threads.is_multiple_of(sight.cpus.max(1)) && alike;
-        let own = f64::from(threads) / f64::from(sight.cpus.max(1));
-        let alone = sight.waited.is_some_and(|waited| waited < 1.0 - 1.0 / own + ALIKE);
-        let settled = sight.lag < case.period.seconds().max(ALIKE * sight.work);
-        (even && alone && settled)
-            .then_some((Reason::Done, Finding::KernelRotates { spread: sight.lag / sight.work.max(1e-9) }))
+        let verdict = trial::turns(case.before.as_ref(), &sight, case.passed, case.period, case.watched);
+        case.period = self.period(&sight);
+        verdict
     }
 
     /// One core for each thread.
@@ -346,14 +393,19 @@ impl Auto {
             .threads
             .iter()
             .copied()
-            .filter(|&i| self.seating.sitters[i].free() && !self.seating.room(i).is_empty())
+            .filter(|&i| self.base.seating.sitters[i].free() && !self.base.seating.room(i).is_empty())
             .collect();
-        let mut decisions =
-            deal_out(&mut self.seating, &mut self.shares, &new, &[], !self.settings.across_nodes);
+        let mut decisions = deal_out(
+            &mut self.base.seating,
+            &mut self.base.shares,
+            &new,
+            &[],
+            !self.base.settings.across_nodes,
+        );
         let reason =
             Reason::Free { threads: u32::try_from(freed.len()).unwrap_or(u32::MAX), cpus: sight.cpus };
         for decision in &mut decisions {
-            let at = self.seating.sitters.binary_search_by_key(&decision.thread, |sitter| sitter.id);
+            let at = self.base.seating.sitters.binary_search_by_key(&decision.thread, |sitter| sitter.id);
             if at.is_ok_and(|at| freed.binary_search_by_key(&at, |(i, _)| *i).is_ok()) {
                 decision.reason = reason.clone();
             } else if fence {
@@ -365,8 +417,8 @@ impl Auto {
 
     fn free(&mut self, freed: &Freed) {
         for (i, cpus) in freed {
-            let home = self.seating.home(cpus);
-            self.seating.free_to(*i, home);
+            let home = self.base.seating.home(cpus);
+            self.base.seating.free_to(*i, home);
         }
     }
 
@@ -376,9 +428,9 @@ impl Auto {
         self.free(freed);
         let mut decisions = Vec::new();
         for (i, room) in freed {
-            if self.seating.sitters[*i].free() {
+            if self.base.seating.sitters[*i].free() {
                 let cpus = u32::try_from(room.len()).unwrap_or(u32::MAX);
-                decisions.push(self.seating.widen(*i, Reason::Free { threads, cpus }));
+                decisions.push(self.base.seating.widen(*i, Reason::Free { threads, cpus }));
             }
         }
         decisions
@@ -386,28 +438,22 @@ impl Auto {
 
     /// Ends holding threads: who was freed of its mask keeps the wide one, which is why it was freed.
     fn let_go(&mut self, members: &[usize], reason: Reason) -> Vec<Decision> {
-        let mut decisions = Vec::new();
-        for &i in members {
-            let sitter = &self.seating.sitters[i];
-            if sitter.standing == Standing::Held && sitter.free() {
-                let freed = self.seating.is_freed(i) && !self.seating.room(i).is_empty();
-                decisions.push(if freed {
-                    self.seating.widen(i, reason.clone())
-                } else {
-                    self.seating.release(i, reason.clone())
-                });
-            }
-        }
-        decisions
+        let held = |sitter: &Sitter| sitter.standing == Standing::Held && sitter.free();
+        let held: Vec<usize> =
+            members.iter().copied().filter(|&i| held(&self.base.seating.sitters[i])).collect();
+        held.into_iter().map(|i| self.base.seating.let_go(i, reason.clone())).collect()
     }
 
-    /// Gives everybody the own mask back.
+    /// Gives everybody back what was there.
     fn restore(&mut self, members: &[usize], reason: Reason) -> Vec<Decision> {
-        let touched = |i: &&usize| {
-            self.seating.sitters[**i].standing != Standing::Own && self.seating.sitters[**i].free()
+        let touched = |i: usize| {
+            let sitter = &self.base.seating.sitters[i];
+            // Who has no CPU of its own left stays as wide as it is.
+            let stays = sitter.standing == Standing::Wide && self.base.seating.is_homeless(i);
+            sitter.standing != Standing::Own && sitter.free() && !stays
         };
-        let touched: Vec<usize> = members.iter().filter(touched).copied().collect();
-        touched.into_iter().map(|i| self.seating.release(i, reason.clone())).collect()
+        let touched: Vec<usize> = members.iter().copied().filter(|&i| touched(i)).collect();
+        touched.into_iter().map(|i| self.base.seating.restore(i, reason.clone())).collect()
     }
 }
 
@@ -421,19 +467,19 @@ impl Policy for Auto {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        self.seating.update(seen);
-        self.shares.look(&self.seating, seen);
-        self.dozes.look(&mut self.seating);
+        let findings = self.base.look(seen);
+        self.base.dozes.look(&mut self.base.seating);
         let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
-        for (i, sitter) in self.seating.sitters.iter().enumerate() {
+        for (i, sitter) in self.base.seating.sitters.iter().enumerate() {
             members.entry(sitter.program).or_default().push(i);
         }
         let mut cases = std::mem::take(&mut self.cases);
         cases.retain(|program, _| members.contains_key(program));
-        let mut turn = Turn::default();
+        let lost = self.base.seating.lost();
+        let mut turn = Turn { findings, ..Turn::default() };
         for (program, members) in &members {
             let case = cases.entry(*program).or_insert_with(|| Case::new(seen.at));
-            turn.decisions.extend(self.follow(case, members));
+            turn.decisions.extend(self.follow(case, members, &lost));
             let (decisions, findings) = self.treat(*program, case, members, seen);
             turn.decisions.extend(decisions);
             if let Some(findings) = findings.filter(|findings| news(&case.said, findings)) {
@@ -443,16 +489,18 @@ impl Policy for Auto {
         }
         self.cases = cases;
         let any = |state: State| self.cases.values().any(|case| case.state == state);
-        let uneven = self.seating.ground.open().any(|seat| self.seating.ground.place(seat).weight < 1.0);
+        let uneven =
+            self.base.seating.ground.open().any(|seat| self.base.seating.ground.place(seat).weight < 1.0);
         let watched = any(State::Watched) || self.cases.is_empty();
         turn.next =
-            self.cases.values().map(|case| case.next).min().unwrap_or(seen.at + self.settings.interval);
+            self.cases.values().map(|case| case.next).min().unwrap_or(seen.at + self.base.settings.interval);
         turn.wanted = Wanted {
             on: None,
             places: watched || uneven,
             cpus: watched
-                || any(State::Turns) && self.seating.ground.open().any(|seat| self.shares.ours(seat) == 0),
-            sleeps: watched || self.dozes.suspects(),
+                || any(State::Turns)
+                    && self.base.seating.ground.open().any(|seat| self.base.shares.ours(seat) == 0),
+            sleeps: watched || self.base.dozes.suspects(),
         };
         turn
     }

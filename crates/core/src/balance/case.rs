@@ -8,9 +8,13 @@ use crate::time::{Moment, Span};
 /// The shortest interval: below it the kernel's own ticks (4 ms on most) blur what is measured.
 pub(super) const PERIOD_MIN: Span = Span::from_ms(10);
 
-/// After a treatment that failed, the first time without another, and how often it doubles.
+/// After a treatment that failed, the first time without another, and how often it doubles; the same after being watched anew.
 const REST: Span = Span::from_ms(1_000);
 const REST_DOUBLINGS: u32 = 6;
+
+fn doubled(times: u32) -> f64 {
+    f64::from(1_u32 << times.min(REST_DOUBLINGS))
+}
 
 /// What is being done about a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +40,8 @@ pub(super) struct Case {
     pub(super) calm: u32,
     /// What it was like before the treatment that is on trial.
     pub(super) before: Option<Sight>,
+    /// For how long that was watched.
+    pub(super) watched: Span,
     /// Whether the treatment has passed its trial.
     pub(super) passed: bool,
     /// Until when none is tried again.
@@ -48,8 +54,11 @@ pub(super) struct Case {
     pub(super) rotation: Rotation,
     /// The last findings.
     pub(super) said: Vec<Finding>,
-    /// How many threads it had then.
+    /// How many threads computed then.
     pub(super) threads: usize,
+    /// How often it was watched again because it had changed, and until when it is not.
+    stirs: u32,
+    stirred: Moment,
 }
 
 impl Case {
@@ -63,6 +72,7 @@ impl Case {
             window,
             calm: 0,
             before: None,
+            watched: Span::ZERO,
             passed: false,
             rests: Moment::default(),
             failures: 0,
@@ -70,7 +80,37 @@ impl Case {
             rotation: Rotation::default(),
             said: Vec::new(),
             threads: 0,
+            stirs: 0,
+            stirred: Moment::default(),
         }
+    }
+
+    /// Forgets everything but what was said last.
+    pub(super) fn begin_again(&mut self, at: Moment) {
+        let said = std::mem::take(&mut self.said);
+        *self = Self { said, ..Self::new(at) };
+    }
+
+    /// Goes back to being watched, because it is not what it was. What was measured before is no measure any more.
+    pub(super) fn watch_again(&mut self, at: Moment) {
+        self.before = None;
+        self.passed = false;
+        self.enter(State::Watched, at);
+    }
+
+    /// Whether it may be watched again for having changed: the more often it changes, the more seldom.
+    pub(super) fn stirs(&mut self, at: Moment) -> bool {
+        if at < self.stirred {
+            return false;
+        }
+        self.stirred = at + REST.times(doubled(self.stirs));
+        self.stirs += 1;
+        true
+    }
+
+    /// It was the same for a while.
+    pub(super) fn settles(&mut self) {
+        self.stirs = self.stirs.saturating_sub(1);
     }
 
     /// Goes over into another state.
@@ -82,7 +122,7 @@ impl Case {
 
     /// Remembers that a treatment did not help.
     pub(super) fn failed(&mut self, at: Moment) {
-        self.rests = at + REST.times(f64::from(1_u32 << self.failures.min(REST_DOUBLINGS)));
+        self.rests = at + REST.times(doubled(self.failures));
         self.failures += 1;
     }
 }

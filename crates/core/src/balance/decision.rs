@@ -3,6 +3,7 @@
 use crate::ids::{OsCpu, ThreadId};
 use crate::set::CpuSet;
 use crate::time::Span;
+use crate::words::plural;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -26,6 +27,21 @@ impl Act {
             Self::Release => None,
         }
     }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Confine(to) => write!(f, "moved to {}", cpus(to)),
+            Self::Nudge(to) => write!(f, "nudged to {}", cpus(to)),
+            Self::Release => f.write_str("given its own mask back"),
+        }
+    }
+}
+
+/// `CPU 3`, `CPUs 2-3`.
+fn cpus(set: &CpuSet) -> String {
+    format!("CPU{} {set}", if set.len() == 1 { "" } else { "s" })
 }
 
 /// Why a thread is moved. Speeds are in [0, 1].
@@ -101,7 +117,9 @@ impl fmt::Display for Reason {
                 write!(f, "a core of its own, of which others take {}", percent(*foreign))
             }
             Self::Free { threads, cpus } => {
-                write!(f, "{threads} threads were bound to {cpus} CPUs; the kernel may spread them now")
+                let were = if *threads == 1 { "was" } else { "were" };
+                let (threads, cpus) = (plural(*threads, "thread"), plural(*cpus, "CPU"));
+                write!(f, "{threads} {were} bound to {cpus}; the kernel may spread them now")
             }
             Self::Sleeps => f.write_str("it sleeps in barriers, so the kernel must be free to move it"),
             Self::Gone(cpu) => write!(f, "CPU {cpu} may not be used any more"),
@@ -141,6 +159,18 @@ pub enum Refusal {
     Other,
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Permission => "refused: not permitted",
+            Self::Cpus => "refused: none of the CPUs may be used",
+            Self::MovedMeanwhile => "refused: bound by somebody else meanwhile",
+            Self::Replayed => "refused: nothing is moved in a replay",
+            Self::Other => "refused by the kernel",
+        })
+    }
+}
+
 /// What became of a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -153,6 +183,17 @@ pub enum Settled {
     Vanished,
     /// Not done yet; the end of it comes with a later sample.
     Pending,
+}
+
+impl fmt::Display for Settled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Applied => f.write_str("done"),
+            Self::Refused(why) => why.fmt(f),
+            Self::Vanished => f.write_str("the thread had ended"),
+            Self::Pending => f.write_str("not done yet"),
+        }
+    }
 }
 
 /// What became of the decision about a thread.

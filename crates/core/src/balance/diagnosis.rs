@@ -10,6 +10,7 @@
 //! | no thread is ours to move | hands off | none |
 //! | a quota throttles | quota | none |
 //! | some CPUs hold more bound threads than others | bound | free them: sleepers to all CPUs of their program, others in turns |
+//! | several threads compute on one CPU, the only one they may use | one CPU | none |
 //! | waiting is not counted | no wait times | none |
 //! | threads sleep again and again | sleepers | none |
 //! | nobody waits, cores are alike | nothing waits | none |
@@ -29,11 +30,12 @@
 use super::Finding;
 use super::doze::{OFTEN, SOME};
 use super::ground::Seat;
-use super::seating::{LIGHT_MAX, Seating};
+use super::seating::Seating;
+use super::sitter::LIGHT_MAX;
 use crate::ids::ThreadId;
 use crate::set::CpuSet;
 use crate::time::{Moment, Span};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// With CPUs enough, all threads together wait for at least this much of a CPU when somebody else is there: a pinned hog
 /// costs them half a CPU, one that roams nearly a whole one, one that runs half of the time a quarter.
@@ -124,6 +126,11 @@ impl Sight {
         let together = waited * self.threads.len() as f64 >= OTHERS_MIN;
         together && (waited >= WAIT_MIN || self.worst >= OTHERS_MIN)
     }
+
+    /// Whether no thread seems to sleep, nor was seen going to sleep.
+    pub(super) fn sleepless(&self) -> bool {
+        self.idle < SOME && self.sleeps.is_none_or(|sleeps| sleeps <= 0.0)
+    }
 }
 
 /// What to do.
@@ -206,7 +213,7 @@ impl Window {
         let (mut wanted, mut waited, mut counted) = (0.0, 0.0, true);
         let (mut switches, mut sleeps, mut known) = (0.0, 0.0, true);
         let (mut last_before, mut last_now, mut longest) = (f64::INFINITY, f64::INFINITY, 0.0_f64);
-        let mut union = CpuSet::new();
+        let (mut union, mut rooms) = (CpuSet::new(), BTreeSet::new());
         for row in &self.rows {
             let Ok(i) = seating.sitters.binary_search_by_key(&row.id, |sitter| sitter.id) else { continue };
             let sitter = &seating.sitters[i];
@@ -237,7 +244,10 @@ impl Window {
             last_before = last_before.min(row.before);
             last_now = last_now.min(sitter.work);
             longest = longest.max(row.span);
-            union = union.union(seating.room(i));
+            // Thousands of threads share a few rooms.
+            if rooms.insert(seating.room_number(i)) {
+                union = union.union(seating.room(i));
+            }
         }
         let count = sight.threads.len();
         if count == 0 {
@@ -287,6 +297,9 @@ pub(super) fn diagnose(
             return (findings, Treatment::Spread(freed));
         }
         return (findings, Treatment::Turns { fence: false, freed });
+    }
+    if sight.cpus == 1 && threads > 1 {
+        return still(Finding::OneCpu { threads });
     }
     let Some(waited) = sight.waited else { return still(Finding::NoWaitTimes) };
     if sleeps {

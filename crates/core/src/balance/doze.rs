@@ -11,7 +11,8 @@
 //! count waiting nothing is known, and nobody is a sleeper; where it does not say how often threads sleep, some quarters
 //! must agree; a program that stops sleeping is believed after as many.
 
-use super::seating::{LIGHT_MAX, Lately, Seating, Standing};
+use super::seating::Seating;
+use super::sitter::{LIGHT_MAX, Lately, Standing};
 use super::{Decision, Finding, Reason};
 use crate::ids::ProgramId;
 use std::collections::BTreeMap;
@@ -83,24 +84,23 @@ pub(super) struct Dozes(BTreeMap<ProgramId, Doze>);
 impl Dozes {
     /// Takes in the last step; says which programs turn out to sleep.
     pub(super) fn look(&mut self, seating: &mut Seating) -> Vec<Finding> {
-        let mut longest: BTreeMap<ProgramId, f64> = BTreeMap::new();
-        for sitter in &seating.sitters {
-            let longest = longest.entry(sitter.program).or_default();
-            *longest = longest.max(sitter.lately.span);
+        let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
+        for (i, sitter) in seating.sitters.iter().enumerate() {
+            members.entry(sitter.program).or_default().push(i);
         }
-        self.0.retain(|program, _| longest.contains_key(program));
+        self.0.retain(|program, _| members.contains_key(program));
         let mut findings = Vec::new();
-        for (program, longest) in longest {
+        for (program, members) in members {
             let doze = self.0.entry(program).or_default();
-            if longest < WINDOW {
+            let of = || members.iter().map(|&i| &seating.sitters[i].lately);
+            if of().map(|lately| lately.span).fold(0.0, f64::max) < WINDOW {
                 continue;
             }
-            let of = |program| move |sitter: &&super::seating::Sitter| sitter.program == program;
-            if doze.judge(seating.sitters.iter().filter(of(program)).map(|sitter| &sitter.lately)) {
+            if doze.judge(of()) {
                 findings.push(Finding::Sleepers { idle: doze.share });
             }
-            for sitter in seating.sitters.iter_mut().filter(|sitter| sitter.program == program) {
-                sitter.lately = Lately::default();
+            for i in members {
+                seating.sitters[i].lately = Lately::default();
             }
         }
         findings

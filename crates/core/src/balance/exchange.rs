@@ -2,14 +2,14 @@
 //!
 //! Each thread is dealt a CPU, round robin, and from then on [`Rotation`] takes turns among the seats of each program; what a
 //! thread has done counts from when the policy began, and for a newcomer from where the others are. The rule, its
-//! properties and its source are told there. A program whose threads sleep in barriers ([`Dozes`]) gets its own masks back and is
+//! properties and its source are told there. A program whose threads sleep in barriers ([`Dozes`](super::doze::Dozes)) gets its own masks back and is
 //! left to the kernel until it stops sleeping: an exchange needs threads that stay where they were put.
 
+use super::base::Base;
 use super::deal::{deal_out, newcomers};
-use super::doze::Dozes;
 use super::rotation::{Rotation, Terms};
-use super::seating::{Seating, Standing};
-use super::shares::Shares;
+use super::seating::Seating;
+use super::sitter::Standing;
 use super::{Kind, Policy, Settings, Turn, Wanted};
 use crate::ids::ProgramId;
 use crate::observe::Observation;
@@ -19,23 +19,14 @@ use std::collections::BTreeMap;
 /// Deals, and then rotates.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    settings: Settings,
-    seating: Seating,
-    shares: Shares,
-    dozes: Dozes,
+    base: Base,
     rotations: BTreeMap<ProgramId, Rotation>,
 }
 
 impl Exchange {
     /// For a machine.
     pub(super) fn new(machine: &Machine, settings: &Settings) -> Self {
-        Self {
-            settings: settings.clone(),
-            seating: Seating::new(machine),
-            shares: Shares::default(),
-            dozes: Dozes::default(),
-            rotations: BTreeMap::new(),
-        }
+        Self { base: Base::new(machine, settings), rotations: BTreeMap::new() }
     }
 }
 
@@ -49,26 +40,30 @@ impl Policy for Exchange {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        self.seating.update(seen);
-        self.shares.look(&self.seating, seen);
-        let findings = self.dozes.look(&mut self.seating);
-        let mut decisions = self.dozes.release(&mut self.seating);
-        let new = newcomers(&self.seating, |program| self.dozes.sleeps(program));
-        let lost = self.seating.lost();
-        decisions.extend(deal_out(&mut self.seating, &mut self.shares, &new, &lost, false));
-        let terms = Terms { across_nodes: self.settings.across_nodes, interval: self.settings.interval };
-        let members = members(&self.seating);
+        let mut findings = self.base.look(seen);
+        let Base { settings, seating, shares, dozes, .. } = &mut self.base;
+        findings.extend(dozes.look(seating));
+        let mut decisions = dozes.release(seating);
+        let mut new = newcomers(seating, |program| dozes.sleeps(program));
+        // Who was let off its seat for being light comes back when it computes.
+        new.retain(|&i| seating.sitters[i].active());
+        let idle: Vec<usize> = (0..seating.sitters.len()).filter(|&i| seating.sitters[i].idles()).collect();
+        decisions.extend(idle.into_iter().map(|i| seating.ease(i)));
+        let lost = seating.lost();
+        decisions.extend(deal_out(seating, shares, &new, &lost, false));
+        let terms = Terms { across_nodes: settings.across_nodes, interval: settings.interval };
+        let members = members(seating);
         self.rotations.retain(|program, _| members.contains_key(program));
         for (program, members) in members {
-            if !self.dozes.sleeps(program) {
+            if !dozes.sleeps(program) {
                 let rotation = self.rotations.entry(program).or_default();
-                decisions.extend(rotation.turn(&mut self.seating, &mut self.shares, &members, &terms));
+                decisions.extend(rotation.turn(seating, shares, &members, &terms));
             }
         }
-        let places = self.seating.sitters.iter().any(|sitter| sitter.standing != Standing::Held);
-        let cpus = self.seating.ground.open().any(|seat| self.shares.ours(seat) == 0);
-        let wanted = Wanted { on: None, places, cpus, sleeps: self.dozes.suspects() };
-        Turn { decisions, findings, next: seen.at + self.settings.interval, wanted }
+        let places = seating.sitters.iter().any(|sitter| sitter.standing != Standing::Held);
+        let cpus = seating.ground.open().any(|seat| shares.ours(seat) == 0);
+        let wanted = Wanted { on: None, places, cpus, sleeps: dozes.suspects() };
+        Turn { decisions, findings, next: seen.at + settings.interval, wanted }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::set::CpuSet;
 use crate::time::Span;
+use crate::words::plural;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -17,6 +18,11 @@ pub enum Finding {
     KernelRotates {
         /// By how much the furthest is ahead of the last, as a share of the mean progress.
         spread: f64,
+    },
+    /// Several threads compute on the only CPU that they may use: there is nowhere to move them.
+    OneCpu {
+        /// How many threads.
+        threads: u32,
     },
     /// Threads are bound so that some CPUs hold more of them than others.
     Bound {
@@ -66,10 +72,38 @@ pub enum Finding {
         /// Why, for the first of them.
         why: String,
     },
+    /// Threads are there that cannot be read, or are more than are watched at once: nothing is known of them, and none is moved.
+    Unwatched {
+        /// How many.
+        threads: u32,
+    },
     /// The kernel does not count how long threads wait for a CPU, so speeds are shares of elapsed time.
     NoWaitTimes,
     /// Moves were tried and did not help: left alone from now on.
     NoGain,
+}
+
+impl Finding {
+    /// What kind of finding it is, as traces and figures name it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::TooEarly => "too-early",
+            Self::NothingWaits => "nothing-waits",
+            Self::KernelRotates { .. } => "kernel-rotates",
+            Self::Bound { .. } => "bound",
+            Self::Uneven { .. } => "uneven",
+            Self::Sleepers { .. } => "sleepers",
+            Self::Hog { .. } => "hog",
+            Self::Quota { .. } => "quota",
+            Self::Asymmetric { .. } => "asymmetric",
+            Self::TooFine { .. } => "too-fine",
+            Self::HandsOff { .. } => "hands-off",
+            Self::NoWaitTimes => "no-wait-times",
+            Self::NoGain => "no-gain",
+            Self::OneCpu { .. } => "one-cpu",
+            Self::Unwatched { .. } => "unwatched",
+        }
+    }
 }
 
 impl fmt::Display for Finding {
@@ -81,9 +115,17 @@ impl fmt::Display for Finding {
             Self::KernelRotates { spread } => {
                 write!(f, "the kernel spreads the threads evenly (progress differs by {})", percent(*spread))
             }
-            Self::Bound { threads, cpus } => write!(f, "{threads} threads are bound unevenly to {cpus} CPUs"),
+            Self::OneCpu { threads } => {
+                let threads = plural(*threads, "thread");
+                write!(f, "{threads} on the only CPU that they may use: there is nowhere to move them")
+            }
+            Self::Bound { threads, cpus } => match (threads, cpus) {
+                (_, 1) => write!(f, "{} can only use one CPU", plural(*threads, "thread")),
+                _ => write!(f, "{} are bound unevenly to {cpus} CPUs", plural(*threads, "thread")),
+            },
             Self::Uneven { threads, cpus } => {
-                write!(f, "{threads} running threads do not divide evenly over {cpus} CPUs")
+                let threads = plural(*threads, "running thread");
+                write!(f, "{threads} do not divide evenly over {}", plural(*cpus, "CPU"))
             }
             Self::Sleepers { idle } => {
                 let idle = percent(*idle);
@@ -103,12 +145,51 @@ impl fmt::Display for Finding {
                 "threads wait for each other more often than every {bound}: how they wait decides, not where (--wait-policy)"
             ),
             Self::HandsOff { threads, why } => {
-                write!(f, "{threads} threads are not ours to move: {why}")
+                let are = if *threads == 1 { "is" } else { "are" };
+                write!(f, "{} {are} not ours to move: {why}", plural(*threads, "thread"))
+            }
+            Self::Unwatched { threads } => {
+                let more = plural(*threads, "more thread");
+                write!(f, "{more} cannot be watched (too many, or unreadable): left alone")
             }
             Self::NoWaitTimes => f.write_str(
                 "the kernel does not count time spent waiting for a CPU: speeds are shares of elapsed time",
             ),
             Self::NoGain => f.write_str("moves were tried and brought nothing: threads are left alone"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_named_as_in_traces_and_one_is_one() {
+        let all = [
+            Finding::TooEarly,
+            Finding::NothingWaits,
+            Finding::KernelRotates { spread: 0.1 },
+            Finding::Bound { threads: 3, cpus: 2 },
+            Finding::Uneven { threads: 3, cpus: 2 },
+            Finding::Sleepers { idle: 0.1 },
+            Finding::Hog { cpus: CpuSet::new(), share: 0.1 },
+            Finding::Quota { throttled: 0.1 },
+            Finding::Asymmetric { slowest: 0.1 },
+            Finding::TooFine { bound: Span::from_ms(1) },
+            Finding::HandsOff { threads: 1, why: "so".to_owned() },
+            Finding::NoWaitTimes,
+            Finding::NoGain,
+            Finding::Unwatched { threads: 2 },
+            Finding::OneCpu { threads: 2 },
+        ];
+        for finding in all {
+            let value = serde_json::to_value(&finding).unwrap();
+            let kind = value.as_object().map_or(value.as_str(), |one| one.keys().next().map(String::as_str));
+            assert_eq!(kind, Some(finding.word()), "{finding}");
+        }
+        let one = Finding::HandsOff { threads: 1, why: "so".to_owned() };
+        assert_eq!(one.to_string(), "1 thread is not ours to move: so");
+        assert_eq!(Finding::Bound { threads: 3, cpus: 1 }.to_string(), "3 threads can only use one CPU");
     }
 }

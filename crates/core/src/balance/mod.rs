@@ -10,6 +10,7 @@
 //! typed [`Reason`].
 
 mod auto;
+mod base;
 mod case;
 mod deal;
 mod decision;
@@ -24,7 +25,9 @@ mod pinned;
 mod rotation;
 mod seating;
 mod shares;
+mod sitter;
 mod speed;
+mod trial;
 
 pub use decision::{Act, Decision, Outcome, Reason, Refusal, Settled};
 pub use finding::Finding;

@@ -4,26 +4,22 @@
 //! another program on one core doubles the time of all. Threads are dealt round robin when they are first seen, and
 //! a thread is dealt anew only when its CPU may not be used any more.
 
+use super::base::Base;
 use super::deal::{deal_out, newcomers};
-use super::seating::Seating;
-use super::shares::Shares;
 use super::{Kind, Policy, Settings, Turn, Wanted};
 use crate::observe::Observation;
-use crate::time::Span;
 use crate::topology::Machine;
 
 /// Deals, and then only watches.
 #[derive(Debug)]
 pub(super) struct Pinned {
-    interval: Span,
-    seating: Seating,
-    shares: Shares,
+    base: Base,
 }
 
 impl Pinned {
     /// For a machine.
     pub(super) fn new(machine: &Machine, settings: &Settings) -> Self {
-        Self { interval: settings.interval, seating: Seating::new(machine), shares: Shares::default() }
+        Self { base: Base::new(machine, settings) }
     }
 }
 
@@ -37,10 +33,9 @@ impl Policy for Pinned {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        self.seating.update(seen);
-        self.shares.look(&self.seating, seen);
-        let (new, lost) = (newcomers(&self.seating, |_| false), self.seating.lost());
-        let decisions = deal_out(&mut self.seating, &mut self.shares, &new, &lost, false);
-        Turn { decisions, next: seen.at + self.interval, wanted: Wanted::all(), ..Turn::default() }
+        let findings = self.base.look(seen);
+        let (new, lost) = (newcomers(&self.base.seating, |_| false), self.base.seating.lost());
+        let decisions = deal_out(&mut self.base.seating, &mut self.base.shares, &new, &lost, false);
+        Turn { decisions, findings, next: seen.at + self.base.settings.interval, wanted: Wanted::all() }
     }
 }

@@ -6,171 +6,25 @@
 //! when its outcome says so.
 //!
 //! Properties: after [`Seating::update`] entry `i` is thread `i` of the observation; a thread is asked for at most one
-//! thing until the outcome of that is known; a thread that its program, somebody else or the kernel keeps is never touched
-//! again; nothing is remembered of a thread that ended; a thread that was not read keeps what was known of it, and a thread
+//! thing until the outcome of that is known; a thread that its program, somebody else or the kernel keeps is not touched as
+//! long as the host says so; nothing is remembered of a thread that ended; a thread that was not read keeps what was known of it, and a thread
 //! that slept is credited with what it would have had, so that it is not "behind".
 
 use super::ground::{Ground, Seat};
-use super::{Act, Decision, Outcome, Reason, Refusal, Settled};
-use crate::ids::{ProgramId, ThreadId};
-use crate::observe::{Metric, Observation, Rates, ThreadView};
+use super::sitter::{Sitter, Standing};
+use super::{Act, Decision, Outcome, Reason};
+use crate::ids::ProgramId;
+use crate::observe::{Observation, ThreadView};
 use crate::set::CpuSet;
+use crate::time::Moment;
 use crate::topology::Machine;
 use std::collections::BTreeMap;
-
-/// Below this share of the time on a CPU or waiting for one, a thread only looks after things (timers, progress
-/// threads, a thread in a serial part) and is not balanced. Chosen; waiters of a barrier want more than twice as much.
-pub(super) const LIGHT_MAX: f64 = 0.2;
-
-/// Seconds over which it is told what a thread wants: several of the kernel's slices.
-const STEADY: f64 = 0.1;
-
-/// So many refusals that may pass (no CPU, anything else) are taken before a thread is left alone.
-const REFUSALS_MAX: u8 = 3;
-
-/// So many looks a pending move is waited for.
-const PENDING_MAX: u8 = 50;
-
-/// What a thread's mask is by our doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
-    /// Its own.
-    Own,
-    /// Wider than its own: it may go anywhere in its program's CPUs.
-    Wide,
-    /// One CPU.
-    Held,
-}
 
 /// A set of CPUs that threads call home, kept once for all of them.
 #[derive(Clone, Debug)]
 struct Home {
     cpus: CpuSet,
     open: CpuSet,
-}
-
-/// What was asked for and is not known to be done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Asked {
-    seat: Option<Seat>,
-    standing: Standing,
-    looks: u8,
-    pending: bool,
-}
-
-/// What is remembered of a thread.
-#[derive(Clone, Debug)]
-pub(super) struct Sitter {
-    /// Which.
-    pub(super) id: ThreadId,
-    /// Whose.
-    pub(super) program: ProgramId,
-    /// Where it sits: where it was put, else where it was last seen.
-    pub(super) seat: Option<Seat>,
-    /// What its mask is.
-    pub(super) standing: Standing,
-    /// How often it was moved.
-    pub(super) moves: u32,
-    /// The work it has done, in seconds, on its program's scale: newcomers begin where the others are.
-    pub(super) work: f64,
-    /// The part of it that was done in the last step.
-    pub(super) last_work: f64,
-    /// What it did in the last step; `None` when it was not read.
-    pub(super) rates: Option<Rates>,
-    /// The share of the time it wanted a CPU, over the last tenth of a second; `None` before it was read.
-    pub(super) wanted: Option<f64>,
-    /// What it did since that was last summed up.
-    pub(super) lately: Lately,
-    /// Whether a seat was dealt to it.
-    pub(super) dealt: bool,
-    /// Whether the CPUs that may be used changed since it was last told where it may go.
-    pub(super) stale: bool,
-    home: usize,
-    freed: Option<usize>,
-    asked: Option<Asked>,
-    kept: bool,
-    refusals: u8,
-    new: bool,
-}
-
-impl Sitter {
-    fn new(id: ThreadId, program: ProgramId) -> Self {
-        Self {
-            id,
-            program,
-            seat: None,
-            standing: Standing::Own,
-            moves: 0,
-            work: 0.0,
-            last_work: 0.0,
-            rates: None,
-            wanted: None,
-            lately: Lately::default(),
-            dealt: false,
-            stale: false,
-            home: usize::MAX,
-            freed: None,
-            asked: None,
-            kept: false,
-            refusals: 0,
-            new: true,
-        }
-    }
-
-    /// Whether it may be asked for something now.
-    pub(super) fn free(&self) -> bool {
-        !self.kept() && self.asked.is_none()
-    }
-
-    /// Whether it is not known yet what became of the last thing it was asked for.
-    pub(super) fn waits(&self) -> bool {
-        self.asked.is_some()
-    }
-
-    /// Whether it is somebody else's to place, or was refused too often to be asked again for gain.
-    pub(super) fn kept(&self) -> bool {
-        self.kept || self.refusals >= REFUSALS_MAX
-    }
-
-    /// Whether it computes, as far as known. A newcomer is taken to.
-    pub(super) fn active(&self) -> bool {
-        self.wanted.is_none_or(|wanted| wanted >= LIGHT_MAX)
-    }
-
-    /// Its speed in the last step; elapsed time serves where waiting is not counted.
-    pub(super) fn speed(&self, metric: Metric) -> Option<f64> {
-        let rates = self.rates.as_ref()?;
-        match rates.wait {
-            None => rates.speed(Metric::CpuShare),
-            Some(_) => rates.speed(metric),
-        }
-    }
-}
-
-/// What a thread did over several looks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lately {
-    /// Seconds that were seen.
-    pub(super) span: f64,
-    /// Seconds of them in which it ran or waited; `None` where waiting is not counted.
-    pub(super) wants: Option<f64>,
-    /// How often it went to sleep in them; `None` unless that was read all along.
-    pub(super) sleeps: Option<f64>,
-}
-
-impl Lately {
-    /// Takes one look in.
-    pub(super) fn add(&mut self, rates: &Rates) {
-        let seconds = rates.span.seconds();
-        let first = self.span == 0.0;
-        let sum = |before: Option<f64>, now: Option<f64>| {
-            let before = if first { Some(0.0) } else { before };
-            before.zip(now).map(|(before, now)| before + now * seconds)
-        };
-        self.wants = sum(self.wants, rates.wait.map(|wait| rates.run + wait));
-        self.sleeps = sum(self.sleeps, rates.sleeps);
-        self.span += seconds;
-    }
 }
 
 /// All threads and the seats.
@@ -181,12 +35,18 @@ pub(super) struct Seating {
     /// The threads, as the last observation has them.
     pub(super) sitters: Vec<Sitter>,
     homes: Vec<Home>,
+    numbers: BTreeMap<CpuSet, usize>,
 }
 
 impl Seating {
     /// Nobody yet.
     pub(super) fn new(machine: &Machine) -> Self {
-        Self { ground: Ground::new(machine), sitters: Vec::new(), homes: Vec::new() }
+        Self {
+            ground: Ground::new(machine),
+            sitters: Vec::new(),
+            homes: Vec::new(),
+            numbers: BTreeMap::new(),
+        }
     }
 
     /// Takes an observation in; true when the CPUs that may be used changed.
@@ -214,7 +74,7 @@ impl Seating {
             sitters = now.collect();
         }
         for (sitter, view) in sitters.iter_mut().zip(&seen.threads) {
-            self.meet(sitter, view);
+            self.meet(sitter, view, seen.at);
         }
         self.sitters = sitters;
         self.settle(seen.outcomes);
@@ -222,33 +82,28 @@ impl Seating {
         changed
     }
 
-    fn meet(&mut self, sitter: &mut Sitter, view: &ThreadView<'_>) {
-        if self.homes.get(sitter.home).is_none_or(|home| home.cpus != view.info.home) {
-            sitter.home = self.home(&view.info.home);
-            sitter.freed = None;
+    fn meet(&mut self, sitter: &mut Sitter, view: &ThreadView<'_>, at: Moment) {
+        let now = &view.info.home;
+        if self.homes.get(sitter.home).is_none_or(|home| home.cpus != *now) {
+            // The kernel cut it to what may be used, or gave it back: that is no will of its program's.
+            let same = |home: &Home| home.open == *now || home.cpus.is_subset(now);
+            sitter.freed = sitter.freed.filter(|_| self.homes.get(sitter.home).is_some_and(same));
+            sitter.home = self.home(now);
         }
-        sitter.kept |= !view.movable();
+        sitter.look(at, view.movable(), view.rates);
         if sitter.standing != Standing::Held {
             sitter.seat = view.cpu.and_then(|cpu| self.ground.seat(cpu)).or(sitter.seat);
-        }
-        sitter.rates = view.rates;
-        if let Some(rates) = &view.rates {
-            sitter.lately.add(rates);
-            let now = rates.run + rates.wait.unwrap_or(0.0);
-            // A wait is counted when it is over: one short look says little. Only who neither ran nor waits sleeps for sure.
-            let weight = if now > 0.0 { (rates.span.seconds() / STEADY).min(1.0) } else { 1.0 };
-            let before = sitter.wanted.unwrap_or(now);
-            sitter.wanted = Some(before + (now - before) * weight);
         }
     }
 
     /// The number of a set of CPUs as a home.
     pub(super) fn home(&mut self, cpus: &CpuSet) -> usize {
-        if let Some(at) = self.homes.iter().position(|home| home.cpus == *cpus) {
-            return at;
+        if let Some(number) = self.numbers.get(cpus) {
+            return *number;
         }
         let open = cpus.intersection(self.ground.usable());
         self.homes.push(Home { cpus: cpus.clone(), open });
+        self.numbers.insert(cpus.clone(), self.homes.len() - 1);
         self.homes.len() - 1
     }
 
@@ -263,9 +118,14 @@ impl Seating {
         self.sitters[i].freed.unwrap_or(self.sitters[i].home)
     }
 
-    /// Whether thread `i` may be put beyond its own mask.
+    /// Whether thread `i` may be put beyond its own mask, and can be.
     pub(super) fn is_freed(&self, i: usize) -> bool {
-        self.sitters[i].freed.is_some()
+        self.sitters[i].freed.is_some_and(|freed| !self.homes[freed].open.is_empty())
+    }
+
+    /// Whether nothing of thread `i`'s own mask may be used now.
+    pub(super) fn is_homeless(&self, i: usize) -> bool {
+        self.homes[self.sitters[i].home].open.is_empty()
     }
 
     /// Whether thread `i` may be put on a seat.
@@ -283,8 +143,7 @@ impl Seating {
         let lost = |(i, sitter): (usize, &Sitter)| {
             let gone = sitter.seat.is_some_and(|seat| !self.may(i, seat));
             // However often it was refused: it must go somewhere.
-            let ours = !sitter.kept && sitter.asked.is_none();
-            (sitter.standing == Standing::Held && ours && gone).then_some(i)
+            (sitter.standing == Standing::Held && sitter.reachable() && gone).then_some(i)
         };
         self.sitters.iter().enumerate().filter_map(lost).collect()
     }
@@ -312,6 +171,22 @@ impl Seating {
         self.ask(i, None, Standing::Own, Act::Release, reason)
     }
 
+    /// Takes thread `i` off its seat, and nothing else: who was freed of its own mask keeps the wide one.
+    pub(super) fn let_go(&mut self, i: usize, reason: Reason) -> Decision {
+        if self.is_freed(i) { self.widen(i, reason) } else { self.release(i, reason) }
+    }
+
+    /// Gives thread `i` back what it had, if there is a CPU left of that; else it keeps the wide mask.
+    pub(super) fn restore(&mut self, i: usize, reason: Reason) -> Decision {
+        if self.is_homeless(i) { self.let_go(i, reason) } else { self.release(i, reason) }
+    }
+
+    /// Lets thread `i` off its seat for having been light for long.
+    pub(super) fn ease(&mut self, i: usize) -> Decision {
+        self.sitters[i].ease();
+        self.let_go(i, Reason::Done)
+    }
+
     fn ask(
         &mut self,
         i: usize,
@@ -321,52 +196,18 @@ impl Seating {
         reason: Reason,
     ) -> Decision {
         let sitter = &mut self.sitters[i];
-        sitter.asked = Some(Asked { seat, standing, looks: 0, pending: false });
+        sitter.ask(seat, standing);
         Decision { thread: sitter.id, act, reason, gain: None }
     }
 
     /// Believes outcomes.
     fn settle(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
-            let Ok(at) = self.sitters.binary_search_by_key(&outcome.thread, |sitter| sitter.id) else {
-                continue;
-            };
-            let sitter = &mut self.sitters[at];
-            let Some(asked) = &mut sitter.asked else { continue };
-            match outcome.end {
-                Settled::Pending => {
-                    asked.pending = true;
-                    continue;
-                }
-                Settled::Applied => {
-                    if asked.seat.is_some() {
-                        sitter.seat = asked.seat;
-                        sitter.moves += 1;
-                    }
-                    sitter.standing = asked.standing;
-                    sitter.stale = false;
-                    sitter.refusals = 0;
-                }
-                Settled::Refused(Refusal::Permission | Refusal::MovedMeanwhile) | Settled::Vanished => {
-                    sitter.kept = true;
-                }
-                Settled::Refused(Refusal::Cpus | Refusal::Other) => {
-                    sitter.refusals = sitter.refusals.saturating_add(1);
-                }
-                Settled::Refused(Refusal::Replayed) => {}
-            }
-            sitter.asked = None;
-        }
-        for sitter in &mut self.sitters {
-            // What nobody says anything about is not known to be done.
-            let over = |asked: &mut Asked| {
-                asked.looks += 1;
-                !asked.pending || asked.looks > PENDING_MAX
-            };
-            if sitter.asked.as_mut().is_some_and(over) {
-                sitter.asked = None;
+            if let Ok(at) = self.sitters.binary_search_by_key(&outcome.thread, |sitter| sitter.id) {
+                self.sitters[at].settle(outcome.end);
             }
         }
+        self.sitters.iter_mut().for_each(Sitter::wait);
     }
 
     /// Adds up what was done.
@@ -412,10 +253,12 @@ struct Program {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sitter::PENDING_MAX;
+    use super::super::{Refusal, Settled};
     use super::*;
-    use crate::ids::OsCpu;
-    use crate::observe::{Observer, Sample, ThreadInfo, ThreadSample};
-    use crate::time::{Moment, Span};
+    use crate::ids::{OsCpu, ThreadId};
+    use crate::observe::{Left, Observer, Sample, ThreadInfo, ThreadSample};
+    use crate::time::Span;
     use crate::topology::parse_synthetic;
 
     struct Table {
@@ -477,6 +320,7 @@ mod tests {
             (Some(Settled::Applied), 2, true),
             (Some(Settled::Refused(Refusal::Other)), 0, true),
             (Some(Settled::Refused(Refusal::MovedMeanwhile)), 0, false),
+            (Some(Settled::Refused(Refusal::Permission)), 0, false),
             (Some(Settled::Vanished), 0, false),
             (Some(Settled::Pending), 0, false),
             (None, 0, true),
@@ -502,6 +346,115 @@ mod tests {
         }
         assert!(table.seating.sitters[0].free());
         assert_eq!(table.seating.sitters[0].seat, None, "and not taken for done");
+    }
+
+    fn info(id: u32, home: &str, left: Option<Left>) -> ThreadInfo {
+        ThreadInfo {
+            id: ThreadId(id),
+            program: ProgramId(0),
+            pid: 1,
+            tid: id,
+            name: String::new(),
+            home: home.parse().unwrap(),
+            left,
+        }
+    }
+
+    /// News of thread 0.
+    fn news(table: &mut Table, home: &str, left: Option<Left>, usable: &str) {
+        table.ms += 100;
+        let (at, news) = (Moment(table.ms * 1_000_000), vec![info(0, home, left)]);
+        let notices = vec![crate::observe::Notice::Usable(usable.parse().unwrap())];
+        table.observer.take(&Sample { at, news, notices, ..Sample::default() }, &[]);
+        table.seating.update(&table.observer.observation());
+    }
+
+    #[test]
+    fn a_race_that_was_lost_does_not_exclude_a_thread_for_ever() {
+        let mut table = Table::new(1);
+        let moved = Settled::Refused(Refusal::MovedMeanwhile);
+        let mut asked = Vec::new();
+        for look in 0..3_000 {
+            let end = if table.seating.sitters[0].free() {
+                table.seating.confine(0, Seat::at(2), Reason::Start);
+                asked.push(look);
+                Some(Table::end(moved))
+            } else {
+                None
+            };
+            table.look(&[], end.as_ref().map_or(&[], |end| end.as_slice()));
+        }
+        // At every second look at first, then a second, two, four... later; a look is a tenth of a second.
+        assert_eq!(asked[..6], [0, 2, 4, 15, 36, 77]);
+        assert!(asked.windows(2).all(|pair| pair[1] - pair[0] <= 641) && asked.len() < 14, "{asked:?}");
+    }
+
+    #[test]
+    fn whose_a_thread_is_is_asked_at_each_look() {
+        let mut table = Table::new(1);
+        table.seating.confine(0, Seat::at(2), Reason::Start);
+        table.look(&[], &Table::end(Settled::Applied));
+        assert_eq!(table.seating.sitters[0].standing, Standing::Held);
+        table.seating.confine(0, Seat::at(1), Reason::Start);
+        news(&mut table, "0-3", Some(Left::Scheduler("rusty".into())), "0-3");
+        table.look(&[], &Table::end(Settled::Applied));
+        let sitter = &table.seating.sitters[0];
+        assert_eq!((sitter.standing, sitter.kept()), (Standing::Own, true), "what was held is given back");
+        news(&mut table, "0-3", None, "0-3");
+        let sitter = &table.seating.sitters[0];
+        assert!(sitter.back && sitter.free() && !sitter.dealt);
+        table.look(&[], &[]);
+        assert!(!table.seating.sitters[0].back);
+    }
+
+    #[test]
+    fn a_home_that_the_kernel_cuts_is_no_new_will_of_the_program() {
+        let mut table = Table::new(1);
+        news(&mut table, "0-1", None, "0-3");
+        let all = table.seating.home(&"0-3".parse().unwrap());
+        table.seating.free_to(0, all);
+        news(&mut table, "0", None, "0,2");
+        assert_eq!(table.seating.room(0).to_string(), "0,2", "cut to what may be used");
+        news(&mut table, "0-1", None, "0-3");
+        assert_eq!(table.seating.room(0).to_string(), "0-3");
+        news(&mut table, "2", None, "0-3");
+        assert_eq!(table.seating.room(0).to_string(), "2", "its program bound it elsewhere");
+    }
+
+    #[test]
+    fn what_was_there_is_put_back_while_any_of_it_may_be_used() {
+        let mut table = Table::new(1);
+        let all = table.seating.home(&"0-3".parse().unwrap());
+        news(&mut table, "1", None, "0-3");
+        table.seating.free_to(0, all);
+        assert_eq!(table.seating.clone().restore(0, Reason::Undo).act, Act::Release);
+        news(&mut table, "1", None, "2-3");
+        assert_eq!(table.seating.restore(0, Reason::Undo).act, Act::Confine("2-3".parse().unwrap()));
+    }
+
+    #[test]
+    fn who_is_light_for_long_is_let_off_its_seat_ever_later() {
+        let mut table = Table::new(1);
+        let (mut run, mut eased) = (0, Vec::new());
+        for look in 0..400_u64 {
+            let end = match table.seating.sitters[0].standing {
+                Standing::Held if table.seating.sitters[0].idles() => {
+                    table.seating.ease(0);
+                    eased.push(look);
+                    Some(Table::end(Settled::Applied))
+                }
+                Standing::Held => None,
+                _ => {
+                    table.seating.confine(0, Seat::at(2), Reason::Start);
+                    Some(Table::end(Settled::Applied))
+                }
+            };
+            // Two tenths of a second of work when it is seated, and then none.
+            run += if end.is_some() { 100 } else { 1 };
+            table.look(&[(0, run, 0)], end.as_ref().map_or(&[], |end| end.as_slice()));
+        }
+        let gaps: Vec<u64> = eased.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(eased[0] >= 10 && gaps.windows(2).all(|pair| pair[1] > pair[0] * 3 / 2), "{eased:?}");
     }
 
     #[test]

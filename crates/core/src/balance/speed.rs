@@ -10,10 +10,10 @@
 //! expected of them, until they measured it.
 //!
 //! What the paper leaves open, and what is done here:
-//! - A core without our threads is not "fast": its speed is what [`Shares`] predicts for a thread that came there.
+//! - A core without our threads is not "fast": its speed is what [`Shares`](super::shares::Shares) predicts for a thread that came there.
 //! - A pull that would waste something (leave a core empty beside a doubled-up one) is made a return: the puller gives the thread
 //!   of its own that was moved least in exchange. Else one thread shares with another program for ever.
-//! - Threads that sleep have no speed. Where a program's threads sleep in barriers ([`Dozes`]), one-CPU masks cost more than
+//! - Threads that sleep have no speed. Where a program's threads sleep in barriers ([`Dozes`](super::doze::Dozes)), one-CPU masks cost more than
 //!   balancing brings: they get their own masks back, and are moved as `nudge` does.
 //! - Agents wake on a grid of B/4, so that a sample serves all that are due, and only their threads are read. One agent per CPU
 //!   on machines of every size: who is slow is sorted once a wake-up, per cache, node and machine, so an agent looks at a few.
@@ -28,13 +28,13 @@
 //!
 //! Source: Hofmeyr, Iancu, Blagojević, "Load Balancing on Speed", PPoPP 2010.
 
+use super::base::Base;
 use super::deal::{deal_out, newcomers};
-use super::doze::Dozes;
 use super::ground::{Nearness, Seat};
-use super::seating::{Seating, Standing};
-use super::shares::{Shares, Worth, fits};
+use super::shares::{Worth, fits};
+use super::sitter::Standing;
 use super::{Decision, Kind, Policy, Reason, Settings, Turn, Wanted};
-use crate::ids::Id;
+use crate::ids::{Id, ProgramId};
 use crate::observe::Observation;
 use crate::set::CpuSet;
 use crate::stats::Random;
@@ -70,18 +70,15 @@ struct Agent {
 #[derive(Debug)]
 pub(super) struct Speed {
     grip: Grip,
-    settings: Settings,
-    seating: Seating,
-    shares: Shares,
+    base: Base,
     agents: Vec<Agent>,
-    dozes: Dozes,
     begun: bool,
 }
 
 impl Speed {
     /// For a machine.
     pub(super) fn new(machine: &Machine, settings: &Settings, grip: Grip) -> Self {
-        let seating = Seating::new(machine);
+        let base = Base::new(machine, settings);
         let agent = |at: usize| Agent {
             // Each agent draws from a stream of its own, so that one more draw of one does not shift the others'.
             random: Random(settings.seed ^ (at as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)),
@@ -90,22 +87,13 @@ impl Speed {
             speed: None,
             rests: Moment::default(),
         };
-        let agents = (0..seating.ground.len()).map(agent).collect();
-        let settings = settings.clone();
-        Self {
-            grip,
-            settings,
-            seating,
-            shares: Shares::default(),
-            agents,
-            dozes: Dozes::default(),
-            begun: false,
-        }
+        let agents = (0..base.seating.ground.len()).map(agent).collect();
+        Self { grip, base, agents, begun: false }
     }
 
     /// When an agent wakes next: after B and a random part of B, on the grid.
     fn sleep(&mut self, seat: Seat, at: Moment) {
-        let interval = self.settings.interval.0.max(GRID);
+        let interval = self.base.settings.interval.0.max(GRID);
         let agent = &mut self.agents[seat.index()];
         let extra = agent.random.below(usize::try_from(interval).unwrap_or(usize::MAX)) as u64;
         let step = interval / GRID;
@@ -116,24 +104,24 @@ impl Speed {
 
     /// Seats for newcomers and for threads whose CPU was lost.
     fn seat(&mut self) -> Vec<Decision> {
-        let lost = self.seating.lost();
+        let lost = self.base.seating.lost();
         let new: Vec<usize> = match self.grip {
             Grip::Soft => Vec::new(),
-            Grip::Firm => newcomers(&self.seating, |program| self.dozes.sleeps(program)),
+            Grip::Firm => newcomers(&self.base.seating, |program| self.base.dozes.sleeps(program)),
         };
-        deal_out(&mut self.seating, &mut self.shares, &new, &lost, false)
+        deal_out(&mut self.base.seating, &mut self.base.shares, &new, &lost, false)
     }
 
     /// Publishes the speed of a core.
     fn publish(&mut self, seat: Seat) {
-        let weight = self.seating.ground.place(seat).weight;
-        let on = self.shares.on(seat).iter().map(|&i| &self.seating.sitters[i]);
+        let weight = self.base.seating.ground.place(seat).weight;
+        let on = self.base.shares.on(seat).iter().map(|&i| &self.base.seating.sitters[i]);
         let (mut sum, mut count, mut unread) = (0.0, 0, false);
         for sitter in on.filter(|sitter| sitter.active()) {
             // What began before the last move here tells of both states; what was predicted stays.
-            let clean = |span: Span| self.shares.clean(seat, span);
+            let clean = |span: Span| self.base.shares.clean(seat, span);
             match sitter
-                .speed(self.settings.metric)
+                .speed(self.base.settings.metric)
                 .filter(|_| sitter.rates.is_some_and(|rates| clean(rates.span)))
             {
                 Some(speed) => {
@@ -146,7 +134,8 @@ impl Speed {
         if count > 0 {
             self.agents[seat.index()].speed = Some(weight * sum / f64::from(count));
         } else if !unread {
-            self.agents[seat.index()].speed = self.shares.foreign(seat).map(|_| self.shares.each(seat, 1));
+            self.agents[seat.index()].speed =
+                self.base.shares.foreign(seat).map(|_| self.base.shares.each(seat, 1));
         }
     }
 
@@ -157,12 +146,12 @@ impl Speed {
         if mine <= mean {
             return Vec::new();
         }
-        let far = match (agent.turns.is_multiple_of(2), self.settings.across_nodes) {
+        let far = match (agent.turns.is_multiple_of(2), self.base.settings.across_nodes) {
             (false, _) => Nearness::Cache,
             (true, false) => Nearness::Node,
             (true, true) => Nearness::Machine,
         };
-        let place = *self.seating.ground.place(seat);
+        let place = *self.base.seating.ground.place(seat);
         let others = match far {
             Nearness::Cache => &slow.caches[place.llc.index()],
             Nearness::Node => &slow.nodes[place.node.index()],
@@ -179,31 +168,34 @@ impl Speed {
 
     fn pull_from(&mut self, seat: Seat, from: Seat, mean: f64, at: Moment) -> Vec<Decision> {
         let least_moved = |on: Seat, to: Seat| -> Option<usize> {
-            let here = self.shares.on(on).iter().copied();
+            let here = self.base.shares.on(on).iter().copied();
             let can = |&i: &usize| {
-                let sitter = &self.seating.sitters[i];
-                sitter.active() && fits(&self.seating.ground, &self.seating, i, to)
+                let sitter = &self.base.seating.sitters[i];
+                // A thread that is held and should not be is let go first: nudged, it would come back to its one CPU.
+                let held = sitter.standing == Standing::Held && self.nudges(sitter.program);
+                sitter.active() && !held && fits(&self.base.seating.ground, &self.base.seating, i, to)
             };
-            here.filter(can).min_by_key(|&i| (self.seating.sitters[i].moves, self.seating.sitters[i].id))
+            here.filter(can)
+                .min_by_key(|&i| (self.base.seating.sitters[i].moves, self.base.seating.sitters[i].id))
         };
         let Some(pulled) = least_moved(from, seat) else { return Vec::new() };
         let speed = self.agents[from.index()].speed.unwrap_or(0.0);
         let reason = Reason::Slow { speed, mean };
         let mut decisions = Vec::new();
-        if self.shares.worth(from, seat) >= Worth::Same {
-            self.shares.moved(from, seat);
+        if self.base.shares.worth(from, seat) >= Worth::Same {
+            self.base.shares.moved(from, seat);
         } else {
             let Some(returned) = least_moved(seat, from) else { return Vec::new() };
-            self.shares.exchanged(from, seat);
-            let (ahead, behind) = (&self.seating.sitters[returned], &self.seating.sitters[pulled]);
+            self.base.shares.exchanged(from, seat);
+            let (ahead, behind) = (&self.base.seating.sitters[returned], &self.base.seating.sitters[pulled]);
             let by = Span::from_us((1e6 * (ahead.work - behind.work)).max(0.0) as u64);
             let partner = behind.id;
             decisions.push(self.put(returned, from, Reason::Ahead { by, partner }));
         }
         decisions.insert(0, self.put(pulled, seat, reason));
-        let rests = at + self.settings.interval.times(2.0);
+        let rests = at + self.base.settings.interval.times(2.0);
         for moved in [seat, from] {
-            let expected = self.shares.each(moved, self.shares.ours(moved));
+            let expected = self.base.shares.each(moved, self.base.shares.ours(moved));
             let agent = &mut self.agents[moved.index()];
             (agent.rests, agent.speed) = (rests, Some(expected));
         }
@@ -211,25 +203,30 @@ impl Speed {
     }
 
     fn put(&mut self, i: usize, seat: Seat, reason: Reason) -> Decision {
-        let sleeps = self.dozes.sleeps(self.seating.sitters[i].program);
-        match self.grip {
-            Grip::Firm if !sleeps => self.seating.confine(i, seat, reason),
-            _ => self.seating.nudge(i, seat, reason),
+        if self.nudges(self.base.seating.sitters[i].program) {
+            self.base.seating.nudge(i, seat, reason)
+        } else {
+            self.base.seating.confine(i, seat, reason)
         }
+    }
+
+    /// Whether a program's threads are moved and let go at once.
+    fn nudges(&self, program: ProgramId) -> bool {
+        self.grip == Grip::Soft || self.base.dozes.sleeps(program)
     }
 
     /// When to look next, and at what.
     fn next(&self, at: Moment) -> (Moment, Wanted) {
-        let open = || self.seating.ground.open();
+        let open = || self.base.seating.ground.open();
         let next = open().map(|seat| self.agents[seat.index()].wakes).min();
-        let next = next.unwrap_or(at + self.settings.interval);
+        let next = next.unwrap_or(at + self.base.settings.interval);
         let due = open().filter(|seat| self.agents[seat.index()].wakes <= next);
-        let on: CpuSet = due.map(|seat| self.seating.ground.place(seat).os).collect();
-        let places = self.seating.sitters.iter().any(|sitter| sitter.standing != Standing::Held);
-        let cpus = open().any(|seat| self.shares.ours(seat) == 0);
+        let on: CpuSet = due.map(|seat| self.base.seating.ground.place(seat).os).collect();
+        let places = self.base.seating.sitters.iter().any(|sitter| sitter.standing != Standing::Held);
+        let cpus = open().any(|seat| self.base.shares.ours(seat) == 0);
         // A thread that nobody has seen anywhere is on no CPU: while there is one, all are read.
-        let nowhere = self.seating.sitters.iter().any(|sitter| sitter.seat.is_none());
-        (next, Wanted { on: (!nowhere).then_some(on), places, cpus, sleeps: self.dozes.suspects() })
+        let nowhere = self.base.seating.sitters.iter().any(|sitter| sitter.seat.is_none());
+        (next, Wanted { on: (!nowhere).then_some(on), places, cpus, sleeps: self.base.dozes.suspects() })
     }
 }
 
@@ -254,12 +251,11 @@ impl Policy for Speed {
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
         let at = seen.at;
-        self.seating.update(seen);
-        self.shares.look(&self.seating, seen);
-        let findings = self.dozes.look(&mut self.seating);
-        let mut decisions = self.dozes.release(&mut self.seating);
+        let mut findings = self.base.look(seen);
+        findings.extend(self.base.dozes.look(&mut self.base.seating));
+        let mut decisions = self.base.dozes.release(&mut self.base.seating);
         decisions.extend(self.seat());
-        let seats: Vec<Seat> = self.seating.ground.open().collect();
+        let seats: Vec<Seat> = self.base.seating.ground.open().collect();
         if !self.begun {
             self.begun = true;
             for &seat in &seats {
@@ -287,8 +283,10 @@ impl Policy for Speed {
 
 impl Speed {
     fn slow(&self, mut speeds: Vec<(f64, Seat)>, mean: f64) -> Slow {
-        let ground = &self.seating.ground;
-        speeds.retain(|(speed, seat)| *speed < self.settings.threshold * mean && self.shares.ours(*seat) > 0);
+        let ground = &self.base.seating.ground;
+        speeds.retain(|(speed, seat)| {
+            *speed < self.base.settings.threshold * mean && self.base.shares.ours(*seat) > 0
+        });
         speeds.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut slow = Slow {
             all: Vec::new(),

@@ -20,7 +20,8 @@ pub enum Fault {
     NoSuchThread(ThreadId),
     /// Two decisions about one thread.
     Twice(ThreadId),
-    /// A decision about a thread that is somebody else's to place, or was found to be.
+    /// A decision about a thread that is somebody else's to place, that may not be moved, or that was just found to have been moved:
+    /// by whom, and whether on purpose, is not known before the host looks again.
     HandsOff(ThreadId),
     /// A decision about a thread whose last move is not known to be done.
     Unsettled(ThreadId),
@@ -36,6 +37,8 @@ pub enum Fault {
     OtherNode(ThreadId),
     /// A thread is left on CPUs that may not be used any more.
     Stranded(ThreadId),
+    /// A thread that we hold on one CPU is nudged: it would come back to that.
+    NudgedHeld(ThreadId),
     /// One half of an exchange without the other.
     Half(ThreadId),
     /// A number in a reason or a gain that is no share.
@@ -50,7 +53,8 @@ pub struct Account {
     asked: BTreeMap<ThreadId, Decision>,
     bound: BTreeMap<ThreadId, CpuSet>,
     freed: BTreeSet<ThreadId>,
-    kept: BTreeSet<ThreadId>,
+    forbidden: BTreeSet<ThreadId>,
+    meanwhile: BTreeSet<ThreadId>,
     pending: BTreeSet<ThreadId>,
 }
 
@@ -80,7 +84,7 @@ impl Account {
         }
         for (thread, on) in &self.bound {
             let movable = seen.thread(*thread).is_some_and(ThreadView::movable);
-            let mine = movable && !self.kept.contains(thread) && !self.pending.contains(thread);
+            let mine = movable && !self.refused(*thread) && !self.pending.contains(thread);
             if mine && !on.intersects(seen.usable) && !met.contains(thread) {
                 faults.push(Fault::Stranded(*thread));
             }
@@ -96,6 +100,7 @@ impl Account {
 
     /// Takes over what is known of earlier decisions.
     fn believe(&mut self, seen: &Observation<'_>) {
+        self.meanwhile.clear();
         for Outcome { thread, end } in seen.outcomes {
             if *end == Settled::Pending {
                 self.pending.insert(*thread);
@@ -114,8 +119,12 @@ impl Account {
                     self.bound.remove(thread);
                     self.freed.remove(thread);
                 }
-                (Settled::Refused(Refusal::Permission | Refusal::MovedMeanwhile), _) => {
-                    self.kept.insert(*thread);
+                (Settled::Refused(Refusal::Permission), _) => {
+                    self.forbidden.insert(*thread);
+                }
+                // Of this look alone: whether the thread was bound on purpose, later looks tell.
+                (Settled::Refused(Refusal::MovedMeanwhile), _) => {
+                    self.meanwhile.insert(*thread);
                 }
                 _ => {}
             }
@@ -125,8 +134,18 @@ impl Account {
             self.bound.remove(thread);
             self.pending.remove(thread);
         }
-        let dead = |thread: &ThreadId| seen.thread(*thread).is_none();
-        self.bound.retain(|thread, _| !dead(thread));
+        // The mask of a thread that somebody else places is not by our doing, whatever was done to it before.
+        let ours = |thread: &ThreadId| seen.thread(*thread).is_some_and(ThreadView::movable);
+        self.bound.retain(|thread, _| ours(thread));
+        self.freed.retain(ours);
+        for view in seen.threads.iter().filter(|view| !view.movable()) {
+            self.forbidden.remove(&view.id());
+        }
+    }
+
+    /// Whether the kernel forbade to move a thread, or it was just found to have been moved.
+    fn refused(&self, thread: ThreadId) -> bool {
+        self.forbidden.contains(&thread) || self.meanwhile.contains(&thread)
     }
 
     fn one(
@@ -139,7 +158,7 @@ impl Account {
         faults: &mut Vec<Fault>,
     ) {
         let thread = decision.thread;
-        if !view.movable() || self.kept.contains(&thread) {
+        if !view.movable() || self.refused(thread) {
             faults.push(Fault::HandsOff(thread));
         }
         if self.pending.contains(&thread) {
@@ -152,11 +171,18 @@ impl Account {
         if to.is_empty() {
             faults.push(Fault::Nowhere(thread));
         }
+        let held = self.bound.get(&thread).is_some_and(|on| on.len() == 1);
+        if held && matches!(decision.act, Act::Nudge(_)) {
+            faults.push(Fault::NudgedHeld(thread));
+        }
         if !to.is_subset(seen.usable) {
             faults.push(Fault::NotUsable(thread, to.difference(seen.usable)));
         }
         let freed = self.freed.contains(&thread) || matches!(decision.reason, Reason::Free { .. });
-        if freed {
+        // What is undone is put back; a wide mask instead of its own is for who has no CPU of its own left.
+        let undone =
+            decision.reason == Reason::Undo && to.len() > 1 && view.info.home.intersects(seen.usable);
+        if freed && !undone {
             let program = seen.threads.iter().filter(|other| other.info.program == view.info.program);
             let homes = program.fold(CpuSet::new(), |homes, other| homes.union(&other.info.home));
             if !to.is_subset(&homes) {
@@ -292,6 +318,55 @@ mod tests {
         }
         let kept = faults(&observer(Some(Left::Asked)), vec![confine(0, "1", Reason::Start)]);
         assert_eq!(kept, [Fault::HandsOff(t(0))]);
+    }
+
+    /// Thread 1 in two turns, and how the first one's decision ended.
+    fn twice(first: Decision, end: Settled, news: Sample, second: Decision) -> Vec<Fault> {
+        let machine = parse_synthetic("core:4 pu:1").unwrap();
+        let (mut account, mut observer, next) = (Account::default(), observer(None), Moment(99));
+        let outcome = Outcome { thread: first.thread, end };
+        let turn = Turn { decisions: vec![first], next, ..Turn::default() };
+        assert_eq!(account.check_turn(&machine, false, &observer.observation(), &turn), []);
+        observer.take(&Sample { at: Moment(10), ..news }, &[outcome]);
+        let turn = Turn { decisions: vec![second], next, ..Turn::default() };
+        account.check_turn(&machine, false, &observer.observation(), &turn)
+    }
+
+    #[test]
+    fn what_follows_from_what_was_done_before_is_minded() {
+        let t = ThreadId;
+        let start = |to: &str| confine(1, to, Reason::Start);
+        let quiet = Sample::default;
+        for (refusal, left) in
+            [(Refusal::Permission, true), (Refusal::MovedMeanwhile, true), (Refusal::Other, false)]
+        {
+            let found = twice(start("3"), Settled::Refused(refusal), quiet(), start("2"));
+            assert_eq!(found == [Fault::HandsOff(t(1))], left, "{refusal:?}: {found:?}");
+        }
+        let nudge = Decision { act: Act::Nudge(set("2")), ..start("2") };
+        assert_eq!(twice(start("3"), Settled::Applied, quiet(), nudge), [Fault::NudgedHeld(t(1))]);
+        // Thread 0 is at home on CPUs 0 and 1, and is freed.
+        let free = confine(0, "2", Reason::Free { threads: 1, cpus: 2 });
+        let undo = confine(0, "0-3", Reason::Undo);
+        assert_eq!(
+            twice(free.clone(), Settled::Applied, quiet(), undo.clone()),
+            [Fault::NotHome(t(0), set("2-3"))]
+        );
+        let usable = Sample { notices: vec![Notice::Usable(set("2-3"))], ..quiet() };
+        assert_eq!(twice(free, Settled::Applied, usable, confine(0, "2-3", Reason::Undo)), []);
+    }
+
+    #[test]
+    fn what_raced_once_may_be_tried_at_the_next_look() {
+        let machine = parse_synthetic("core:4 pu:1").unwrap();
+        let (mut account, mut observer, next) = (Account::default(), observer(None), Moment(99));
+        let turn = Turn { decisions: vec![confine(1, "3", Reason::Start)], next, ..Turn::default() };
+        let outcome = Outcome { thread: ThreadId(1), end: Settled::Refused(Refusal::MovedMeanwhile) };
+        account.check_turn(&machine, false, &observer.observation(), &turn);
+        observer.take(&Sample { at: Moment(10), ..Sample::default() }, &[outcome]);
+        account.check_turn(&machine, false, &observer.observation(), &Turn { next, ..Turn::default() });
+        observer.take(&Sample { at: Moment(11), ..Sample::default() }, &[]);
+        assert_eq!(account.check_turn(&machine, false, &observer.observation(), &turn), []);
     }
 
     #[test]

@@ -80,8 +80,10 @@ pub enum OpenMp {
 /// What binds the OpenMP threads of a program, if anything does.
 #[derive(Clone, Copy, Debug)]
 pub enum Binder<'a> {
-    /// Nothing.
+    /// Nothing: it has no runtime that we know of.
     Nobody,
+    /// Nothing: threads are to stay free to move.
+    Free,
     /// The runtime itself, told the slots as its places.
     Runtime(OpenMp),
     /// The guest, by these nested teams; the runtime must not.
@@ -118,8 +120,11 @@ pub fn environment(plan: &Plan, user: &dyn Fn(&str) -> Option<String>, binder: B
         },
     });
     variables.extend(match binder {
-        Binder::Nobody => places(plan, user, None, omp.as_deref()),
-        Binder::Runtime(openmp) => places(plan, user, Some(openmp), omp.as_deref()),
+        Binder::Nobody => {
+            places(plan, user, Err("the program does not itself link an OpenMP runtime"), omp.as_deref())
+        }
+        Binder::Free => places(plan, user, Err("threads are to stay free to move"), omp.as_deref()),
+        Binder::Runtime(openmp) => places(plan, user, Ok(openmp), omp.as_deref()),
         Binder::Guest(nest) => nested(user, nest.levels().len()),
     });
     variables
@@ -156,7 +161,7 @@ fn list(sizes: &[u32]) -> String {
 fn places(
     plan: &Plan,
     user: &dyn Fn(&str) -> Option<String>,
-    openmp: Option<OpenMp>,
+    openmp: Result<OpenMp, &str>,
     omp: Option<&str>,
 ) -> Vec<Variable> {
     let bound: Vec<(&str, String)> = BINDINGS.iter().filter_map(|&name| Some((name, user(name)?))).collect();
@@ -166,7 +171,7 @@ fn places(
     }
     let threads = omp.map(str::parse::<usize>);
     let why_not = match threads {
-        _ if openmp.is_none() => Some("the program does not itself link an OpenMP runtime".to_owned()),
+        _ if openmp.is_err() => openmp.err().map(str::to_owned),
         Some(Err(_)) => Some(format!("OMP_NUM_THREADS={} is no single count", omp.unwrap_or(""))),
         Some(Ok(threads)) if threads > plan.slots.len() => {
             Some(format!("{threads} threads on {} slots are better left to the kernel", plan.slots.len()))
@@ -183,7 +188,7 @@ fn places(
         places.join(",")
     };
     match openmp {
-        Some(OpenMp::Llvm) => {
+        Ok(OpenMp::Llvm) => {
             let value = format!("granularity=fine,explicit,proclist=[{}]", list("", ""));
             vec![variable("KMP_AFFINITY", Action::Set { value })]
         }

@@ -1,9 +1,9 @@
 //! Why a request cannot be met.
 
-use super::plan::plural;
 use super::request::Strategy;
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{Level, Tier};
+use crate::words::plural;
 use serde::Serialize;
 use thiserror::Error;
 

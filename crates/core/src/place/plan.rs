@@ -5,6 +5,7 @@ use super::request::{Amount, Strategy};
 use crate::ids::{CoreId, LlcId, OsCpu, OsNode};
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::Level;
+use crate::words::plural;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -295,9 +296,4 @@ fn words(state: super::State) -> &'static str {
         super::State::Held => "other trimtab runs hold them",
         super::State::Disallowed => "they are not allowed",
     }
-}
-
-/// `1 core`, `2 cores`.
-pub(crate) fn plural(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }

@@ -13,6 +13,7 @@ use super::outline::{self, Attached, Block, Content, Frame, Memory, list, nodes}
 use super::{Level, Machine};
 use crate::ids::Pu;
 use crate::set::CpuSet;
+use crate::words::plural;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -64,10 +65,6 @@ pub fn summary(machine: &Machine) -> String {
     let bytes = machine.nodes().iter().filter_map(|node| node.bytes).reduce(u64::saturating_add);
     parts.extend(bytes.map(outline::size));
     parts.join(", ")
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The machine in at most `width` columns, one glyph per core, with a legend of the glyphs that occur.

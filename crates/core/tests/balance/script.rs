@@ -32,6 +32,7 @@ pub(crate) struct Script {
     account: Account,
     outcomes: Vec<Outcome>,
     counters: Vec<ThreadSample>,
+    infos: Vec<ThreadInfo>,
     news: Vec<ThreadInfo>,
     pub(crate) notices: Vec<Notice>,
     pub(crate) switches: bool,
@@ -70,6 +71,7 @@ impl Script {
             account: Account::default(),
             outcomes: Vec::new(),
             counters: (0..homes.len()).map(zero).collect(),
+            infos: homes.iter().enumerate().map(info).collect(),
             news: homes.iter().enumerate().map(info).collect(),
             notices: Vec::new(),
             switches: false,
@@ -80,9 +82,10 @@ impl Script {
         }
     }
 
-    /// Says that a thread is not ours to move.
-    pub(crate) fn leave(&mut self, at: usize, left: Left) {
-        self.news[at].left = Some(left);
+    /// Says whose a thread is to move.
+    pub(crate) fn leave(&mut self, at: usize, left: Option<Left>) {
+        self.infos[at].left = left;
+        self.news.push(self.infos[at].clone());
     }
 
     /// One look: `None` for a thread that could not be read. Everything decided is carried out.

@@ -19,6 +19,9 @@ use trimtab_core::time::Span;
 
 /// So many threads are kept apart; more are summed up. Chosen: nobody reads a longer list.
 const THREADS_MAX: usize = 8_192;
+/// The memory of so many processes is remembered; the smallest are forgotten first. Chosen: what a program
+/// that starts a process for each of its tasks leaves behind must not grow with its run.
+const PROCESSES_MAX: usize = 1_024;
 
 /// What is known of one thread at the end.
 #[derive(Clone, PartialEq, Debug)]
@@ -58,6 +61,13 @@ pub struct MemoryAudit {
     pub huge: Option<u64>,
 }
 
+impl MemoryAudit {
+    /// How much there is, as far as it was read.
+    fn bytes(&self) -> u64 {
+        self.nodes.values().copied().fold(0, u64::saturating_add).max(self.anonymous.unwrap_or(0))
+    }
+}
+
 /// All that is known at the end.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Audit {
@@ -67,7 +77,7 @@ pub struct Audit {
     pub more: u64,
     /// The time on a CPU of those.
     pub more_run: Span,
-    /// The processes' memory when it was looked at last.
+    /// The processes' memory when it was looked at last; of very many, the largest.
     pub memory: BTreeMap<Pid, MemoryAudit>,
 }
 
@@ -169,6 +179,15 @@ impl Auditor {
         }
     }
 
+    /// What was read last of a process's memory.
+    fn remember(&mut self, pid: Pid, memory: MemoryAudit) {
+        self.memory.insert(pid, memory);
+        if self.memory.len() > PROCESSES_MAX {
+            let smallest = self.memory.iter().min_by_key(|(_, memory)| memory.bytes()).map(|(pid, _)| *pid);
+            smallest.and_then(|pid| self.memory.remove(&pid));
+        }
+    }
+
     pub(super) fn thread_ended(&mut self, id: ThreadId, thread: &Thread) {
         match self.entry(id, thread) {
             Some(entry) => entry.ended = true,
@@ -201,7 +220,7 @@ impl Live {
         }
         for pid in self.table.processes.keys() {
             if let Some(memory) = memory(&self.proc, *pid) {
-                self.audit.memory.insert(*pid, memory);
+                self.audit.remember(*pid, memory);
             }
         }
     }
@@ -312,6 +331,18 @@ mod tests {
         assert_eq!(audit.remote_share(&nodes), Some(0.5 * 0.25 + 0.5 * 0.75));
         assert_eq!(audit.huge_share(), Some(0.25));
         assert_eq!(Audit::default().remote_share(&nodes), None);
+    }
+
+    #[test]
+    fn memory_is_remembered_of_so_many_processes_and_of_the_largest() {
+        let mut auditor = Auditor::default();
+        let of = |bytes| MemoryAudit { anonymous: Some(bytes), ..MemoryAudit::default() };
+        auditor.remember(Pid(1), of(1 << 40));
+        for pid in 2..10_000 {
+            auditor.remember(Pid(pid), of(u64::from(pid)));
+        }
+        assert_eq!(auditor.memory.len(), PROCESSES_MAX);
+        assert!(auditor.memory.contains_key(&Pid(1)) && auditor.memory.contains_key(&Pid(9_999)));
     }
 
     #[test]

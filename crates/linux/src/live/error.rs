@@ -69,3 +69,15 @@ pub enum LiveError {
         source: io::Error,
     },
 }
+
+impl LiveError {
+    /// Whether it is there and may not be looked at.
+    pub(super) fn is_refused(&self) -> bool {
+        match self {
+            Self::Hidden(_) => true,
+            Self::Read(error) => error.is_refused(),
+            Self::NoGroup { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+}

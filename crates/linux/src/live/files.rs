@@ -13,6 +13,10 @@ use std::path::Path;
 /// machines, and a megabyte or two of kernel memory.
 const KEPT_MAX: usize = 16_384;
 
+/// The first buffer for [`read_all`], and the last: `/proc/stat` of 8,192 CPUs takes less than a megabyte.
+const ALL_BYTES: usize = 16 << 10;
+const ALL_MAX: usize = 16 << 20;
+
 /// Opens for reading, and never waits.
 pub(super) fn open(at: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
     openat(at, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())
@@ -31,6 +35,23 @@ pub(super) fn read_start(file: impl AsFd, buffer: &mut [u8]) -> Result<&[u8], Er
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+/// Reads a file from its start that the kernel makes in one piece: all of it, when the buffer has room. The buffer grows until it has.
+pub(super) fn read_all(file: impl AsFd, buffer: &mut Vec<u8>) -> Result<&[u8], Errno> {
+    loop {
+        if buffer.len() < ALL_BYTES {
+            buffer.resize(ALL_BYTES, 0);
+        }
+        let read = read_start(&file, buffer)?.len();
+        if read < buffer.len() {
+            return Ok(&buffer[..read]);
+        }
+        if read >= ALL_MAX {
+            return Err(Errno::FBIG);
+        }
+        buffer.resize(2 * read, 0);
     }
 }
 
@@ -74,5 +95,25 @@ impl Budget {
     /// The process has no more descriptors to give: what is kept now is the most that will be.
     pub(super) fn stop_here(&mut self) {
         self.most = self.used;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_a_file_is_read_from_its_start_however_often() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut buffer = Vec::new();
+        for length in [0, 1, ALL_BYTES - 1, ALL_BYTES, 3 * ALL_BYTES, 5] {
+            std::fs::write(file.path(), vec![b'x'; length]).unwrap();
+            let open = open(rustix::fs::CWD, file.path().to_str().unwrap()).unwrap();
+            for _ in 0..2 {
+                assert_eq!(read_all(&open, &mut buffer).unwrap().len(), length);
+            }
+        }
+        let endless = open(rustix::fs::CWD, "/dev/zero").unwrap();
+        assert_eq!(read_all(&endless, &mut buffer), Err(Errno::FBIG));
     }
 }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use trimtab_core::ids::{ProgramId, ThreadId};
-use trimtab_core::observe::{Left, Notice, ProgramInfo, Sample};
+use trimtab_core::observe::{Left, Notice, ProgramInfo, Sample, ThreadInfo};
 use trimtab_core::time::{Moment, Span};
 
 /// So many new threads are taken in at one look; each costs some 15 us. Chosen.
@@ -50,6 +50,13 @@ pub(super) struct Finder {
     no_lists: bool,
 }
 
+impl Finder {
+    /// Whether everything was listed anew at this moment.
+    pub(super) fn is_full_at(&self, now: Moment) -> bool {
+        self.full_at == Some(now)
+    }
+}
+
 impl Live {
     /// Takes in all that there is now, before the first look.
     pub(super) fn find_first(&mut self) -> Result<(), LiveError> {
@@ -57,7 +64,14 @@ impl Live {
             let program = ProgramId(u32::try_from(at).unwrap_or(u32::MAX));
             let name = match self.roots[at].root.clone() {
                 Root::Tree(pid) => {
-                    let stat = process::stat(&self.proc, pid)?;
+                    let stat = match process::stat(&self.proc, pid) {
+                        Err(_) if self.options.hands_off && self.roots.len() > 1 => {
+                            // Gone since it was chosen: one of several that are only watched.
+                            self.roots[at].ended = true;
+                            continue;
+                        }
+                        stat => stat?,
+                    };
                     self.table.add_process(pid, stat.start, program);
                     stat.comm
                 }
@@ -123,6 +137,7 @@ impl Live {
         }
         if full {
             self.refresh(sample);
+            self.table.forget_given(now, self.finder.children_at);
         }
     }
 
@@ -141,8 +156,11 @@ impl Live {
             }
             if let Ok(stat) = process::stat(&self.proc, pid)
                 && !stat.kernel_thread
+                && self.table.add_process(pid, stat.start, program)
+                && let Some(group) = self.bounds.group_of(pid)
+                && let Some(process) = self.table.processes.get_mut(&pid)
             {
-                self.table.add_process(pid, stat.start, program);
+                process.group = group;
             }
         }
     }
@@ -213,9 +231,10 @@ impl Live {
             Ok(Stat { parent: seen, kernel_thread: false, start, .. }) if seen == parent => {
                 let given =
                     self.table.processes.get(&parent).map(|parent| parent.given.clone()).unwrap_or_default();
+                let group = self.table.group(parent);
                 let new = self.table.add_process(child, start, program);
                 if let Some(process) = self.table.processes.get_mut(&child) {
-                    process.given = given;
+                    (process.given, process.group) = (given, group);
                 }
                 new
             }
@@ -310,7 +329,7 @@ impl Live {
         };
         let program = process.program;
         // Born of a thread that we moved, it has our mask for its own.
-        let inherited = process.given.get(&home).filter(|_| left.is_none()).cloned();
+        let inherited = self.table.inherited(pid, &home).filter(|_| left.is_none());
         let (home, held) = match inherited {
             // At once: policies know nothing of it, and would take it for a thread that may run anywhere.
             Some(own) if affinity::set(Some(tid), &own).is_ok() => (own, None),
@@ -333,6 +352,7 @@ impl Live {
             still: 0,
             ready: None,
             cpu: None,
+            compared: false,
         });
         if let Some(held) = held
             && self.claim(pid).is_ok()
@@ -343,12 +363,18 @@ impl Live {
         true
     }
 
-    /// What is known about a thread goes into the sample's news.
+    /// What is known about a thread goes into the sample's news; what was told before of it counts no more.
     pub(super) fn tell(&self, id: ThreadId, sample: &mut Sample) {
         if let Some(thread) = self.table.threads.get(&id) {
-            sample.news.retain(|info| info.id != id);
-            sample.news.push(thread.info(id, self.bounds.scheduler()));
+            let active = self.bounds.active(self.table.group(thread.pid));
+            sample.news.push(thread.info(id, self.bounds.scheduler(), active));
         }
+    }
+
+    /// Leaves the last that was told of each thread that lives.
+    pub(super) fn tidy(&self, news: &mut Vec<ThreadInfo>) {
+        let last: BTreeMap<ThreadId, ThreadInfo> = news.drain(..).map(|info| (info.id, info)).collect();
+        news.extend(last.into_values().filter(|info| self.table.threads.contains_key(&info.id)));
     }
 
     /// A thread has ended.
@@ -357,10 +383,9 @@ impl Live {
         if let Some(record) =
             self.table.processes.get_mut(&thread.pid).and_then(|process| process.record.as_mut())
         {
-            record.forget(thread.tid);
+            record.ended(thread.tid);
         }
         self.audit.thread_ended(id, &thread);
-        sample.news.retain(|info| info.id != id);
         // Of one that came and went within this look nobody needs to know.
         if id < self.table.untold {
             sample.gone.push(id);

@@ -135,7 +135,12 @@ impl Live {
             self.claim(pid)?;
         }
         let now = self.mask(pid, tid).map_err(|errno| self.refusal(id, errno))?;
-        self.compare(id, now)?;
+        let mut sample = std::mem::take(&mut self.later);
+        let was_set = self.was_set(id, now, &mut sample);
+        self.later = sample;
+        if was_set {
+            return Err(Settled::Refused(Refusal::MovedMeanwhile));
+        }
         let target = match act.to() {
             None => {
                 return match self.release(id) {
@@ -144,7 +149,7 @@ impl Live {
                     Err(errno) => Err(self.refusal(id, errno)),
                 };
             }
-            Some(to) => to.intersection(self.bounds.usable()),
+            Some(to) => to.intersection(&self.bounds.usable_in(self.table.group(pid))),
         };
         if target.is_empty() {
             return Err(Settled::Refused(Refusal::Cpus));
@@ -152,12 +157,16 @@ impl Live {
         let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
         let back = thread.expected().clone();
         self.note(id, &target);
-        affinity::set(Some(tid), &target).map_err(|errno| self.refusal(id, errno))?;
+        if let Err(errno) = affinity::set(Some(tid), &target) {
+            self.note_what_is(id);
+            return Err(self.refusal(id, errno));
+        }
         if matches!(act, Act::Nudge(_)) {
-            affinity::set(Some(tid), &back).map_err(|errno| self.refusal(id, errno))?;
+            self.give(pid, tid, &back).map_err(|errno| self.refusal(id, errno))?;
             if let Some(thread) = self.table.threads.get_mut(&id) {
                 thread.moved = true;
             }
+            self.note_what_is(id);
             return Ok(());
         }
         // The kernel drops CPUs that its cpuset withholds: what took effect is what is held.
@@ -184,31 +193,54 @@ impl Live {
         if same { Ok(()) } else { Err(Settled::Vanished) }
     }
 
-    /// Whether somebody else set the mask since we last knew it.
-    fn compare(&mut self, id: ThreadId, now: CpuSet) -> Result<(), Settled> {
-        let mut scratch = Sample::default();
-        let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
-        if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
-            return Ok(());
-        }
+    /// Whether somebody set a thread's mask, which is `now`, since we last knew it; then that is respected from now on, and told.
+    pub(super) fn was_set(&mut self, id: ThreadId, mut now: CpuSet, sample: &mut Sample) -> bool {
+        let Some(thread) = self.table.threads.get(&id) else { return false };
         let pid = thread.pid;
-        self.bounds.look_at_groups(pid);
-        if self.look_at_usable(&mut scratch) {
-            self.later.notices.append(&mut scratch.notices);
-            self.later.news.append(&mut scratch.news);
+        if self.is_expected(id, &now) {
+            return false;
         }
-        let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Settled::Vanished) };
-        if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
-            return Ok(());
+        // Perhaps the kernel did it, because what it allows changed since we looked.
+        self.place(pid, sample);
+        self.look_at_usable(sample);
+        let Some(thread) = self.table.threads.get(&id) else { return false };
+        if let Ok(again) = self.mask(pid, thread.tid) {
+            now = again;
         }
+        if self.is_expected(id, &now) {
+            return false;
+        }
+        let Some(thread) = self.table.threads.get_mut(&id) else { return false };
         if thread.moved {
-            self.set_by_others(id, now);
+            thread.held = None;
+            thread.left = Some(Left::MovedItself);
+            thread.home = now;
+            self.forget_in_record(id);
         } else {
             // Before we ever touched it, its program set itself up: that is where it is at home.
             thread.home = now;
         }
-        self.tell_later(id);
-        Err(Settled::Refused(Refusal::MovedMeanwhile))
+        self.tell(id, sample);
+        true
+    }
+
+    /// The CPUs that the kernel grants a thread now.
+    fn active(&self, pid: Pid) -> Option<&CpuSet> {
+        self.bounds.active(self.table.group(pid))
+    }
+
+    /// Whether this is the mask that a thread should have, as far as the kernel grants it.
+    fn is_expected(&self, id: ThreadId, now: &CpuSet) -> bool {
+        let thread = self.table.threads.get(&id);
+        thread.is_some_and(|thread| bounds::is_cut(now, thread.expected(), self.active(thread.pid)))
+    }
+
+    /// Sets a mask that is the thread's own; all that the kernel grants, where it grants nothing of that.
+    fn give(&self, pid: Pid, tid: Tid, mask: &CpuSet) -> Result<(), Errno> {
+        match (affinity::set(Some(tid), mask), self.active(pid)) {
+            (Err(Errno::INVAL), Some(active)) => affinity::set(Some(tid), active),
+            (end, _) => end,
+        }
     }
 
     /// What the kernel's answer means for a decision. A thread that may not be moved is not tried again.
@@ -239,17 +271,23 @@ impl Live {
         match keep.claim(pid, process.start, root) {
             Ok(Claim::Ours(record)) => {
                 // What a killed balancer left is ours to give back now.
+                let active = self.bounds.active(process.group);
+                let mut taken_over = Vec::new();
                 for id in process.threads.values() {
                     let Some(thread) = self.table.threads.get_mut(id) else { continue };
-                    if let Some(entry) = record.entry(thread.tid, thread.start)
+                    if let Some(entry) = record.entry(thread.tid, thread.start, &thread.home)
                         && thread.held.is_none()
-                        && thread.home == entry.held
+                        && bounds::is_cut(&thread.home, &entry.held, active)
                     {
                         thread.held = Some(std::mem::replace(&mut thread.home, entry.home.clone()));
                         thread.moved = true;
+                        taken_over.push(*id);
                     }
                 }
                 process.record = Some(record);
+                for id in taken_over {
+                    self.tell_later(id);
+                }
                 Ok(())
             }
             Ok(Claim::Others(balancer)) => {
@@ -277,11 +315,20 @@ impl Live {
         let entry = Entry { start: thread.start, home: thread.home.clone(), held: held.clone() };
         let (pid, tid) = (thread.pid, thread.tid);
         let Some(process) = self.table.processes.get_mut(&pid) else { return };
-        process.gave(held, &entry.home);
+        process.given.add(held, &entry.home);
         if let Some(record) = process.record.as_mut()
             && let Err(fault) = record.note(tid, entry)
         {
             self.keeper_fault.get_or_insert_with(|| fault.to_string());
+        }
+    }
+
+    /// The record says what is so from now on, not what was for a moment.
+    fn note_what_is(&mut self, id: ThreadId) {
+        match self.table.threads.get(&id).map(|thread| thread.held.clone()) {
+            Some(Some(held)) => self.note(id, &held),
+            Some(None) => self.forget_in_record(id),
+            None => {}
         }
     }
 
@@ -297,18 +344,21 @@ impl Live {
     fn release(&mut self, id: ThreadId) -> Result<bool, Errno> {
         let Some(thread) = self.table.threads.get(&id) else { return Err(Errno::SRCH) };
         let (pid, tid) = (thread.pid, thread.tid);
-        let Some(held) = thread.held.clone() else { return Ok(true) };
+        if thread.held.is_none() {
+            return Ok(true);
+        }
         let home = thread.home.clone();
         if self.is_same(id).is_err() {
             return Err(Errno::SRCH);
         }
         let now = self.mask(pid, tid)?;
-        if !bounds::is_cut(&now, &held, self.bounds.active()) {
-            self.set_by_others(id, now);
-            self.tell_later(id);
+        let mut sample = std::mem::take(&mut self.later);
+        let was_set = self.was_set(id, now, &mut sample);
+        self.later = sample;
+        if was_set {
             return Ok(false);
         }
-        affinity::set(Some(tid), &home)?;
+        self.give(pid, tid, &home)?;
         if let Some(thread) = self.table.threads.get_mut(&id) {
             thread.held = None;
         }
@@ -316,26 +366,34 @@ impl Live {
         Ok(true)
     }
 
-    /// The CPUs that the kernel allows changed, and it changed masks: those that we did not set are the threads' own now,
-    /// and those that it took from us are ours no more.
-    pub(super) fn rebase(&mut self, sample: &mut Sample) {
-        let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
-        for id in ids {
+    /// The CPUs that the kernel allows a process changed from `before`, and it changed masks. What was a thread's own stays so, also
+    /// where less is granted now, and comes back with the CPUs.
+    pub(super) fn rebase(&mut self, pid: Pid, before: &CpuSet, sample: &mut Sample) {
+        let active = self.active(pid).cloned();
+        for id in self.table.threads_of(pid) {
             let Some(thread) = self.table.threads.get(&id) else { continue };
-            let Ok(now) = self.mask(thread.pid, thread.tid) else { continue };
+            let Ok(now) = self.mask(pid, thread.tid) else { continue };
             let Some(thread) = self.table.threads.get_mut(&id) else { continue };
+            let told = bounds::cut(&thread.home, Some(before));
+            let active = active.as_ref();
+            let all = active == Some(&now);
             match &thread.held {
-                Some(held) if bounds::is_cut(&now, held, self.bounds.active()) => {
-                    thread.held = Some(now);
-                    continue;
+                Some(held) if bounds::is_cut(&now, held, active) => {
+                    // Bound by nothing but the bounds: more of them is more for it.
+                    if let Some(active) = active.filter(|_| before.is_subset(&thread.home)) {
+                        thread.home = thread.home.union(active);
+                    }
                 }
-                // Emptied by the change: the kernel gave it all that it allows.
-                Some(_) if self.bounds.active() == Some(&now) => thread.held = None,
+                // Kernels before 6.2 forget what was asked for, and give all that they allow.
+                Some(_) if all => {
+                    thread.held = (now != bounds::cut(&thread.home, active)).then(|| now.clone())
+                }
+                // Somebody else's, which is found when masks are compared.
                 Some(_) => continue,
-                None => {}
+                None if bounds::is_cut(&now, &thread.home, active) => {}
+                None => thread.home.clone_from(&now),
             }
-            if thread.home != now && thread.left != Some(Left::MovedItself) {
-                thread.home = now;
+            if bounds::cut(&thread.home, active) != told {
                 self.tell(id, sample);
             }
         }

@@ -7,13 +7,16 @@
 //! Properties:
 //! - Every thread whose mask is still ours gets its own back: at [`Live::restore`], when the value is dropped, and, if this
 //!   process is killed, by [`keeper::restore_left_behind`].
-//! - A mask that somebody else set is respected: the thread is reported as left alone and never touched again.
+//! - A mask that somebody else set is respected: a thread that we moved is reported as left alone and never touched again; one
+//!   that we did not is at home where it was put. Both are seen some 100 ms after the thread has run with it.
 //! - What concerns one thread (it ended, it may not be moved) is an outcome and never an error.
 //! - Work for each look and descriptors are bounded, whatever the programs do; half of what this process may open is the most
 //!   (raise the soft limit of open files to read more threads cheaply; programs started later inherit it).
-//! - A thread born of one that was moved inherits our mask; it is known by that mask and gets its
-//!   maker's own as soon as it is found. Known gap: one
-//!   that binds itself to the very same CPUs before it is found is taken for such.
+//! - A thread born of one that was moved inherits our mask; it is known by that mask and gets the own mask of whoever made it
+//!   as soon as it is found; where that may be one of several which differ, its process's first thread's. Known gap: one that binds
+//!   itself to the very same CPUs before it is found is taken for such.
+//! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not forgotten: a home is told as far as it
+//!   is granted, and comes back with the CPUs. Each program has the bounds of its own group.
 //! - Suspended, stopped and traced threads stay listed, with counters that stand still.
 
 mod audit;
@@ -62,7 +65,8 @@ pub struct Options {
     pub find_every: Span,
     /// Keeps a record of masks, for the case that this process is killed, and against two balancers of one program.
     pub keep: Option<Keeper>,
-    /// Threads are only watched: none is moved.
+    /// Threads are only watched: none is moved, so that programs of others can be watched too. Of several, those that cannot even be
+    /// looked at are left out and counted.
     pub hands_off: bool,
     /// At most so many descriptors are kept for threads; `None` for half of what this process may open.
     pub descriptors: Option<usize>,
@@ -79,6 +83,8 @@ impl Default for Options {
 pub struct Facts {
     /// Threads watched now.
     pub threads: usize,
+    /// Programs that were to be watched besides others, and that we may not even look at.
+    pub unreadable: usize,
     /// Processes watched now.
     pub processes: usize,
     /// Descriptors kept for threads.
@@ -113,6 +119,8 @@ pub struct Live {
     bounds: Bounds,
     finder: Finder,
     refreshed: usize,
+    placed: usize,
+    told_usable: CpuSet,
     audit: Auditor,
     new_programs: Vec<ProgramInfo>,
     /// News and notices of moving, for the next sample.
@@ -124,6 +132,7 @@ pub struct Live {
     suspended: Span,
     latest: Span,
     late: u64,
+    unreadable: usize,
 }
 
 impl Live {
@@ -169,6 +178,8 @@ impl Live {
             bounds: Bounds::new(root, usable),
             finder: Finder::default(),
             refreshed: 0,
+            placed: 0,
+            told_usable: usable.clone(),
             audit: Auditor::default(),
             new_programs: Vec::new(),
             later: Sample::default(),
@@ -179,9 +190,21 @@ impl Live {
             suspended: Span::ZERO,
             latest: Span::ZERO,
             late: 0,
+            unreadable: 0,
         };
+        let mut problem = None;
         for root in roots {
-            live.roots.push(Watched::new(proc, root, own_namespace)?);
+            match Watched::new(proc, root, own_namespace, live.options.hands_off) {
+                Ok(watched) => live.roots.push(watched),
+                Err(error) if live.options.hands_off && error.is_refused() => {
+                    live.unreadable += 1;
+                    problem.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(problem) = problem.filter(|_| live.roots.is_empty()) {
+            return Err(problem);
         }
         live.find_first()?;
         Ok(live)
@@ -196,6 +219,7 @@ impl Live {
     pub fn facts(&self) -> Facts {
         Facts {
             threads: self.table.threads.len(),
+            unreadable: self.unreadable,
             processes: self.table.processes.len(),
             descriptors: self.budget.used(),
             counts_waiting: self.source == Source::Schedstat,

@@ -35,8 +35,9 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Looks whether it can be watched. `signals` says that numbers of processes mean the same to the kernel.
-    pub(super) fn new(proc: &Path, root: &Root, signals: bool) -> Result<Self, LiveError> {
+    /// Looks whether it can be watched. `signals` says that numbers of processes mean the same to the kernel; with `hands_off` no right
+    /// to move anything is needed.
+    pub(super) fn new(proc: &Path, root: &Root, signals: bool, hands_off: bool) -> Result<Self, LiveError> {
         let pid = match root {
             Root::Tree(pid) => *pid,
             Root::Cgroup(path) => {
@@ -75,7 +76,8 @@ impl Watched {
         let ids: Vec<u32> = text::field(&status, b"Uid:")
             .map(|line| text::words(line).take(2).filter_map(text::number).collect())
             .unwrap_or_default();
-        if let Some(&uid) = ids.first()
+        if !hands_off
+            && let Some(&uid) = ids.first()
             && !ids.contains(&geteuid().as_raw())
             && !may_move_others(proc)
         {
@@ -83,6 +85,11 @@ impl Watched {
         }
         Ok(Self { root: root.clone(), ended: false, ends })
     }
+}
+
+/// Whether a process lives, as far as can be seen.
+fn lives(proc: &Path, pid: Pid) -> bool {
+    process::stat(proc, pid).is_ok_and(|stat| stat.state != State::Zombie)
 }
 
 /// Whether this process may set the masks of other users' threads.
@@ -93,15 +100,15 @@ fn may_move_others(proc: &Path) -> bool {
 }
 
 impl Live {
-    /// A process that is watched and lives, if there is one.
-    pub(super) fn member(&self) -> Option<Pid> {
-        self.table.processes.keys().next().copied()
-    }
-
     fn over(&mut self) -> bool {
-        for watched in &mut self.roots {
+        for (at, watched) in self.roots.iter_mut().enumerate() {
             let pid = match &watched.root {
                 Root::Tree(pid) => *pid,
+                // As long as one of its members lives it need not be listed.
+                Root::Cgroup(_) if self.table.member_of(at).is_some_and(|pid| lives(&self.proc, pid)) => {
+                    watched.ended = false;
+                    continue;
+                }
                 // Also a group that was removed has no members.
                 Root::Cgroup(path) => {
                     watched.ended = find::group_members(path, 0).is_ok_and(|members| members.is_empty());

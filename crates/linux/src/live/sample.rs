@@ -1,23 +1,32 @@
 //! One look: what was asked for, read as cheaply as it can be.
 
-use super::bounds;
+use super::bounds::Changed;
 use super::counters::{self, Unread};
 use super::{Live, files};
-use crate::process::{self, Stat, State};
+use crate::process::{self, Pid, Stat, State, Tid};
 use crate::survey::LoadSample;
-use crate::text;
-use rustix::fs::SeekFrom;
 use std::os::fd::AsFd;
 use trimtab_core::balance::Wanted;
 use trimtab_core::ids::ThreadId;
-use trimtab_core::observe::{CpuSample, Left, Notice, Sample, ThreadSample};
+use trimtab_core::observe::{CpuSample, Notice, Sample, ThreadSample};
 use trimtab_core::time::Span;
 
-/// A thread whose counters stand still is asked whether it sleeps at each of so many looks, and then at one of so many: pools of
-/// sleeping threads are large.
+/// A thread whose counters stand still is asked whether it sleeps at each of so many looks. Pools of sleeping threads are large:
+/// from then on it is asked once in so many looks, and when it has slept for [`ASLEEP`] of them only once in that many, not all
+/// threads at the same look.
 const STILL: u32 = 8;
+const ASLEEP: u32 = 64;
 
-/// How far apart the masks that we hold are compared with what they should be.
+/// Whether a thread is asked that has stood still for so many looks.
+fn is_asked(still: u32, tid: Tid) -> bool {
+    let one_in = |looks: u32| still.wrapping_add(tid.0).is_multiple_of(looks);
+    still <= STILL || (still < ASLEEP && one_in(STILL)) || one_in(ASLEEP)
+}
+
+/// So many processes are asked for their groups each time that is looked at. Chosen: some 10 us each, each second.
+const PLACED: usize = 128;
+
+/// How far apart masks are compared with what they should be.
 const MASKS_EVERY: Span = Span::from_ms(90);
 
 impl Live {
@@ -32,8 +41,8 @@ impl Live {
         let known: Vec<ThreadId> = self.table.threads.keys().copied().collect();
         let mut unread = self.read_threads(&known, wanted, &mut sample);
         self.find(sample.at, &mut sample);
-        let new: Vec<ThreadId> =
-            sample.news.iter().map(|info| info.id).filter(|id| known.binary_search(id).is_err()).collect();
+        let untold = self.table.threads.range(self.table.untold..).map(|(id, _)| *id);
+        let new: Vec<ThreadId> = untold.filter(|id| known.binary_search(id).is_err()).collect();
         unread += self.read_threads(&new, wanted, &mut sample);
         if unread > 0 {
             sample.notices.push(Notice::Unread(unread));
@@ -43,6 +52,7 @@ impl Live {
             sample.cpus = self.read_cpus();
         }
         sample.throttled = self.bounds.throttled();
+        self.tidy(&mut sample.news);
         sample.threads.sort_unstable_by_key(|read| read.id);
         // Some were read and then turned out to have ended.
         let table = &self.table.threads;
@@ -53,33 +63,63 @@ impl Live {
 
     /// What the machine lets the programs use may have changed, and with it their masks.
     fn look_at_bounds(&mut self, sample: &mut Sample) {
-        let member = self.member();
-        if self.bounds.look_slowly(sample.at, member) {
-            let scheduler = self.bounds.scheduler().map(str::to_owned);
-            if scheduler.is_some() {
-                // It places threads now: they get their own masks back.
-                self.restore_threads();
-            }
-            sample.notices.push(Notice::Scheduler(scheduler));
-            let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
-            for id in ids {
-                self.tell(id, sample);
+        if self.bounds.is_due(sample.at) {
+            self.bounds.forget_groups();
+            self.look_at_groups(sample);
+            if self.bounds.look_at_scheduler() {
+                let scheduler = self.bounds.scheduler().map(str::to_owned);
+                if scheduler.is_some() {
+                    // It places threads now: they get their own masks back.
+                    self.restore_threads();
+                }
+                sample.notices.push(Notice::Scheduler(scheduler));
+                let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
+                for id in ids {
+                    self.tell(id, sample);
+                }
             }
         }
         self.look_at_usable(sample);
     }
 
-    /// Whether the CPUs that may be used changed, and with them masks that nobody else set.
-    pub(super) fn look_at_usable(&mut self, sample: &mut Sample) -> bool {
-        let before = self.bounds.usable().clone();
-        let changed = self.bounds.look();
-        if *self.bounds.usable() != before {
-            sample.notices.push(Notice::Usable(self.bounds.usable().clone()));
+    /// In which groups the processes are, so many at a time.
+    fn look_at_groups(&mut self, sample: &mut Sample) {
+        let pids: Vec<Pid> = self.table.processes.keys().copied().collect();
+        let count = pids.len().min(PLACED);
+        for step in 0..count {
+            self.place(pids[(self.placed + step) % pids.len()], sample);
         }
-        if changed {
-            self.rebase(sample);
+        self.placed = self.placed.wrapping_add(count);
+        self.bounds.keep_groups(&self.table.groups());
+    }
+
+    /// Looks in which group a process is.
+    pub(super) fn place(&mut self, pid: Pid, sample: &mut Sample) {
+        let Some(group) = self.bounds.group_of(pid) else { return };
+        let Some(process) = self.table.processes.get_mut(&pid) else { return };
+        let before = std::mem::replace(&mut process.group, group);
+        if before != group {
+            let before = self.bounds.active(before).cloned();
+            // A group that is new has not been looked at.
+            self.bounds.look(&self.table.groups());
+            if let Some(before) = before.filter(|before| self.bounds.active(group) != Some(before)) {
+                self.rebase(pid, &before, sample);
+            }
         }
-        changed
+    }
+
+    /// The CPUs that may be used may have changed, and with them masks that nobody else set.
+    pub(super) fn look_at_usable(&mut self, sample: &mut Sample) {
+        for Changed { group, before } in self.bounds.look(&self.table.groups()) {
+            let processes = self.table.processes.iter().filter(|(_, process)| process.group == group);
+            for pid in processes.map(|(pid, _)| *pid).collect::<Vec<_>>() {
+                self.rebase(pid, &before, sample);
+            }
+        }
+        if *self.bounds.usable() != self.told_usable {
+            self.told_usable = self.bounds.usable().clone();
+            sample.notices.push(Notice::Usable(self.told_usable.clone()));
+        }
     }
 
     /// Reads these threads; how many could not be read.
@@ -133,11 +173,12 @@ impl Live {
                 seen_stat = Some(stat);
             }
         }
+        thread.compared &= !ran;
         thread.still = if ran { 0 } else { thread.still.saturating_add(1) };
         let ready = if !ran
             && before.is_some()
             && now.wait.is_some()
-            && (thread.still <= STILL || thread.still % STILL == 0)
+            && (is_asked(thread.still, tid) || thread.ready == Some(true))
         {
             let stat = match seen_stat.take() {
                 Some(stat) => Some(stat),
@@ -154,10 +195,13 @@ impl Live {
         } else {
             thread.ready.filter(|_| !ran)
         };
-        if wanted.sleeps && (ran || thread.voluntary.is_none()) {
+        if !wanted.sleeps {
+            // Read before a pause in asking, it would be told as if it were of now.
+            thread.voluntary = None;
+        } else if ran || thread.voluntary.is_none() {
             let file = files::open(&self.folder, &format!("{pid}/task/{tid}/status"))?;
-            text::read_into(file, &mut self.text)?;
-            thread.voluntary = counters::switches(&self.text).0.or(thread.voluntary);
+            let status = files::read_all(file, &mut self.text)?;
+            thread.voluntary = counters::switches(status).0.or(thread.voluntary);
         }
         if let (Some(cpu), true) = (thread.cpu, ran) {
             let run = now.run.less(before.map_or(Span::ZERO, |before| before.run));
@@ -168,7 +212,7 @@ impl Live {
             run: now.run,
             wait: now.wait,
             slices: now.slices,
-            voluntary: thread.voluntary.filter(|_| wanted.sleeps),
+            voluntary: thread.voluntary,
             cpu: thread.cpu,
             ready,
         };
@@ -183,10 +227,7 @@ impl Live {
             self.stat_file = files::open(&self.folder, "stat").ok();
         }
         let Some(file) = &self.stat_file else { return Vec::new() };
-        let read = rustix::fs::seek(file, SeekFrom::Start(0))
-            .and_then(|_| text::read_into(file.as_fd(), &mut self.text))
-            .ok()
-            .and_then(|()| LoadSample::parse(&self.text).ok());
+        let read = files::read_all(file, &mut self.text).ok().and_then(|text| LoadSample::parse(text).ok());
         let span = |ticks: u64| Span::from(process::from_ticks(ticks));
         read.map(|read| {
             let cpus = read.cpus.into_iter();
@@ -200,47 +241,49 @@ impl Live {
         .unwrap_or_default()
     }
 
-    /// Whether masks that we hold are still there.
+    /// Whether masks are as they should be.
     fn check_masks(&mut self, sample: &mut Sample) {
         // A mask is looked at before each move too; looking at all of them is half of what a short look costs.
-        if self.masks_at.is_some_and(|at| sample.at.since(at) < MASKS_EVERY) {
+        // Whoever binds itself runs to do so. What others did to a thread that sleeps matters when it wakes, and is seen then,
+        // or at a full look.
+        let all = self.finder.is_full_at(sample.at);
+        if !all && self.masks_at.is_some_and(|at| sample.at.since(at) < MASKS_EVERY) {
             return;
         }
         self.masks_at = Some(sample.at);
-        let held: Vec<ThreadId> = self
-            .table
-            .threads
-            .iter()
-            .filter(|(_, thread)| thread.held.is_some())
-            .map(|(id, _)| *id)
-            .collect();
-        for id in held {
+        let due: Vec<ThreadId> =
+            self.table.threads.iter().filter(|(_, t)| all || !t.compared).map(|(id, _)| *id).collect();
+        for id in due {
             let Some(thread) = self.table.threads.get(&id) else { continue };
             let Ok(now) = self.mask(thread.pid, thread.tid) else { continue };
-            if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
-                continue;
+            if !self.was_set(id, now, sample)
+                && let Some(thread) = self.table.threads.get_mut(&id)
+            {
+                thread.compared = true;
             }
-            // Perhaps the kernel did it, because what it allows changed since we looked.
-            let pid = thread.pid;
-            self.bounds.look_at_groups(pid);
-            if self.look_at_usable(sample) {
-                let Some(thread) = self.table.threads.get(&id) else { continue };
-                if bounds::is_cut(&now, thread.expected(), self.bounds.active()) {
-                    continue;
-                }
-            }
-            self.set_by_others(id, now);
-            self.tell(id, sample);
         }
     }
+}
 
-    /// Somebody else set a mask: that is respected from now on.
-    pub(super) fn set_by_others(&mut self, id: ThreadId, now: trimtab_core::set::CpuSet) {
-        if let Some(thread) = self.table.threads.get_mut(&id) {
-            thread.held = None;
-            thread.home = now;
-            thread.left = Some(Left::MovedItself);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleepers_are_asked_seldom_and_in_turn() {
+        let asked =
+            |from: u32, to: u32, tid: u32| (from..to).filter(|still| is_asked(*still, Tid(tid))).count();
+        for tid in 1..200 {
+            assert_eq!(asked(1, STILL + 1, tid), 8, "each time at first");
+            assert_eq!(
+                asked(STILL + 1, ASLEEP, tid),
+                (ASLEEP / STILL - 1) as usize - usize::from(tid % 8 == 0)
+            );
+            assert_eq!(asked(1_000, 1_000 + 4 * ASLEEP, tid), 4);
         }
-        self.forget_in_record(id);
+        // A pool that fell asleep together is not asked together.
+        let most =
+            (1_000..1_100).map(|still| (0..256).filter(|tid| is_asked(still, Tid(*tid))).count()).max();
+        assert_eq!(most, Some(4));
     }
 }

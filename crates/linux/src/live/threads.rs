@@ -1,5 +1,6 @@
 //! The threads and processes that are watched, each with a number that is never used again.
 
+use super::bounds::{GroupId, cut};
 use super::counters::{CounterFile, Counters};
 use super::files::Budget;
 use super::keeper::Record;
@@ -8,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::ids::{OsCpu, ProgramId, ThreadId};
 use trimtab_core::observe::{Left, ThreadInfo};
 use trimtab_core::set::CpuSet;
+use trimtab_core::time::Moment;
 
 /// A thread that is watched.
 #[derive(Debug)]
@@ -17,7 +19,7 @@ pub(super) struct Thread {
     pub(super) tid: Tid,
     pub(super) start: StartTime,
     pub(super) name: String,
-    /// Its own mask.
+    /// Its own mask, also where the kernel does not grant all of it now.
     pub(super) home: CpuSet,
     /// The mask that we gave it and that it should still have.
     pub(super) held: Option<CpuSet>,
@@ -30,6 +32,8 @@ pub(super) struct Thread {
     pub(super) voluntary: Option<u64>,
     /// For how many looks its counters have not moved.
     pub(super) still: u32,
+    /// Its mask was compared with what it should be, and it has not run since: it cannot have bound itself.
+    pub(super) compared: bool,
     /// Whether it was ready to run when that was last asked.
     pub(super) ready: Option<bool>,
     pub(super) cpu: Option<OsCpu>,
@@ -52,14 +56,15 @@ impl Thread {
         self.only_cpu().or(self.cpu)
     }
 
-    pub(super) fn info(&self, id: ThreadId, scheduler: Option<&str>) -> ThreadInfo {
+    /// What is told of it; `active` are the CPUs that the kernel grants now.
+    pub(super) fn info(&self, id: ThreadId, scheduler: Option<&str>, active: Option<&CpuSet>) -> ThreadInfo {
         ThreadInfo {
             id,
             program: self.program,
             pid: self.pid.0,
             tid: self.tid.0,
             name: self.name.clone(),
-            home: self.home.clone(),
+            home: cut(&self.home, active),
             left: scheduler.map(|name| Left::Scheduler(name.to_owned())).or_else(|| self.left.clone()),
         }
     }
@@ -79,26 +84,67 @@ pub(super) struct Process {
     pub(super) headless: bool,
     /// The record of its masks, from the first move on.
     pub(super) record: Option<Record>,
+    /// The bounds it lives in.
+    pub(super) group: GroupId,
     /// Another balancer looks after it.
     pub(super) balancer: Option<u32>,
-    /// The masks that its threads were given last, each with the own mask of whom it was given to. A thread that is born
-    /// inherits its maker's mask, and with it what is ours to take back.
-    pub(super) given: BTreeMap<CpuSet, CpuSet>,
+    /// The masks that its threads were given. A thread that is born inherits its maker's mask, and with it what is ours to take
+    /// back.
+    pub(super) given: Given,
+}
+
+/// Masks that were given to threads, each with the own masks of whom it was given to, until nobody who was born with one can still
+/// be found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Given(BTreeMap<CpuSet, Was>);
+
+/// Whose a mask was.
+#[derive(Clone, Debug, Default)]
+struct Was {
+    homes: BTreeSet<CpuSet>,
+    /// When it was first seen that nobody holds it any more.
+    free_since: Option<Moment>,
 }
 
 /// So many different masks are remembered for a process. Chosen: a mask for each CPU of a large machine.
 const GIVEN_MAX: usize = 1_024;
+/// So many different own masks are remembered for each. Chosen: who has more, has bound each thread by itself.
+const HOMES_MAX: usize = 64;
 
-impl Process {
-    /// Remembers that a thread with this own mask was given that one.
-    pub(super) fn gave(&mut self, held: &CpuSet, home: &CpuSet) {
-        if held == home || self.given.get(held) == Some(home) {
+impl Given {
+    /// Remembers that a thread with this own mask is given that one.
+    pub(super) fn add(&mut self, held: &CpuSet, home: &CpuSet) {
+        if held == home || (self.0.len() >= GIVEN_MAX && !self.0.contains_key(held)) {
             return;
         }
-        if self.given.len() >= GIVEN_MAX {
-            self.given.clear();
+        let was = self.0.entry(held.clone()).or_default();
+        was.free_since = None;
+        if was.homes.len() < HOMES_MAX {
+            was.homes.insert(home.clone());
         }
-        self.given.insert(held.clone(), home.clone());
+    }
+
+    /// The own masks of those to whom this one was given.
+    pub(super) fn homes(&self, mask: &CpuSet) -> Option<&BTreeSet<CpuSet>> {
+        self.0.get(mask).map(|was| &was.homes)
+    }
+
+    /// Forgets masks that nobody has held since before all threads and children were last looked for, at `searched`: whoever was born
+    /// with one is known. All threads were listed just now.
+    pub(super) fn forget(&mut self, now: Moment, searched: Option<Moment>, held: &BTreeSet<&CpuSet>) {
+        self.0.retain(|mask, was| {
+            let free = !held.contains(mask);
+            was.free_since = free.then(|| was.free_since.unwrap_or(now));
+            was.free_since.is_none_or(|since| searched.is_none_or(|searched| searched <= since))
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }
 
@@ -128,8 +174,9 @@ impl Table {
                 stale: true,
                 headless: false,
                 record: None,
+                group: GroupId::default(),
                 balancer: None,
-                given: BTreeMap::new(),
+                given: Given::default(),
             },
         );
         true
@@ -167,11 +214,88 @@ impl Table {
         self.processes.remove(&pid)
     }
 
+    /// The own mask of whoever made a thread that was born with this mask, if that was given to any. Where it was given to several
+    /// that differ, the first thread is taken for the maker, and otherwise those that are most.
+    pub(super) fn inherited(&self, pid: Pid, mask: &CpuSet) -> Option<CpuSet> {
+        let process = self.processes.get(&pid)?;
+        let homes = process.given.homes(mask)?;
+        let of = |id: &ThreadId| self.threads.get(id).map(|thread| &thread.home);
+        let first = process.threads.get(&pid.main_thread()).and_then(of).filter(|home| homes.contains(home));
+        let most = || {
+            homes.iter().max_by_key(|home| process.threads.values().filter(|id| of(id) == Some(home)).count())
+        };
+        first.or_else(most).cloned()
+    }
+
+    /// Forgets given masks that no newborn can have.
+    pub(super) fn forget_given(&mut self, now: Moment, searched: Option<Moment>) {
+        for process in
+            self.processes.values_mut().filter(|process| !process.stale && !process.given.is_empty())
+        {
+            let threads = process.threads.values().filter_map(|id| self.threads.get(id));
+            let held: BTreeSet<&CpuSet> = threads.filter_map(|thread| thread.held.as_ref()).collect();
+            process.given.forget(now, searched, &held);
+        }
+    }
+
+    /// The bounds that a process lives in.
+    pub(super) fn group(&self, pid: Pid) -> GroupId {
+        self.processes.get(&pid).map_or_else(GroupId::default, |process| process.group)
+    }
+
+    /// All bounds that anybody lives in.
+    pub(super) fn groups(&self) -> BTreeSet<GroupId> {
+        self.processes.values().map(|process| process.group).collect()
+    }
+
+    /// A process of the program with this number.
+    pub(super) fn member_of(&self, program: usize) -> Option<Pid> {
+        let of = |process: &Process| process.program.0 as usize == program;
+        self.processes.iter().find(|(_, process)| of(process)).map(|(pid, _)| *pid)
+    }
+
     /// The threads of a process.
     pub(super) fn threads_of(&self, pid: Pid) -> BTreeSet<ThreadId> {
         self.processes
             .get(&pid)
             .map(|process| process.threads.values().copied().collect())
             .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> CpuSet {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn given_masks_are_forgotten_when_nobody_can_be_born_with_them_any_more() {
+        let (one, home) = (set("1"), set("0-3"));
+        let held = BTreeSet::from([&one]);
+        let mut given = Given::default();
+        given.add(&home, &home);
+        assert!(given.is_empty(), "its own is not given");
+        given.add(&one, &home);
+        given.forget(Moment(10), Some(Moment(9)), &held);
+        assert_eq!(given.homes(&one), Some(&BTreeSet::from([home.clone()])));
+        // Let go; a child of before may not have been found yet.
+        given.forget(Moment(20), Some(Moment(19)), &BTreeSet::new());
+        given.forget(Moment(30), Some(Moment(19)), &BTreeSet::new());
+        assert!(!given.is_empty(), "children were not looked for since");
+        // Held again, it begins anew.
+        given.forget(Moment(40), Some(Moment(39)), &held);
+        given.forget(Moment(50), Some(Moment(49)), &BTreeSet::new());
+        assert!(!given.is_empty());
+        given.forget(Moment(60), Some(Moment(59)), &BTreeSet::new());
+        assert!(given.is_empty());
+        // However many there are, memory is bounded.
+        for at in 0..u32::try_from(2 * GIVEN_MAX).unwrap() {
+            given.add(&[OsCpu(at)].into_iter().collect(), &home);
+            given.add(&one, &[OsCpu(at), OsCpu(9_000)].into_iter().collect());
+        }
+        assert!(given.0.len() <= GIVEN_MAX && given.0.values().all(|was| was.homes.len() <= HOMES_MAX));
     }
 }

@@ -69,13 +69,18 @@ fn capture(command: &mut Command) -> io::Result<(Vec<u8>, Vec<u8>, ExitStatus)> 
     let _kept = keep_children()?;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let (bytes, said) = std::thread::scope(|scope| {
+    let read = std::thread::scope(|scope| {
         // Both pipes must be read at once, or a helper that fills one while we wait on the other never ends.
-        let said = scope.spawn(move || read_up_to(stderr, MAX_SAID));
+        let said = std::thread::Builder::new().spawn_scoped(scope, move || read_up_to(stderr, MAX_SAID))?;
         let bytes = read_up_to(stdout, MAX_BYTES as u64 + 1);
-        (bytes, said.join().unwrap_or_default())
+        Ok((bytes, said.join().unwrap_or_default()))
     });
-    Ok((bytes, said, child.wait()?))
+    if read.is_err() {
+        // Nobody reads it; it may have ended by that already.
+        let _ = child.kill();
+    }
+    let status = child.wait()?;
+    read.map(|(bytes, said)| (bytes, said, status))
 }
 
 fn read_up_to(pipe: Option<impl Read>, most: u64) -> Vec<u8> {

@@ -9,4 +9,5 @@ pub mod lock;
 pub mod mempolicy;
 pub mod prctl;
 pub mod signals;
+pub mod timers;
 pub mod usage;

@@ -1,6 +1,6 @@
 //! What is known of a run at its end.
 
-use crate::scene::{NO_COMPILER, Seen, Worker, eventually, need, usable};
+use crate::scene::{NO_COMPILER, Worker, eventually, need, usable};
 use trimtab_core::set::CpuSet;
 
 #[test]
@@ -8,8 +8,7 @@ fn an_audit_knows_threads_that_live_and_that_ended() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
     worker.ask("busy 1");
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     let busy = seen.last.threads.last().unwrap().clone();
     eventually("it runs", || seen.look(&mut live).threads.last().unwrap().run > busy.run);
     eventually("one has napped", || {

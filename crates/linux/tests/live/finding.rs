@@ -17,9 +17,7 @@ fn eager() -> Options {
 fn threads_are_found_as_they_appear_with_names_and_masks() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let early = worker.threads(3);
-    let mut live = worker.live();
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     assert_eq!(seen.last.programs.len(), 1);
     assert_eq!((seen.last.programs[0].pid, seen.last.programs[0].name.as_str()), (worker.pid().0, "worker"));
     assert_eq!(seen.threads.len(), 4, "{:?}", seen.threads);
@@ -62,9 +60,7 @@ fn only_threads_on_the_wanted_cpus_are_read() {
     let tids = worker.threads(2);
     let cpu = usable().first().unwrap();
     assert_eq!(worker.ask(&format!("bind {} {cpu}", tids[0])), "0");
-    let mut live = worker.live();
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     let elsewhere = Wanted { on: Some("9999".parse().unwrap()), ..Wanted::default() };
     seen.look_for(&mut live, &elsewhere);
     assert!(seen.last.threads.is_empty(), "all were seen on other CPUs: {:?}", seen.last.threads);
@@ -76,9 +72,7 @@ fn only_threads_on_the_wanted_cpus_are_read() {
 #[test]
 fn a_storm_of_short_threads_is_bounded_and_told_in_order() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
-    let mut live = worker.live_with(eager());
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen_with(eager());
     worker.tell("storm 10000");
     let done = std::thread::spawn(move || {
         let answer = worker.answer();
@@ -128,9 +122,7 @@ fn many_threads_at_once_keep_within_the_descriptors() {
 #[test]
 fn children_are_members_also_when_their_parent_has_ended() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
-    let mut live = worker.live_with(eager());
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen_with(eager());
     let child: u32 = worker.ask("fork").parse().unwrap();
     eventually("the child is found", || {
         seen.look(&mut live);
@@ -158,9 +150,7 @@ fn children_are_members_also_when_their_parent_has_ended() {
 fn names_follow_the_program() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(1);
-    let mut live = worker.live();
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     assert_eq!(worker.ask("name pool\x1b1"), "0");
     eventually("the new name is told", || {
         seen.look(&mut live);
@@ -172,9 +162,7 @@ fn names_follow_the_program() {
 fn a_program_without_its_first_thread_goes_on() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
-    let mut live = worker.live();
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     worker.tell("headless");
     eventually("the first thread's end is told", || {
         seen.look(&mut live);
@@ -191,9 +179,7 @@ fn a_program_without_its_first_thread_goes_on() {
 fn stopped_and_traced_programs_are_watched_without_trouble() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
-    let mut live = worker.live();
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     worker.signal(Signal::STOP);
     let stopped = |tid: &Tid| {
         let stat = thread_stat(Path::new(PROC), worker.pid(), *tid).unwrap();

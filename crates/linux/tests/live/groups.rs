@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use trimtab_core::balance::{Act, Settled};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::observe::Notice;
+use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::live::{Live, LiveError, Options, Root};
 use trimtab_linux::process::Pid;
@@ -79,17 +80,12 @@ fn a_groups_processes_are_found_also_below_and_also_later() {
 #[test]
 fn a_cpuset_that_shrinks_is_told_and_is_no_foreign_call() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
-    let group = need!(Group::make("cpuset", "shrinks"), NO_GROUPS);
     let both = one.union(&other);
-    if group.write("cpuset.mems", "0").and_then(|()| group.write("cpuset.cpus", &both.to_string())).is_err() {
-        eprintln!("SKIPPED: a cpuset cannot be set up here");
-        return;
-    }
+    let group = need!(cpuset("shrinks", &both), NO_GROUPS);
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(3);
     group.add(worker.pid());
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     assert_eq!(seen.info(tids[0]).home, both);
     for (tid, cpu) in tids.iter().zip([&one, &other]) {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(cpu.clone())), Settled::Applied);
@@ -111,6 +107,70 @@ fn a_cpuset_that_shrinks_is_told_and_is_no_foreign_call() {
     let restored = live.restore();
     assert_eq!((restored.changed, restored.refused), (0, 0));
     assert_eq!(mask(tids[0]), both);
+}
+
+/// A cpuset with these CPUs.
+fn cpuset(name: &str, cpus: &CpuSet) -> Option<Group> {
+    let group = Group::make("cpuset", name)?;
+    group.write("cpuset.mems", "0").and_then(|()| group.write("cpuset.cpus", &cpus.to_string())).ok()?;
+    Some(group)
+}
+
+#[test]
+fn masks_come_back_with_the_cpus_that_a_cpuset_took_away() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let both = one.union(&other);
+    let group = need!(cpuset("grows", &both), NO_GROUPS);
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(4);
+    group.add(worker.pid());
+    assert_eq!(worker.ask(&format!("bind {} {other}", tids[3])), "0");
+    let (mut live, mut seen) = worker.seen();
+    // One that loses its only CPU, one that keeps it, one that was moved and let go, one that its program bound.
+    assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(other.clone())), Settled::Applied);
+    assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Confine(one.clone())), Settled::Applied);
+    assert_eq!(apply(&mut live, seen.id(tids[2]), Act::Confine(other.clone())), Settled::Applied);
+    assert_eq!(apply(&mut live, seen.id(tids[3]), Act::Confine(other.clone())), Settled::Applied);
+    group.write("cpuset.cpus", &one.to_string()).unwrap();
+    seen.look(&mut live);
+    assert!(tids.iter().all(|tid| seen.info(*tid).home == one), "as far as is granted: {:?}", seen.threads);
+    // Let go while only one is granted.
+    assert_eq!(apply(&mut live, seen.id(tids[2]), Act::Release), Settled::Applied);
+    group.write("cpuset.cpus", &both.to_string()).unwrap();
+    seen.look(&mut live);
+    assert_eq!(mask(tids[2]), both, "what it was let go to grows with the group");
+    let homes: Vec<CpuSet> = tids.iter().map(|tid| seen.info(*tid).home.clone()).collect();
+    assert_eq!(homes, [both.clone(), both.clone(), both.clone(), other.clone()]);
+    let restored = live.restore();
+    assert_eq!((restored.changed, restored.refused), (0, 0));
+    let masks: Vec<CpuSet> = tids.iter().map(|tid| mask(*tid)).collect();
+    assert_eq!(masks, [both.clone(), both.clone(), both, other]);
+}
+
+#[test]
+fn two_programs_have_each_their_own_bounds() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let (left, right) =
+        (need!(cpuset("left", &one), NO_GROUPS), need!(cpuset("right", &usable()), NO_GROUPS));
+    let (mut bound, mut free) = (need!(Worker::start(), NO_COMPILER), need!(Worker::start(), NO_COMPILER));
+    let (bound_tid, free_tid) = (bound.threads(1)[0], free.threads(1)[0]);
+    left.add(bound.pid());
+    right.add(free.pid());
+    let mut live = Live::new(Path::new(PROC), &[bound.root(), free.root()], &usable()).unwrap();
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    assert_eq!((&seen.info(bound_tid).home, &seen.info(free_tid).home), (&one, &usable()));
+    let refused = Settled::Refused(trimtab_core::balance::Refusal::Cpus);
+    assert_eq!(apply(&mut live, seen.id(bound_tid), Act::Confine(other.clone())), refused);
+    assert_eq!(apply(&mut live, seen.id(free_tid), Act::Confine(other.clone())), Settled::Applied);
+    // One program's bounds change, and the other's threads are as they were.
+    left.write("cpuset.cpus", &other.to_string()).unwrap();
+    seen.look(&mut live);
+    assert_eq!((&seen.info(bound_tid).home, &seen.info(free_tid).home), (&other, &usable()));
+    assert!(seen.threads.values().all(|info| info.left.is_none()), "{:?}", seen.threads);
+    assert_eq!(apply(&mut live, seen.id(bound_tid), Act::Confine(other)), Settled::Applied);
+    assert_eq!(live.restore().changed, 0);
+    assert_eq!(mask(free_tid), usable());
 }
 
 #[test]

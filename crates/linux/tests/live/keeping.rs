@@ -60,6 +60,15 @@ pub(crate) fn for_others() -> (PathBuf, tempfile::TempDir) {
     (copy, folder)
 }
 
+/// A host that watches a process by its number, and what its first look told.
+fn watching(pid: &str, options: Options) -> (Live, Seen) {
+    let root = Root::Tree(Pid(pid.parse().unwrap()));
+    let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    (live, seen)
+}
+
 /// The role: `balance PID CPU FOLDER` moves all threads of a process to a CPU and stays until it is killed; others are for
 /// tests with several users. Says what it did in a line that begins with `@`.
 pub(crate) fn balance(task: &str) {
@@ -67,11 +76,7 @@ pub(crate) fn balance(task: &str) {
     let words: Vec<&str> = task.split(' ').collect();
     match words[..] {
         ["balance", pid, cpu, folder] => {
-            let root = Root::Tree(Pid(pid.parse().unwrap()));
-            let options = keeping(Path::new(folder));
-            let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
-            let mut seen = Seen::default();
-            seen.look(&mut live);
+            let (mut live, seen) = watching(pid, keeping(Path::new(folder)));
             for id in seen.threads.keys().copied().collect::<Vec<_>>() {
                 assert_eq!(apply(&mut live, id, Act::Confine(set(cpu))), Settled::Applied);
             }
@@ -80,10 +85,46 @@ pub(crate) fn balance(task: &str) {
                 std::thread::park();
             }
         }
+        ["nudge", pid, cpu, other, folder] => {
+            let (mut live, seen) = watching(pid, keeping(Path::new(folder)));
+            for id in seen.threads.keys().copied().collect::<Vec<_>>() {
+                for act in [Act::Confine(set(cpu)), Act::Nudge(set(other))] {
+                    assert_eq!(apply(&mut live, id, act), Settled::Applied);
+                }
+            }
+            say("moved");
+            loop {
+                std::thread::park();
+            }
+        }
+        ["claims", pid, folder] => {
+            let (mut live, seen) = watching(pid, keeping(Path::new(folder)));
+            let (id, info) = seen.threads.first_key_value().unwrap();
+            let (id, left) = (*id, info.left.clone());
+            let end = apply(&mut live, id, Act::Confine(usable()));
+            say(&format!("{left:?} {end:?} {:?}", live.facts().keeper_fault));
+        }
         ["refused", pid, ref proc @ ..] => {
             let root = Root::Tree(Pid(pid.parse().unwrap()));
             let proc = proc.first().copied().unwrap_or(PROC);
             say(&Live::new(Path::new(proc), &[root], &usable()).unwrap_err().to_string());
+        }
+        ["observed", pid] => {
+            let (_live, seen) = watching(pid, Options { hands_off: true, ..Options::default() });
+            let read = seen.last.threads.len();
+            let left = seen.threads.values().all(|info| info.left.is_some());
+            say(&format!("{read} read, all left: {left}"));
+        }
+        ["skipping", ref pids @ .., proc] => {
+            let roots: Vec<Root> = pids.iter().map(|pid| Root::Tree(Pid(pid.parse().unwrap()))).collect();
+            let options = Options { hands_off: true, ..Options::default() };
+            match Live::with(Path::new(proc), &roots, &usable(), options) {
+                Ok(live) => {
+                    let facts = live.facts();
+                    say(&format!("{} watched, {} unreadable", facts.processes, facts.unreadable));
+                }
+                Err(error) => say(&error.to_string()),
+            }
         }
         ["others", _] => say(&crate::refusals::watch_others()),
         ["restore", folder] => say(&format!("{:?}", left(Path::new(folder), None))),
@@ -91,14 +132,36 @@ pub(crate) fn balance(task: &str) {
     }
 }
 
+/// What this test says as another user, in a role.
+pub(crate) fn as_user(uid: u32, task: &str) -> String {
+    let (program, _copy) = for_others();
+    said_by(&program, uid, task)
+}
+
+/// What that copy of this test says as another user, in a role.
+pub(crate) fn said_by(program: &Path, uid: u32, task: &str) -> String {
+    let mut other = Command::new(program);
+    other.args(["role", "--exact", "--nocapture", "--test-threads=1"]).env(TASK, task).current_dir("/");
+    std::os::unix::process::CommandExt::uid(&mut other, uid);
+    std::os::unix::process::CommandExt::gid(&mut other, uid);
+    let output = other.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = said.lines().find_map(|line| line.strip_prefix('@'));
+    line.unwrap_or_else(|| panic!("{task}: {said}")).to_owned()
+}
+
 /// Another balancer that has moved everything of `worker` to `cpu`.
 struct Balancer(Child);
 
 impl Balancer {
     fn start(worker: &Worker, cpu: &str, folder: &Path) -> Self {
+        Self::start_as(&format!("balance {} {cpu} {}", worker.pid(), folder.display()))
+    }
+
+    fn start_as(task: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
-            .env(TASK, format!("balance {} {cpu} {}", worker.pid(), folder.display()))
+            .env(TASK, task)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -152,6 +215,66 @@ fn a_killed_balancers_masks_are_given_back() {
 }
 
 #[test]
+fn children_that_a_killed_balancer_never_saw_get_the_programs_mask_too() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let balancer = Balancer::start(&worker, &one.to_string(), folder.path());
+    let child = Tid(worker.ask("fork").parse().unwrap());
+    assert_eq!(mask(child), one);
+    balancer.kill();
+    assert_eq!(left(folder.path(), None)[0].end, restored(2, 0, 0, 0));
+    assert_eq!([mask(child), mask(worker.pid().main_thread())], [usable(), usable()]);
+}
+
+#[test]
+fn a_nudge_does_not_hide_what_is_held() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tid = worker.threads(1)[0];
+    Balancer::start_as(&format!("nudge {} {one} {other} {}", worker.pid(), folder.path().display())).kill();
+    assert_eq!(mask(tid), one);
+    assert_eq!(left(folder.path(), None)[0].end, restored(2, 0, 0, 0));
+    assert_eq!(mask(tid), usable());
+}
+
+#[test]
+fn a_user_stands_back_where_root_balances() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    let (folder, theirs) = (shared(), need!(Worker::start_as(Some(61_001)), NO_COMPILER));
+    let task = format!("claims {} {}", theirs.pid(), folder.path().display());
+    let balancer = Balancer::start(&theirs, &one.to_string(), folder.path());
+    assert_eq!(as_user(61_001, &task), "Some(Balancer(0)) Refused(Other) None");
+    assert_eq!(mask(theirs.pid().main_thread()), one);
+    // What a killed one left is root's to clear up; until then no record can be kept.
+    balancer.kill();
+    let said = as_user(61_001, &task);
+    assert!(said.starts_with("None Applied Some(") && said.contains("belongs to user 0"), "{said}");
+}
+
+#[test]
+fn root_stands_back_where_a_user_balances() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    let (folder, theirs) = (shared(), need!(Worker::start_as(Some(61_001)), NO_COMPILER));
+    let balancer = Balancer::start(&theirs, &one.to_string(), folder.path());
+    std::os::unix::fs::chown(&records(folder.path())[0], Some(61_001), Some(61_001)).unwrap();
+    let (_live, seen) = theirs.seen_with(keeping(folder.path()));
+    let by = Some(Left::Balancer(balancer.0.id()));
+    assert!(seen.threads.values().all(|info| info.left == by), "{:?}", seen.threads);
+    // A third user's record about it is not believed.
+    std::os::unix::fs::chown(&records(folder.path())[0], Some(61_002), Some(61_002)).unwrap();
+    let (_live, seen) = theirs.seen_with(keeping(folder.path()));
+    assert!(seen.threads.values().all(|info| info.left.is_none()), "{:?}", seen.threads);
+}
+
+#[test]
 fn threads_that_ended_since_and_numbers_used_again_are_left_alone() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
@@ -169,14 +292,21 @@ fn the_next_balancer_takes_over_what_a_killed_one_left() {
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
     Balancer::start(&worker, &one.to_string(), folder.path()).kill();
-    let mut live = worker.live_with(keeping(folder.path()));
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    // One is born since.
+    let born = worker.threads(1)[0];
+    assert_eq!(mask(born), one);
+    let (mut live, mut seen) = worker.seen_with(keeping(folder.path()));
     assert_eq!(seen.info(tid).left, None, "nobody balances it any more");
     assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(other.clone())), Settled::Applied);
     assert_eq!(mask(tid), other);
-    assert_eq!(live.restore(), Restored { given_back: 2, ..Restored::default() });
-    assert_eq!([mask(tid), mask(worker.pid().main_thread())], [usable(), usable()]);
+    seen.look(&mut live);
+    assert!(
+        seen.threads.values().all(|info| info.home == usable()),
+        "what is taken over is told: {:?}",
+        seen.threads
+    );
+    assert_eq!(live.restore(), Restored { given_back: 3, ..Restored::default() });
+    assert!([tid, born, worker.pid().main_thread()].iter().all(|tid| mask(*tid) == usable()));
     assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
 }
 
@@ -216,9 +346,7 @@ fn a_record_stays_small_however_often_threads_are_moved() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
-    let mut live = worker.live_with(keeping(folder.path()));
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, seen) = worker.seen_with(keeping(folder.path()));
     for _ in 0..2_000 {
         for cpu in [&one, &other] {
             assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(cpu.clone())), Settled::Applied);
@@ -242,9 +370,7 @@ fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
     let victim = folder.path().join("victim");
     fs::write(&victim, "precious").unwrap();
     symlink(&victim, &name).unwrap();
-    let mut live = worker.live_with(options);
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, seen) = worker.seen_with(options);
     for tid in &tids {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
     }
@@ -292,13 +418,8 @@ fn root_restores_a_users_record_only_on_that_users_threads() {
     // Another user makes a record about root's process.
     let record = &records(folder.path())[0];
     std::os::unix::fs::chown(record, Some(61_001), Some(61_001)).unwrap();
-    let (program, _copy) = for_others();
-    let mut other = Command::new(program);
-    other.args(["role", "--exact", "--nocapture", "--test-threads=1"]).current_dir("/");
-    other.env(TASK, format!("restore {}", folder.path().display()));
-    std::os::unix::process::CommandExt::uid(&mut other, 61_002);
-    let said = other.output().unwrap().stdout;
-    assert!(String::from_utf8_lossy(&said).contains("@[]"), "a third user does not even see it");
+    let said = as_user(61_002, &format!("restore {}", folder.path().display()));
+    assert_eq!(said, "[]", "a third user does not even see it");
     assert_eq!(left(folder.path(), None)[0].end, restored(0, 0, 0, 2));
     assert_eq!(mask(tid), one);
     affinity::set(Some(tid), &usable()).unwrap();
@@ -310,9 +431,7 @@ fn a_record_ends_with_its_process() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
-    let mut live = worker.live_with(keeping(folder.path()));
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen_with(keeping(folder.path()));
     assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(one)), Settled::Applied);
     assert_eq!(records(folder.path()).len(), 1);
     worker.end();

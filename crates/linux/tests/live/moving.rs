@@ -1,6 +1,6 @@
 //! Masks are set, checked, respected and given back.
 
-use crate::scene::{NO_COMPILER, Seen, Worker, apply, mask, need, set, two_cpus, usable};
+use crate::scene::{NO_COMPILER, Worker, apply, eventually, mask, need, set, two_cpus, usable};
 use trimtab_core::balance::{Act, Refusal, Settled};
 use trimtab_core::drive::Host;
 use trimtab_core::ids::ThreadId;
@@ -13,8 +13,7 @@ fn threads_are_confined_nudged_and_released() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tid = worker.threads(1)[0];
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     let id = seen.id(tid);
     assert_eq!(apply(&mut live, id, Act::Confine(one.clone())), Settled::Applied);
     assert_eq!(mask(tid), one);
@@ -35,8 +34,7 @@ fn threads_are_confined_nudged_and_released() {
 fn what_cannot_be_done_says_why() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tid = worker.threads(1)[0];
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, seen) = worker.seen();
     let id = seen.id(tid);
     assert_eq!(apply(&mut live, id, Act::Confine(set("9999"))), Settled::Refused(Refusal::Cpus));
     assert_eq!(apply(&mut live, id, Act::Confine(set(""))), Settled::Refused(Refusal::Cpus));
@@ -53,8 +51,7 @@ fn restoring_is_exact() {
     let tids = worker.threads(4);
     // One that its program bound before we came.
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[3])), "0");
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, seen) = worker.seen();
     assert_eq!(seen.info(tids[3]).home, other);
     for tid in &tids {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
@@ -76,8 +73,7 @@ fn a_mask_that_the_program_sets_itself_is_respected() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     for tid in &tids {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
     }
@@ -104,8 +100,7 @@ fn a_mask_set_before_we_moved_anything_is_where_the_thread_is_at_home() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tid = worker.threads(1)[0];
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, mut seen) = worker.seen();
     // A runtime that binds its threads does so after they were found.
     assert_eq!(worker.ask(&format!("bind {tid} {other}")), "0");
     let id = seen.id(tid);
@@ -119,12 +114,47 @@ fn a_mask_set_before_we_moved_anything_is_where_the_thread_is_at_home() {
 }
 
 #[test]
+fn a_thread_that_binds_itself_after_it_was_found_is_told_without_being_touched() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(2);
+    let (mut live, mut seen) = worker.seen();
+    seen.look(&mut live);
+    assert_eq!(worker.ask(&format!("bind {} {other}", tids[0])), "0");
+    eventually("the new mask is told", || {
+        seen.look(&mut live);
+        seen.info(tids[0]).home == other
+    });
+    assert_eq!(seen.info(tids[0]).left, None, "it is at home there");
+    // What is done on top of that gives back what the program set.
+    assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(one.clone())), Settled::Applied);
+    assert_eq!(mask(tids[0]), one);
+    assert_eq!(live.restore().given_back, 1);
+    assert_eq!([mask(tids[0]), mask(tids[1])], [other, usable()]);
+}
+
+#[test]
+fn where_homes_differ_a_newborn_is_taken_for_the_first_threads() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tid = worker.threads(1)[0];
+    assert_eq!(worker.ask(&format!("bind {tid} {other}")), "0");
+    let (mut live, mut seen) = worker.seen();
+    // Two with masks of their own are given the same.
+    for tid in [worker.pid().main_thread(), tid] {
+        assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(one.clone())), Settled::Applied);
+    }
+    let born = worker.threads(1)[0];
+    seen.look(&mut live);
+    assert_eq!((&seen.info(born).home, mask(born)), (&usable(), usable()));
+}
+
+#[test]
 fn a_mask_changed_back_by_somebody_is_not_restored_over() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
-    let (mut live, mut seen) = (worker.live(), Seen::default());
-    seen.look(&mut live);
+    let (mut live, seen) = worker.seen();
     for tid in &tids {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
     }
@@ -137,9 +167,7 @@ fn a_mask_changed_back_by_somebody_is_not_restored_over() {
 fn with_hands_off_nothing_is_moved() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tid = worker.threads(1)[0];
-    let mut live = worker.live_with(Options { hands_off: true, ..Options::default() });
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, seen) = worker.seen_with(Options { hands_off: true, ..Options::default() });
     assert_eq!(seen.info(tid).left, Some(Left::Asked));
     let end = apply(&mut live, seen.id(tid), Act::Confine(usable()));
     assert_eq!(end, Settled::Refused(Refusal::Other));
@@ -149,10 +177,8 @@ fn with_hands_off_nothing_is_moved() {
 fn threads_and_children_born_of_moved_threads_get_the_programs_mask_too() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
-    let mut live =
-        worker.live_with(Options { find_every: trimtab_core::time::Span::ZERO, ..Options::default() });
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) =
+        worker.seen_with(Options { find_every: trimtab_core::time::Span::ZERO, ..Options::default() });
     let leader = worker.pid().main_thread();
     assert_eq!(apply(&mut live, seen.id(leader), Act::Confine(one.clone())), Settled::Applied);
     let born = worker.threads(2);

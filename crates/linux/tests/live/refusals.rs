@@ -1,6 +1,7 @@
 //! What cannot be watched is refused in one line that says what would help.
 
-use crate::scene::{NO_COMPILER, PROC, Seen, TASK, Worker, apply, is_root, need, usable};
+use crate::keeping::{as_user, said_by};
+use crate::scene::{NO_COMPILER, PROC, Worker, apply, is_root, need, usable};
 use std::path::Path;
 use std::process::Command;
 use trimtab_core::balance::{Act, Refusal, Settled};
@@ -55,17 +56,13 @@ fn another_users_program_is_refused_and_its_threads_are_left() {
     let mut theirs = need!(Worker::start_as(Some(61_001)), NO_COMPILER);
     theirs.threads(1);
     // The test itself, as another user, tries to watch it.
-    let (program, _copy) = crate::keeping::for_others();
-    let mut other = Command::new(program);
-    other.args(["role", "--exact", "--nocapture", "--test-threads=1"]);
-    other.env(TASK, format!("refused {}", theirs.pid())).current_dir("/");
-    std::os::unix::process::CommandExt::uid(&mut other, 61_002);
-    let output = other.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let said = as_user(61_002, &format!("refused {}", theirs.pid()));
     assert!(
-        said.contains(&format!("@process {} belongs to user 61001: only that user", theirs.pid())),
+        said.starts_with(&format!("process {} belongs to user 61001: only that user", theirs.pid())),
         "{said}"
     );
+    // Watching moves nothing, and needs no right to.
+    assert_eq!(as_user(61_002, &format!("observed {}", theirs.pid())), "2 read, all left: true");
 }
 
 #[test]
@@ -83,19 +80,18 @@ fn a_process_that_procfs_hides_is_told_from_one_that_is_not_there() {
         eprintln!("SKIPPED: no second procfs can be mounted here");
         return;
     }
-    let ask = |pid: u32| {
-        let mut other = Command::new(&program);
-        other.args(["role", "--exact", "--nocapture", "--test-threads=1"]);
-        other.env(TASK, format!("refused {pid} {}", hiding.display())).current_dir("/");
-        std::os::unix::process::CommandExt::uid(&mut other, 61_002);
-        std::os::unix::process::CommandExt::gid(&mut other, 61_002);
-        String::from_utf8_lossy(&other.output().unwrap().stdout).into_owned()
-    };
-    let (hidden, missing) = (ask(theirs.pid().0), ask(4_000_000));
+    let own = need!(Worker::start_as(Some(61_002)), NO_COMPILER);
+    let ask =
+        |task: &str, pids: &str| said_by(&program, 61_002, &format!("{task} {pids} {}", hiding.display()));
+    let (hidden, missing) = (ask("refused", &theirs.pid().to_string()), ask("refused", "4000000"));
+    let both = ask("skipping", &format!("{} {}", own.pid(), theirs.pid()));
+    let alone = ask("skipping", &theirs.pid().to_string());
     let unmounted = Command::new("umount").arg(&hiding).status().unwrap();
     assert!(unmounted.success());
-    assert!(hidden.contains(&format!("@process {} is hidden from you", theirs.pid())), "{hidden}");
-    assert!(missing.contains("@there is no process 4000000"), "{missing}");
+    assert!(hidden.starts_with(&format!("process {} is hidden from you", theirs.pid())), "{hidden}");
+    assert!(missing.starts_with("there is no process 4000000"), "{missing}");
+    assert_eq!(both, "1 watched, 1 unreadable", "of several those that can be read are watched");
+    assert!(alone.starts_with(&format!("process {} is hidden from you", theirs.pid())), "{alone}");
 }
 
 #[test]
@@ -106,22 +102,14 @@ fn a_childs_thread_that_may_not_be_moved_is_left_and_said_once() {
     }
     need!(Worker::start(), NO_COMPILER);
     // Ours, with a child of another user: what `sudo` in a script is.
-    let (program, _copy) = crate::keeping::for_others();
-    let mut other = Command::new(program);
-    other.args(["role", "--exact", "--nocapture", "--test-threads=1"]);
-    other.env(TASK, "others 1").current_dir("/");
-    let output = other.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("@Refused(Permission) Refused(Permission) Some(Refused)"), "{said}");
+    assert_eq!(as_user(0, "others 1"), "Refused(Permission) Refused(Permission) Some(Refused)");
 }
 
 /// In a process that has given up its rights: watches a tree with another user's process in it.
 pub(crate) fn watch_others() -> String {
     let mut theirs = Worker::start_as(Some(61_001)).unwrap();
     let tid = theirs.threads(1)[0];
-    let mut live = theirs.live();
-    let mut seen = Seen::default();
-    seen.look(&mut live);
+    let (mut live, mut seen) = theirs.seen();
     let id = seen.id(tid);
     rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(61_002)).unwrap();
     let [first, second] = [(), ()].map(|()| apply(&mut live, id, Act::Confine(usable())));

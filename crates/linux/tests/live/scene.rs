@@ -148,6 +148,18 @@ impl Worker {
         Live::with(Path::new(PROC), &[self.root()], &usable(), options).unwrap()
     }
 
+    /// A host that watches it, and what its first look told.
+    pub(crate) fn seen(&self) -> (Live, Seen) {
+        self.seen_with(Options::default())
+    }
+
+    /// The same, in a way of one's own.
+    pub(crate) fn seen_with(&self, options: Options) -> (Live, Seen) {
+        let (mut live, mut seen) = (self.live_with(options), Seen::default());
+        seen.look(&mut live);
+        (live, seen)
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Process::from_child(&self.child), signal).unwrap();
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use trimtab_core::account::{Account, Keep, Playback, ThreadAccount};
-use trimtab_core::balance::{Act, Decision, Outcome, Settled};
+use trimtab_core::balance::{Decision, Outcome, Settled};
 use trimtab_core::ids::{OsCpu, ProgramId, ThreadId};
 use trimtab_core::time::Moment;
 use trimtab_core::topology::draw;
@@ -148,18 +148,9 @@ impl Story {
 fn decided(account: &Account, decision: &Decision, outcome: Option<&Outcome>, events: &mut Events<'_>) {
     let Some(thread) = account.thread(decision.thread) else { return };
     let end = outcome.map_or(Settled::Pending, |outcome| outcome.end);
-    events.add(&json!({"ph": "i", "s": "t", "cat": "decision", "name": words(&decision.act),
+    events.add(&json!({"ph": "i", "s": "t", "cat": "decision", "name": decision.act.to_string(),
         "pid": thread.info.pid, "tid": thread.info.tid, "ts": events.us(account.at()),
         "args": {"why": decision.reason.to_string(), "gain": decision.gain, "outcome": end}}));
-}
-
-/// An act in a few words.
-pub(super) fn words(act: &Act) -> String {
-    match act {
-        Act::Confine(to) => format!("moved to {to}"),
-        Act::Nudge(to) => format!("nudged to {to}"),
-        Act::Release => "released".to_owned(),
-    }
 }
 
 fn thousandths(share: f64) -> i64 {

@@ -6,11 +6,12 @@ mod page;
 use crate::args::ReportArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
+use crate::output::{self, Kind};
+use crate::say::{self, Volume};
 use crate::traces;
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use trimtab_core::account::{CpuAccount, Move, ProgramAccount, ThreadAccount, Timeline};
@@ -74,14 +75,24 @@ fn report(args: &ReportArgs) -> Result<()> {
     let trace = traces::read(&args.trace)?;
     let wanted = !args.json && (args.output.is_some() || args.chrome.is_none());
     let page = wanted.then(|| args.output.clone().unwrap_or_else(|| beside(&args.trace)));
-    for file in args.chrome.iter().chain(&page) {
+    let outputs =
+        args.chrome.iter().map(|file| (file, Kind::Chrome)).chain(page.iter().map(|file| (file, Kind::Page)));
+    for (file, kind) in outputs.filter(|(file, _)| file.as_os_str() != "-") {
         traces::keeps(&args.trace, file)?;
+        output::spare(&file.display().to_string(), file, kind)?;
     }
     if let Some(file) = &args.chrome {
         write(file, |out| chrome::write(&trace, out))?;
     }
     if args.json {
         return data(&trace);
+    }
+    if trace.steps.is_empty() {
+        let name = args.trace.display();
+        say::warning(
+            Volume::Normal,
+            &format!("{name} has no look in it: there is nothing to show of the program"),
+        );
     }
     if let Some(file) = page {
         let timeline = Timeline::of(&trace, COLUMNS, LANES, MOVES);
@@ -136,10 +147,5 @@ fn write(file: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) 
         fill(&mut out)?;
         return Ok(out.flush()?);
     }
-    let fill = |file: &Path| {
-        let mut out = BufWriter::new(File::create(file)?);
-        fill(&mut out)?;
-        out.flush()
-    };
-    fill(file).with_context(|| format!("cannot write {}", file.display()))
+    output::replace(file, fill).with_context(|| format!("cannot write {}", file.display()))
 }

@@ -23,6 +23,7 @@ function header(data) {
   fact(facts, "Ended", data.end === null ? null : data.end + (data.status === null ? "" : ` (status ${data.status})`));
   const warnings = [];
   if (data.end === null) warnings.push("The trace has no end: the run was killed, or still goes on.");
+  if (!data.steps) warnings.push("It has no look in it: the program ended before the first, or the trace was cut off.");
   if (data.cut) warnings.push("Its last line was cut off; all whole steps before it are shown.");
   if (data.omitted) warnings.push(`${data.omitted} threads that ran least are not drawn.`);
   if (data.jumps) warnings.push(`The clock jumped ${data.jumps} times; rates over the jumps are left out.`);
@@ -135,7 +136,8 @@ function timeline(data) {
   whole.addEventListener("click", all);
   addEventListener("keydown", (event) => {
     if (event.key === "Escape") all();
-    if (event.key.toLowerCase() === "t" && !(event.target instanceof HTMLInputElement)) theme();
+    const typing = event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT)$/.test(event.target.tagName);
+    if (event.key.toLowerCase() === "t" && !typing) theme(dark ? "light" : "dark");
   });
   view.listeners.push(() => { whole.hidden = view.from === 0 && view.to === last; });
   if (threads.length > 60) rows.value = threads.length > 300 ? "2" : "6";
@@ -146,7 +148,7 @@ function timeline(data) {
 function cores(data) {
   const lanesOf = data.cpus.map((cpu) => ({ ...cpu, label: `CPU ${cpu.cpu}${cpu.node === null ? "" : `  node ${cpu.node}`}` }));
   const legend = document.getElementById("core-legend");
-  for (const [colour, words] of [[mixed(1, 0), "runs the watched threads"], [mixed(0, 1), "runs something else"], [mixed(0, 0), "idle"], ["var(--empty)", "not read"]]) {
+  for (const [colour, words] of [[mixed(1, 0), "runs the watched threads"], [mixed(0, 1), "runs something else"], ["var(--idle)", "idle"], ["var(--empty)", "not read"]]) {
     const item = make("span"), swatch = make("i");
     swatch.style.background = colour;
     item.append(swatch, words);
@@ -174,7 +176,7 @@ function cores(data) {
 
 /** Blue for ours, orange for others, grey for idle. */
 function mixed(ours, others) {
-  const idle = document.documentElement.dataset.theme === "dark" ? [62, 73, 89] : [205, 213, 224];
+  const idle = dark ? [62, 73, 89] : [205, 213, 224]; // as --idle
   const part = (k) => Math.round(idle[k] * (1 - Math.min(1, ours + others)) + [42, 111, 219][k] * ours + [222, 120, 46][k] * others);
   return `rgb(${[0, 1, 2].map((k) => Math.min(255, part(k)))})`;
 }
@@ -255,16 +257,20 @@ function table(data) {
   fill();
 }
 
-function theme() {
+/** What the system wants, unless somebody chose; the style sheet says the same where no script runs. */
+const wished = matchMedia("(prefers-color-scheme: dark)");
+let dark = false;
+function theme(chosen) {
   const root = document.documentElement;
-  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+  if (chosen === "dark" || chosen === "light") root.dataset.theme = chosen;
+  dark = root.dataset.theme ? root.dataset.theme === "dark" : wished.matches;
+  root.dataset.shade = dark ? "dark" : "light";
   view.listeners.forEach((redraw) => redraw());
 }
 
 function start() {
   const root = document.documentElement;
-  const wish = new URLSearchParams(location.search).get("theme");
-  root.dataset.theme = wish ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  theme(new URLSearchParams(location.search).get("theme"));
   const data = JSON.parse(document.getElementById("data").textContent);
   view.to = data.edges.length - 1;
   header(data);
@@ -275,7 +281,8 @@ function start() {
   findings(data);
   moves(data);
   table(data);
-  document.getElementById("theme").addEventListener("click", theme);
+  document.getElementById("theme").addEventListener("click", () => theme(dark ? "light" : "dark"));
+  wished.addEventListener("change", () => theme());
   addEventListener("resize", () => view.listeners.forEach((redraw) => redraw()));
   view.listeners.forEach((redraw) => redraw());
   root.dataset.requests = performance.getEntriesByType("resource").length;

@@ -3,11 +3,9 @@
 //! Names of threads and commands are chosen by whoever runs a program. They are data in a block that no text can end, and
 //! the script shows them as text, never as markup.
 
-use super::chrome::words;
 use serde::Serialize;
 use serde_json::Value;
 use trimtab_core::account::{Cell, CpuLane, Lane, Point, ProgramAccount, Timeline};
-use trimtab_core::balance::Settled;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::time::Moment;
 use trimtab_core::topology::draw;
@@ -251,45 +249,18 @@ fn programs(timeline: &Timeline) -> Vec<Program<'_>> {
 }
 
 fn moves(timeline: &Timeline, start: Moment) -> Vec<Row<'_>> {
-    let row = |one: &'_ trimtab_core::account::Move| -> (f64, String, String, String) {
-        (ms(one.at, start), words(&one.act), one.reason.to_string(), end(one.end))
-    };
-    let moves = timeline.moves.iter().map(|one| {
-        let (at_ms, act, why, end) = row(one);
-        let gain = rounded(one.gain);
-        Row {
-            at_ms,
-            thread: one.thread.0,
-            tid: one.tid,
-            name: &one.name,
-            from: one.from,
-            act,
-            why,
-            gain,
-            end,
-        }
+    let moves = timeline.moves.iter().map(|one| Row {
+        at_ms: ms(one.at, start),
+        thread: one.thread.0,
+        tid: one.tid,
+        name: &one.name,
+        from: one.from,
+        act: one.act.to_string(),
+        why: one.reason.to_string(),
+        gain: rounded(one.gain),
+        end: one.end.to_string(),
     });
     moves.collect()
-}
-
-/// What became of a decision, in words.
-fn end(end: Settled) -> String {
-    match end {
-        Settled::Applied => "done".to_owned(),
-        Settled::Vanished => "the thread had ended".to_owned(),
-        Settled::Pending => "open".to_owned(),
-        Settled::Refused(why) => {
-            use trimtab_core::balance::Refusal;
-            match why {
-                Refusal::Permission => "refused: not permitted",
-                Refusal::Cpus => "refused: none of the CPUs may be used",
-                Refusal::MovedMeanwhile => "refused: bound by somebody else meanwhile",
-                Refusal::Replayed => "refused: nothing is moved in a replay",
-                Refusal::Other => "refused by the kernel",
-            }
-            .to_owned()
-        }
-    }
 }
 
 fn ms(moment: Moment, start: Moment) -> f64 {

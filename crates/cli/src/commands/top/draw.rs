@@ -4,6 +4,7 @@
 //! for goes, the table last.
 
 use super::map::{self, dim, paint};
+use super::scene::NOBODY;
 use super::state::State;
 use super::threads::{Row, clean, columns, headline, percent, sparkline};
 use super::width;
@@ -14,6 +15,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
 use trimtab_core::account::{Account, ThreadAccount};
 use trimtab_core::ids::ThreadId;
+use trimtab_core::words::plural;
 
 /// Lines about the chosen thread.
 const DETAIL: usize = 5;
@@ -69,7 +71,11 @@ fn title(state: &State, wide: usize) -> Line<'static> {
                 None => "looking ...".to_owned(),
                 Some(account) => {
                     let programs = account.programs().filter(|program| program.threads > 0).count();
-                    format!("{}  {}", count(programs, "program"), count(account.threads().count(), "thread"))
+                    format!(
+                        "{}  {}",
+                        plural(programs, "program"),
+                        plural(account.threads().count(), "thread")
+                    )
                 }
             });
             words.push(format!("every {} s", state.interval.seconds()));
@@ -81,11 +87,6 @@ fn title(state: &State, wide: usize) -> Line<'static> {
     }
     let style = Style::new().add_modifier(Modifier::BOLD);
     Line::styled(width::cut(&words.join("  "), wide), paint(style, Color::Cyan, state.colour))
-}
-
-/// So many of something.
-fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The machine, holders, findings: at most half of the screen.
@@ -171,7 +172,7 @@ fn table(state: &State, wide: usize, room: usize) -> Vec<Line<'static>> {
         let why = match (&state.filter, account.steps()) {
             (filter, _) if !filter.is_empty() => "no thread matches the filter (Esc clears it)",
             (_, 0) => "looking ...",
-            _ => "no program is watched: nothing holds cores, and nothing of yours is busy",
+            _ => NOBODY,
         };
         lines.push(Line::raw(width::cut(why, wide)));
     }
@@ -224,13 +225,11 @@ fn places(thread: &ThreadAccount) -> String {
 }
 
 fn moved(account: &Account, id: ThreadId) -> String {
-    account.moves().rev().find(|one| one.thread == id).map_or_else(
-        || "not moved by trimtab".to_owned(),
-        |one| {
-            let to = one.act.to().map_or_else(|| "released".to_owned(), |to| format!("moved to CPUs {to}"));
-            format!("{to}: {}", one.reason)
-        },
-    )
+    account
+        .moves()
+        .rev()
+        .find(|one| one.thread == id)
+        .map_or_else(|| "not moved by trimtab".to_owned(), |one| format!("{}: {}", one.act, one.reason))
 }
 
 fn keys(state: &State, wide: usize) -> Line<'static> {
@@ -279,7 +278,11 @@ end    slowest over mean progress: 100% when all
 balance  lowest over highest time of its cores";
 
 fn help(state: &State, frame: &mut Frame<'_>, area: Rect) {
-    let lines: Vec<&str> = HELP.lines().collect();
+    let mut lines: Vec<&str> = HELP.lines().collect();
+    if let Some(last) = usize::from(area.height).checked_sub(1).filter(|last| last + 1 < lines.len()) {
+        lines.truncate(last);
+        lines.push("... more in a taller window");
+    }
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
     let wide = lines.iter().map(|line| line.len()).max().unwrap_or(0) + 4;
     let wide = u16::try_from(wide).unwrap_or(u16::MAX).min(area.width);

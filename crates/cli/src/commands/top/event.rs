@@ -19,6 +19,8 @@ pub(super) enum Event {
     Tick(Span),
     /// Nothing more will be seen, and why.
     Over(String),
+    /// Nothing can be seen: the view ends, and says why.
+    Failed(String),
     /// Somebody wants us to end: a signal.
     Stop(i32),
 }

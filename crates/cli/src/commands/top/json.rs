@@ -1,7 +1,7 @@
 //! One look as data.
 
 use super::scene::Around;
-use crate::commands::ps::Row;
+use crate::holds::Row;
 use serde::Serialize;
 use trimtab_core::account::{Account, CpuAccount, Move, ProgramAccount, ThreadAccount};
 use trimtab_core::balance::Finding;

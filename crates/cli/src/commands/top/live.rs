@@ -4,12 +4,12 @@ use super::choose::choose;
 use super::event::Event;
 use super::scene::{Around, Scene};
 use crate::args::SurveyMode;
-use crate::commands::ps;
+use crate::holds::{self, Holds};
 use crate::situation::{Situation, location};
 use crate::surroundings::Surroundings;
 use crate::world::World;
-use anyhow::{Context, Result};
-use std::collections::BTreeSet;
+use anyhow::{Context, Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_linux::ledger::LedgerView;
-use trimtab_linux::live::{Live, Options, Root};
+use trimtab_linux::live::{Live, LiveError, Options, Root};
 use trimtab_linux::process::Pid;
 use trimtab_linux::survey::process_times;
 use trimtab_linux::users::Users;
@@ -44,6 +44,8 @@ pub(super) struct Source {
     interval: Span,
     /// The processes watched now: their bindings are not foreign.
     watched: Arc<Mutex<BTreeSet<u32>>>,
+    /// Those that cannot be watched, and why: passed over, and said.
+    unseen: Mutex<BTreeMap<Pid, String>>,
 }
 
 impl Source {
@@ -55,8 +57,10 @@ impl Source {
         let world = World::current();
         let situation = Situation::live(&world, false)?;
         for &pid in pids {
-            trimtab_linux::process::stat(&world.proc(), Pid(pid))
-                .with_context(|| format!("there is no process {pid} to watch"))?;
+            match trimtab_linux::process::stat(&world.proc(), Pid(pid)) {
+                Err(error) if error.is_gone() => bail!("there is no process {pid} to watch"),
+                other => other.with_context(|| format!("cannot watch process {pid}"))?,
+            };
         }
         Ok(Self {
             usable: situation.taken.allowed,
@@ -64,6 +68,7 @@ impl Source {
             pids: pids.to_vec(),
             interval,
             watched: Arc::default(),
+            unseen: Mutex::default(),
             world,
         })
     }
@@ -95,11 +100,10 @@ impl Source {
         });
         let to = events.clone();
         thread::spawn(move || {
-            let why = match this.send_scenes(&to) {
-                Ok(()) => "all watched programs have ended".to_owned(),
-                Err(error) => format!("{error:#}"),
-            };
-            let _ = to.send(Event::Over(why));
+            let _ = to.send(match this.send_scenes(&to) {
+                Ok(()) => Event::Over("all watched programs have ended".to_owned()),
+                Err(error) => Event::Failed(format!("{error:#}")),
+            });
         });
     }
 
@@ -114,7 +118,7 @@ impl Source {
                 closed = events.send(Event::Scene(Box::new(empty.clone()))).is_err();
                 thread::sleep(Duration::from(self.interval).max(CHOOSING));
             } else {
-                let watched = self.watch(&roots, &mut |account| {
+                self.watch(&roots, &mut |account| {
                     let scene = Scene { account: Arc::new(account.clone()) };
                     closed = events.send(Event::Scene(Box::new(scene))).is_err();
                     let again = self.pids.is_empty() && chosen.elapsed() >= CHOOSE_AGAIN;
@@ -124,10 +128,7 @@ impl Source {
                     // Somebody new is worth beginning anew for; those who left are shown as such.
                     let new = again && self.roots().iter().any(|root| !roots.contains(root));
                     if closed || new { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                });
-                if !self.pids.is_empty() {
-                    watched?;
-                }
+                })?;
             }
             if closed || !self.pids.is_empty() {
                 return Ok(());
@@ -142,8 +143,7 @@ impl Source {
     /// Watches until told to stop or nothing is left to watch.
     fn watch(&self, roots: &[Root], shown: &mut dyn FnMut(&Account) -> ControlFlow<()>) -> Result<()> {
         let settings = Settings { interval: self.interval, ..Settings::default() };
-        let hands_off = Options { hands_off: true, ..Options::default() };
-        let mut host = Live::with(&self.world.proc(), roots, &self.usable, hands_off)?;
+        let Some(mut host) = self.host(roots)? else { return Ok(()) };
         let mut observer = Observer::new(self.usable.clone());
         let mut float = policy(Kind::Float, &self.machine, &settings);
         let mut account = Account::new(&self.machine, settings.metric, Keep::default());
@@ -154,6 +154,38 @@ impl Source {
             if shown(&account).is_break() { Go::Stop } else { Go::On }
         })?;
         Ok(())
+    }
+
+    /// These programs under watch; of those that nobody named, the ones that can be watched, and nothing when there is none.
+    fn host(&self, roots: &[Root]) -> Result<Option<Live>> {
+        let open = |roots: &[Root]| {
+            let hands_off = Options { hands_off: true, ..Options::default() };
+            Live::with(&self.world.proc(), roots, &self.usable, hands_off)
+        };
+        match open(roots) {
+            Ok(live) => return Ok(Some(live)),
+            Err(error @ LiveError::System { .. }) => return Err(error.into()),
+            Err(error) if !self.pids.is_empty() => return Err(error.into()),
+            Err(_) => {}
+        }
+        let seen: Vec<Root> =
+            roots.iter().filter(|root| self.can(root, open(&[(*root).clone()]))).cloned().collect();
+        if seen.is_empty() { Ok(None) } else { Ok(Some(open(&seen)?)) }
+    }
+
+    /// Whether a program can be watched; if not, that is kept to be said.
+    fn can(&self, root: &Root, opened: Result<Live, LiveError>) -> bool {
+        match (root, opened) {
+            (_, Ok(_)) => true,
+            // It has ended since it was chosen.
+            (_, Err(LiveError::Ended(_) | LiveError::NoProcess(_))) => false,
+            (Root::Tree(pid), Err(error)) => {
+                let mut unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+                unseen.insert(*pid, format!("not watched: {error}"));
+                false
+            }
+            (Root::Cgroup(_), Err(_)) => false,
+        }
     }
 
     /// The programs that were named, or those that hold cores and the busiest.
@@ -169,23 +201,28 @@ impl Source {
         let holders: Vec<u32> = self.ledger(&Surroundings::default()).iter().flat_map(holders).collect();
         let chosen = choose(&holders, &before, &after, begin.elapsed(), Pid::own());
         let there = |pid: &Pid| trimtab_linux::process::stat(&proc, *pid).is_ok();
-        chosen.into_iter().filter(there).map(Root::Tree).collect()
+        let mut unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+        unseen.retain(|pid, _| there(pid));
+        chosen.into_iter().filter(|pid| there(pid) && !unseen.contains_key(pid)).map(Root::Tree).collect()
     }
 
-    fn ledger(&self, seen: &Surroundings) -> Option<ps::Document> {
+    fn ledger(&self, seen: &Surroundings) -> Option<Holds> {
         let view = LedgerView::open(&location(&self.world).ok()?).ok()??;
         let users = Users::read(&self.world.root.join("etc/passwd")).unwrap_or_default();
-        ps::gather(&self.world, &self.machine, Some(&view), seen, &users).ok()
+        holds::gather(&self.world, &self.machine, Some(&view), seen, &users).ok()
     }
 
     fn around(&self) -> Around {
         let seen = Surroundings::look(&self.world, SurveyMode::Full, &self.machine, &self.usable);
         let ledger = self.ledger(&seen);
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Around::of(&self.machine, &self.usable, seen, ledger, &watched)
+        let mut around = Around::of(&self.machine, &self.usable, seen, ledger, &watched);
+        let unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+        around.notes.extend(unseen.values().cloned());
+        around
     }
 }
 
-fn holders(ledger: &ps::Document) -> Vec<u32> {
+fn holders(ledger: &Holds) -> Vec<u32> {
     ledger.holds.iter().filter(|row| row.level == 0).map(|row| row.pid).collect()
 }

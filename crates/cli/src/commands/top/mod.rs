@@ -23,7 +23,7 @@ mod tests;
 
 pub use json::SCHEMA;
 
-use crate::args::TopArgs;
+use crate::args::{TopArgs, distinct};
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::traces;
@@ -32,7 +32,7 @@ use anyhow::{Context, Result, bail};
 use event::{Action, Event};
 use live::Source;
 use replay::Player;
-use scene::Around;
+use scene::{Around, NO_LOOK, NOBODY};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use state::State;
@@ -68,7 +68,11 @@ fn show(world: &World, args: &TopArgs) -> Result<u8> {
     let colour = world.raw("NO_COLOR").is_none_or(|value| value.is_empty());
     match &args.replay {
         Some(file) => {
-            let mut player = Player::new(traces::read(file)?);
+            let trace = traces::read(file)?;
+            if trace.steps.is_empty() {
+                bail!("{}: {NO_LOOK}", traces::name(file));
+            }
+            let mut player = Player::new(trace);
             if still {
                 player.seek(usize::MAX);
                 return once(args, player.machine(), player.account(), &Around::default());
@@ -76,7 +80,7 @@ fn show(world: &World, args: &TopArgs) -> Result<u8> {
             screen(State::replay(player, colour), None)
         }
         None => {
-            let source = Source::new(&args.pids, args.interval)?;
+            let source = Source::new(&distinct(&args.pids), args.interval)?;
             if still {
                 let (account, around) = source.once()?;
                 return once(args, &source.machine, &account, &around);
@@ -90,7 +94,7 @@ fn once(args: &TopArgs, machine: &Machine, account: &Account, around: &Around) -
     let text = if args.json {
         json::document(machine, account, around)?
     } else {
-        text::frame(machine, account, around, crate::commands::topo::width())
+        text::frame(machine, account, around, crate::commands::topo::width(), NOBODY)
     };
     print(&text)?;
     Ok(exit::DONE)
@@ -122,6 +126,10 @@ fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
         // All that waits is taken in before the next picture.
         let more = std::iter::from_fn(|| events.try_recv().ok()).take(QUEUE);
         for event in first.into_iter().chain(more).chain([Event::Tick(span)]) {
+            if let Event::Failed(why) = event {
+                drop(terminal);
+                bail!("nothing can be watched any more: {why}");
+            }
             match state.update(event) {
                 Action::None => {}
                 Action::Draw => drawn = Action::Draw,

@@ -1,6 +1,6 @@
 //! What is shown: programs as last looked at, and the machine around them.
 
-use crate::commands::ps::{Document, Row};
+use crate::holds::{Holds, Row};
 use crate::surroundings::Surroundings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Around {
         machine: &Machine,
         allowed: &CpuSet,
         seen: Surroundings,
-        ledger: Option<Document>,
+        ledger: Option<Holds>,
         watched: &BTreeSet<u32>,
     ) -> Self {
         let holders: BTreeSet<u32> = ledger.iter().flat_map(|of| &of.holds).map(|row| row.pid).collect();
@@ -118,6 +118,11 @@ impl CoreLook {
         }
     }
 }
+
+/// What is said where there is no program: of the live machine, and of a recorded run.
+pub(super) const NOBODY: &str = "no program is watched: nothing holds cores, and nothing of yours is busy";
+pub(super) const NO_LOOK: &str =
+    "the trace has no look in it: the program ended before the first, or the trace is cut off";
 
 /// What the glyphs mean.
 pub(super) const LEGEND: &str = ". idle   1-9 tenths busy   # full   ? not read   - not allowed";

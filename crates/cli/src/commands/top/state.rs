@@ -113,7 +113,7 @@ impl State {
                 let moved = self.player.as_mut().is_some_and(|player| player.advance(span));
                 if moved { Action::Draw } else { Action::None }
             }
-            Event::Over(why) => {
+            Event::Over(why) | Event::Failed(why) => {
                 self.over = Some(why);
                 Action::Draw
             }

@@ -96,6 +96,8 @@ fn help() {
     let mut state = live(&Run::default());
     press(&mut state, "?");
     insta::assert_snapshot!(picture(&state, 80, 30));
+    let short = picture(&state, 34, 9);
+    assert!(short.ends_with("... more in a taller window\n"), "{short}");
     assert_eq!(code(&mut state, KeyCode::Esc), Action::Draw, "Escape closes help, not the view");
     assert!(!state.help);
 }
@@ -103,7 +105,13 @@ fn help() {
 #[test]
 fn one_look_as_text() {
     let run = Run::default();
-    insta::assert_snapshot!(text::frame(&trace(&run).header.machine, &account(&run), &around(&run), 80));
+    insta::assert_snapshot!(text::frame(
+        &trace(&run).header.machine,
+        &account(&run),
+        &around(&run),
+        80,
+        "nobody"
+    ));
 }
 
 #[test]

@@ -7,8 +7,14 @@ use std::collections::BTreeSet;
 use trimtab_core::account::Account;
 use trimtab_core::topology::{Machine, Piece, draw, map};
 
-/// The look, in lines.
-pub(super) fn frame(machine: &Machine, account: &Account, around: &Around, wide: usize) -> String {
+/// The look, in lines; `empty` is said where there is no program.
+pub(super) fn frame(
+    machine: &Machine,
+    account: &Account,
+    around: &Around,
+    wide: usize,
+    empty: &str,
+) -> String {
     let mut text = format!("{}: {}\n\n", clean(machine.name()), draw::summary(machine));
     let looks = Looks::of(Some(account), around);
     for line in map(machine, wide) {
@@ -34,16 +40,16 @@ pub(super) fn frame(machine: &Machine, account: &Account, around: &Around, wide:
         text.push_str(&format!("finding: {}\n", clean(&finding.to_string())));
     }
     text.push('\n');
-    text.push_str(&programs(account));
+    text.push_str(&programs(account, empty));
     text
 }
 
-fn programs(account: &Account) -> String {
+fn programs(account: &Account, empty: &str) -> String {
     let rows = rows(account, (Sort::Speed, false), "", &BTreeSet::new());
     if rows.is_empty() {
-        return "no program is watched: nothing holds cores, and nothing of yours is busy\n".to_owned();
+        return format!("{empty}\n");
     }
-    let empty = || {
+    let blank = || {
         Table::new(&[
             ("  TID", Align::Right),
             ("THREAD", Align::Left),
@@ -58,11 +64,11 @@ fn programs(account: &Account) -> String {
         ])
     };
     let mut text = String::new();
-    let mut table = empty();
+    let mut table = blank();
     for row in rows {
         match row {
             Row::Program(id) => {
-                text.push_str(&flush(std::mem::replace(&mut table, empty())));
+                text.push_str(&flush(std::mem::replace(&mut table, blank())));
                 let program = account.programs().find(|program| program.id == id);
                 text.push_str(&program.map(|program| headline(program, false)).unwrap_or_default());
                 text.push('\n');

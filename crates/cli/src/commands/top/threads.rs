@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use trimtab_core::account::{Account, ProgramAccount, ThreadAccount};
 use trimtab_core::ids::{ProgramId, ThreadId};
+use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
 
 /// A row.
@@ -190,7 +191,7 @@ pub(super) fn headline(program: &ProgramAccount, folded: bool) -> String {
     let name = width::cut(&name, 24);
     let mut words = vec![
         format!("{} {name}", if folded { '+' } else { '-' }),
-        format!("{} threads", program.threads),
+        plural(program.threads, "thread"),
         format!("end {}", percent(program.expected)),
         format!("balance {}", percent(program.balance)),
         format!("speed {} least {}", percent(program.speed), percent(program.slowest)),

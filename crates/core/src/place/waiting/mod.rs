@@ -24,6 +24,7 @@ mod tests;
 
 use super::{Plan, Reason};
 use crate::set::CpuSet;
+use crate::words::plural;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -199,7 +200,9 @@ pub enum Short {
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Threads { threads, cpus } => write!(f, "{threads} threads on {}", plural(*cpus, "CPU")),
+            Self::Threads { threads, cpus } => {
+                write!(f, "{} on {}", plural(*threads, "thread"), plural(*cpus, "CPU"))
+            }
             Self::Quota { quota, cpus } => {
                 write!(
                     f,
@@ -212,10 +215,6 @@ impl fmt::Display for Short {
             Self::Shared { cpus } => write!(f, "others use CPUs {cpus} too"),
         }
     }
-}
-
-fn plural(count: u64, noun: &str) -> String {
-    super::plan::plural(usize::try_from(count).unwrap_or(usize::MAX), noun)
 }
 
 /// What waiting threads do.

@@ -2,9 +2,10 @@
 
 use super::{Entries, Entry, Folder, KeeperError, LOCKED, Lines, contents, is_plain, namespace};
 use crate::ledger::Location;
-use crate::process::{self, Pid, StartTime};
+use crate::process::{self, Pid, StartTime, Tid};
 use crate::sys::affinity;
 use crate::sys::lock::{LockKind, try_lock};
+use crate::text;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -130,17 +131,19 @@ fn restore_one(
     let stat = fstat(&file).ok().filter(is_plain)?;
     let lines = contents(&file, &stat).and_then(|text| Lines::decode(&text))?;
     let owner = (stat.st_uid != 0 && euid.is_root()).then_some(stat.st_uid);
-    let end = restore_threads(proc, pid, &lines.threads, owner);
+    let mut threads: Vec<(Pid, Tid, Entry)> =
+        lines.threads.iter().map(|(tid, entry)| (pid, *tid, entry.clone())).collect();
+    threads.extend(born_since(folder, proc, pid, &lines.threads));
+    let end = restore_threads(proc, &threads, owner);
     // Best effort; a record whose threads have their own masks does no harm.
     let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
     about(balancer, end)
 }
 
 /// Gives the masks back; only on threads of `owner`, if root does it for a user.
-fn restore_threads(proc: &Path, pid: Pid, threads: &Entries, owner: Option<u32>) -> LeftEnd {
+fn restore_threads(proc: &Path, threads: &[(Pid, Tid, Entry)], owner: Option<u32>) -> LeftEnd {
     let (mut given_back, mut changed, mut vanished, mut refused) = (0, 0, 0, 0);
-    let born_since = born_since(proc, pid, threads);
-    for (&tid, entry) in threads.iter().chain(&born_since) {
+    for &(pid, tid, ref entry) in threads {
         let is_it = process::thread_stat(proc, pid, tid).is_ok_and(|stat| stat.start == entry.start);
         let count = match affinity::get(Some(tid)) {
             _ if !is_it => &mut vanished,
@@ -164,16 +167,33 @@ fn restore_threads(proc: &Path, pid: Pid, threads: &Entries, owner: Option<u32>)
     LeftEnd::Restored { given_back, changed, vanished, refused }
 }
 
-/// Threads that nobody noted: born of one that was moved, they have its mask, and should have its own.
-fn born_since(proc: &Path, pid: Pid, threads: &Entries) -> Entries {
-    let listed = process::threads(proc, pid).unwrap_or_default();
-    let unknown = listed.into_iter().filter(|tid| !threads.contains_key(tid));
-    unknown
-        .filter_map(|tid| {
-            let now = affinity::get(Some(tid)).ok()?;
-            let from = threads.values().find(|entry| entry.held == now)?;
-            let start = process::thread_stat(proc, pid, tid).ok()?.start;
-            Some((tid, Entry { start, ..from.clone() }))
-        })
-        .collect()
+/// Threads that nobody noted, of the process and of its children that have no record of their own: born of one that was moved, they
+/// have its mask, and should have its own.
+fn born_since(folder: &Folder, proc: &Path, pid: Pid, threads: &Entries) -> Vec<(Pid, Tid, Entry)> {
+    let mut born = Vec::new();
+    let mut family = vec![pid];
+    let mut at = 0;
+    while let Some(&member) = family.get(at) {
+        at += 1;
+        let noted = member != pid
+            && process::stat(proc, member)
+                .is_ok_and(|stat| folder.open(&folder.name(member, stat.start)).is_ok());
+        for tid in process::threads(proc, member).unwrap_or_default() {
+            if family.len() < RECORDS_MAX {
+                let children = text::read(&proc.join(format!("{member}/task/{tid}/children")));
+                let children = children.unwrap_or_default();
+                family.extend(text::words(&children).filter_map(text::number).map(Pid));
+            }
+            if noted || (member == pid && threads.contains_key(&tid)) {
+                continue;
+            }
+            let entry = affinity::get(Some(tid)).ok().and_then(|now| {
+                let from = threads.values().find(|entry| entry.held == now)?;
+                let start = process::thread_stat(proc, member, tid).ok()?.start;
+                Some(Entry { start, ..from.clone() })
+            });
+            born.extend(entry.map(|entry| (member, tid, entry)));
+        }
+    }
+    born
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Anybody may have written the file, and a killed balancer may have cut it anywhere: a line counts only when its checksum
-//! holds and its generation is the header's. A record that grows is written anew from its start with the next generation; what is
-//! left of the old one behind it then no longer counts.
+//! holds and its generation is the header's. A thread whose held mask is its home has nothing to be given back: that is how a
+//! line before it is taken back.
 
 use crate::ledger::layout::checksum;
 use crate::process::{Pid, StartTime, Tid};
@@ -102,7 +102,9 @@ impl Lines {
     pub fn decode(text: &[u8]) -> Option<Self> {
         let mut lines = text.split(|&byte| byte == b'\n').map(|line| std::str::from_utf8(line).unwrap_or(""));
         let header = Header::decode(lines.next()?)?;
-        let threads = lines.filter_map(|line| Entry::decode(line, header.generation)).collect();
+        let mut threads: BTreeMap<Tid, Entry> =
+            lines.filter_map(|line| Entry::decode(line, header.generation)).collect();
+        threads.retain(|_, entry| entry.held != entry.home);
         Some(Self { header, threads })
     }
 
@@ -152,6 +154,12 @@ mod tests {
         let read = Lines::decode(text.as_bytes()).unwrap();
         assert_eq!(read.threads, BTreeMap::from([(Tid(5), entry("0-3", "2"))]));
         assert_eq!(read.header, header(2));
+        text += &entry("0-3", "0-3").encode(2, Tid(5));
+        assert_eq!(
+            Lines::decode(text.as_bytes()).unwrap().threads,
+            BTreeMap::new(),
+            "it has its own mask back"
+        );
     }
 
     #[test]

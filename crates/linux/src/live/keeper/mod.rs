@@ -7,7 +7,8 @@
 //!
 //! Properties: a record is private to its user; names that others made are never written to and never believed, and cost no
 //! more than one warning; only threads that are the same (number and start) and that still have the mask that they were given
-//! are given theirs back; root restores a user's record only on that user's own threads. Known gap: whoever can make files
+//! are given theirs back; what was noted is never lost to a kill while a record is written anew, since that is another file that
+//! takes the name; whether a record is locked is asked and never tried; root restores a user's record only on that user's own threads. Known gap: whoever can make files
 //! in the directory can make the one that we would, and then nothing is kept for that process.
 
 mod left;
@@ -18,9 +19,11 @@ pub use lines::{Entry, Header, Lines};
 
 use crate::ledger::{LedgerError, Location};
 use crate::process::{self, Pid, StartTime, Tid};
-use crate::sys::lock::{LockKind, try_lock};
-use crate::text::ReadError;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat, unlinkat};
+use crate::sys::lock::{LockKind, conflict, try_lock};
+use crate::text::{self, ReadError};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, fstat, major, minor, openat, renameat, statat, unlinkat,
+};
 use rustix::io::{Errno, pwrite};
 use rustix::process::{Resource, geteuid, getrlimit};
 use std::collections::BTreeMap;
@@ -29,7 +32,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
+use trimtab_core::set::CpuSet;
 
 /// No record is larger: 16,384 threads with masks of some hundred characters.
 const BYTES_MAX: u64 = 8 << 20;
@@ -37,6 +42,8 @@ const BYTES_MAX: u64 = 8 << 20;
 const ANEW_BYTES: u64 = 64 << 10;
 /// How often a name may come and go before that is called interference. Chosen: an honest race needs two.
 const ATTEMPTS: u32 = 8;
+/// How long a lock is waited for, each time, whose holder is no balancer: who gives masks back has it for a moment. Chosen.
+const PAUSE: Duration = Duration::from_millis(2);
 /// The byte that is locked.
 const LOCKED: std::ops::Range<u64> = 0..1;
 
@@ -87,6 +94,7 @@ pub struct Keeper {
     folder: Folder,
     own: (Pid, StartTime),
     namespace: u64,
+    proc: PathBuf,
 }
 
 /// Where records are.
@@ -102,7 +110,7 @@ struct Folder {
 pub(super) enum Claim {
     /// It is ours.
     Ours(Record),
-    /// This process balances it.
+    /// This process balances it; 0 where its number cannot be read.
     Others(u32),
 }
 
@@ -170,27 +178,60 @@ impl Keeper {
     pub fn open(location: &Location, proc: &Path) -> Result<Self, KeeperError> {
         let folder = Folder::find(location)?;
         let start = process::stat(proc, Pid::own())?.start;
-        Ok(Self { folder, own: (Pid::own(), start), namespace: namespace(proc) })
+        Ok(Self { folder, own: (Pid::own(), start), namespace: namespace(proc), proc: proc.to_owned() })
     }
 
-    /// Who balances this process now, if another does.
+    /// Who balances this process now, if another does; 0 where its number cannot be read.
     pub(super) fn balancer(&self, pid: Pid, start: StartTime) -> Option<u32> {
-        let file = self.folder.open(&self.folder.name(pid, start)).ok()?;
+        let name = self.folder.name(pid, start);
+        let file = match self.folder.open(&name) {
+            Ok(file) => file,
+            Err(Errno::ACCESS) => return self.is_held_by_root(&name).then_some(0),
+            Err(_) => return None,
+        };
         let stat = fstat(&file).ok().filter(is_plain)?;
-        if ![0, geteuid().as_raw()].contains(&stat.st_uid) && !geteuid().is_root() {
+        if !self.is_believed(&stat, pid) {
             return None;
         }
-        match try_lock(file.as_fd(), LOCKED, LockKind::Write) {
-            // Left behind by a killed one: nobody's.
-            Ok(true) | Err(_) => None,
-            Ok(false) => Some(named_balancer(&file, &stat)),
+        // Left behind by a killed one, or being restored: nobody's.
+        conflict(file.as_fd(), LOCKED).ok()??;
+        match header(&file, &stat) {
+            Some(header) => self.lives(&header).then_some(header.balancer.0),
+            None => Some(0),
         }
+    }
+
+    /// Whether what a record's owner says of this process counts: ours, root's, and to root those of the process's user.
+    fn is_believed(&self, stat: &Stat, pid: Pid) -> bool {
+        let euid = geteuid();
+        let users =
+            || std::fs::metadata(self.proc.join(pid.to_string())).is_ok_and(|meta| meta.uid() == stat.st_uid);
+        [0, euid.as_raw()].contains(&stat.st_uid) || (euid.is_root() && users())
+    }
+
+    /// Whether the balancer that a record names is there; one of another namespace cannot be looked for.
+    fn lives(&self, header: &Header) -> bool {
+        header.namespace != self.namespace
+            || process::stat(&self.proc, header.balancer).is_ok_and(|stat| stat.start == header.start)
+    }
+
+    /// Whether a record that is not ours to open is one of root's that is in use. The kernel lists all locks by their files.
+    fn is_held_by_root(&self, name: &str) -> bool {
+        let Ok(stat) = statat(&*self.folder.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
+        if stat.st_uid != 0 || !is_plain(&stat) {
+            return false;
+        }
+        let file = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
+        // Where they are not listed, it is better not to move what root may be moving.
+        text::read(&self.proc.join("locks"))
+            .map_or(true, |locks| text::words(&locks).any(|word| word == file.as_bytes()))
     }
 
     /// Claims a process, before any of its threads is moved.
     pub(super) fn claim(&self, pid: Pid, start: StartTime, root: Pid) -> Result<Claim, KeeperError> {
         let name = self.folder.name(pid, start);
         let path = self.folder.path.join(&name);
+        let mut holder = None;
         for _ in 0..ATTEMPTS {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
@@ -199,6 +240,7 @@ impl Keeper {
                 Err(Errno::EXIST) => match self.folder.open(&name) {
                     Ok(file) => file,
                     Err(Errno::NOENT) => continue,
+                    Err(Errno::ACCESS) if self.is_held_by_root(&name) => return Ok(Claim::Others(0)),
                     Err(Errno::ACCESS | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => {
                         let uid = std::fs::symlink_metadata(&path).map_or(0, |meta| meta.uid());
                         return Err(KeeperError::Squatted { path, uid });
@@ -212,12 +254,28 @@ impl Keeper {
             if stat.st_nlink == 0 {
                 continue; // removed since
             }
-            if !is_plain(&stat) || ![0, geteuid().as_raw()].contains(&stat.st_uid) {
-                return Err(KeeperError::Squatted { path, uid: stat.st_uid });
+            let ours = [0, geteuid().as_raw()].contains(&stat.st_uid);
+            if !is_plain(&stat) || !ours {
+                let held = is_plain(&stat) && self.balancer(pid, start).is_some();
+                return if held {
+                    Ok(Claim::Others(header(&file, &stat).map_or(0, |header| header.balancer.0)))
+                } else {
+                    Err(KeeperError::Squatted { path, uid: stat.st_uid })
+                };
             }
             match try_lock(file.as_fd(), LOCKED, LockKind::Write) {
                 Ok(true) => {}
-                Ok(false) => return Ok(Claim::Others(named_balancer(&file, &stat))),
+                Ok(false) => {
+                    let named = header(&file, &stat);
+                    let balancer = named.as_ref().map_or(0, |header| header.balancer.0);
+                    if named.is_some_and(|header| self.lives(&header)) {
+                        return Ok(Claim::Others(balancer));
+                    }
+                    // Somebody who restores it, or who has not said yet who it is.
+                    holder = Some(balancer);
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
                 Err(error) => return Err(self.folder.failed("locking", &name, error)),
             }
             // Whoever had the lock before may have removed the name; then it is nobody's file any more.
@@ -227,7 +285,7 @@ impl Keeper {
             }
             return self.begin(file, &stat, name, root).map(Claim::Ours);
         }
-        Err(KeeperError::Unsettled { path })
+        holder.map(Claim::Others).ok_or(KeeperError::Unsettled { path })
     }
 
     /// Begins a record in a file that is locked. What a killed balancer left in it is taken over: its threads' own masks are those
@@ -241,15 +299,19 @@ impl Keeper {
         let threads = before.map(|lines| lines.threads).unwrap_or_default();
         let mut record =
             Record { file, folder: self.folder.clone(), name, lines: Lines { header, threads }, end: 0 };
-        record.write_anew()?;
+        if record.lines.threads.is_empty() {
+            // Nothing that could be lost.
+            record.write_here()?;
+        } else {
+            record.write_anew()?;
+        }
         Ok(record)
     }
 }
 
-/// Who has a locked record, by its own account.
-fn named_balancer(file: &OwnedFd, stat: &Stat) -> u32 {
-    let header = contents(file, stat).and_then(|text| Lines::decode(&text)).map(|lines| lines.header);
-    header.map_or(0, |header| header.balancer.0)
+/// Who has a record, by its own account.
+fn header(file: &OwnedFd, stat: &Stat) -> Option<Header> {
+    contents(file, stat).and_then(|text| Lines::decode(&text)).map(|lines| lines.header)
 }
 
 /// The record of one process, ours as long as this lives.
@@ -263,9 +325,10 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// What a balancer before us found, of threads that it did not give back.
-    pub(super) fn entry(&self, tid: Tid, start: StartTime) -> Option<&Entry> {
-        self.lines.threads.get(&tid).filter(|entry| entry.start == start)
+    /// What a balancer before us found, of threads that it did not give back; of one born since, by the mask that it was born with.
+    pub(super) fn entry(&self, tid: Tid, start: StartTime, mask: &CpuSet) -> Option<&Entry> {
+        let noted = self.lines.threads.get(&tid).filter(|entry| entry.start == start);
+        noted.or_else(|| self.lines.threads.values().find(|entry| entry.held == *mask))
     }
 
     /// Writes down what will be done to a thread, before it is done.
@@ -276,18 +339,24 @@ impl Record {
         let line = entry.encode(self.lines.header.generation, tid);
         self.lines.threads.insert(tid, entry);
         let anew = 256 + self.lines.threads.len() as u64 * (line.len() as u64 + 16);
-        if self.end > ANEW_BYTES && self.end > 4 * anew {
-            self.lines.header.generation = self.lines.header.generation.wrapping_add(1);
-            return self.write_anew();
+        if self.end > ANEW_BYTES && self.end > 4 * anew && self.write_anew().is_ok() {
+            return Ok(());
         }
-        self.write(self.end, line.as_bytes())?;
-        self.end += line.len() as u64;
-        Ok(())
+        self.append(&line)
     }
 
-    /// A thread has ended, or has its own mask back.
-    pub(super) fn forget(&mut self, tid: Tid) {
+    /// A thread has ended: its number and start will not come again.
+    pub(super) fn ended(&mut self, tid: Tid) {
         self.lines.threads.remove(&tid);
+    }
+
+    /// A thread has its own mask back.
+    pub(super) fn forget(&mut self, tid: Tid) {
+        let Some(entry) = self.lines.threads.remove(&tid) else { return };
+        let held = entry.home.clone();
+        let line = Entry { held, ..entry }.encode(self.lines.header.generation, tid);
+        // Best effort: what is not written leaves a line about a thread that no longer has that mask.
+        let _ = self.append(&line);
     }
 
     /// Everything was given back: nothing remains to be kept.
@@ -296,14 +365,49 @@ impl Record {
         let _ = unlinkat(&*self.folder.directory, &self.name, AtFlags::empty());
     }
 
-    fn write_anew(&mut self) -> Result<(), KeeperError> {
-        let text = self.lines.encode();
-        self.write(0, text.as_bytes())?;
-        self.end = text.len() as u64;
-        ftruncate(&self.file, self.end).map_err(|error| self.folder.failed("cutting", &self.name, error))
+    fn append(&mut self, line: &str) -> Result<(), KeeperError> {
+        self.write(&self.file, self.end, line.as_bytes())?;
+        self.end += line.len() as u64;
+        Ok(())
     }
 
-    fn write(&self, mut at: u64, mut bytes: &[u8]) -> Result<(), KeeperError> {
+    /// Writes all of it from the start. Longer lines of before that stay behind are of no generation that counts.
+    fn write_here(&mut self) -> Result<(), KeeperError> {
+        let text = self.lines.encode();
+        self.write(&self.file, 0, text.as_bytes())?;
+        self.end = text.len() as u64;
+        Ok(())
+    }
+
+    /// Writes all of it to another file, which then takes the name: killed at any moment, one of the two is there and whole.
+    fn write_anew(&mut self) -> Result<(), KeeperError> {
+        let mut lines = self.lines.clone();
+        lines.header.generation = lines.header.generation.wrapping_add(1);
+        let (text, new) = (lines.encode(), format!("{}.new", self.name));
+        let directory = &*self.folder.directory;
+        let failed = |attempt, error: io::Error| self.folder.failed(attempt, &new, error);
+        // Left there by one that was killed just then.
+        let _ = unlinkat(directory, &new, AtFlags::empty());
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(directory, &new, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| failed("making", error.into()))?;
+        // Locked before it has the name, so that the name is never seen without a lock.
+        let made = try_lock(file.as_fd(), LOCKED, LockKind::Write)
+            .map_err(|error| failed("locking", error))
+            .and_then(|_| self.write(&file, 0, text.as_bytes()))
+            .and_then(|()| {
+                renameat(directory, &new, directory, &self.name)
+                    .map_err(|error| failed("renaming", error.into()))
+            });
+        if made.is_err() {
+            let _ = unlinkat(directory, &new, AtFlags::empty());
+        }
+        made?;
+        (self.file, self.lines, self.end) = (file, lines, text.len() as u64);
+        Ok(())
+    }
+
+    fn write(&self, file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), KeeperError> {
         let end = at + bytes.len() as u64;
         // Beyond the limit of this process the kernel does not just refuse, it kills us (SIGXFSZ).
         let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
@@ -311,7 +415,7 @@ impl Record {
             return Err(KeeperError::Large { path: self.folder.path.join(&self.name) });
         }
         while !bytes.is_empty() {
-            match pwrite(&self.file, bytes, at) {
+            match pwrite(file, bytes, at) {
                 Ok(0) => return Err(self.folder.failed("writing", &self.name, Errno::NOSPC)),
                 Ok(written) => {
                     at += written as u64;
@@ -327,3 +431,6 @@ impl Record {
 
 /// Threads by number: what is to be given back.
 type Entries = BTreeMap<Tid, Entry>;
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,19 @@
-//! Small additions to the live host: a closer look now and then, and threads that are left alone by request.
+//! A live host that is watched for `run` and `attach`: with a closer look now and then, and threads left alone by request.
 
 use rustix::time::{ClockId, clock_gettime};
+use signal_hook::consts::SIGTSTP;
+use signal_hook::low_level::emulate_default_handler;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use trimtab_core::audit::{Close, Counted};
-use trimtab_core::balance::{Decision, Outcome, Wanted};
+use trimtab_core::balance::{Act, Decision, Outcome, Reason, Settled, Wanted};
 use trimtab_core::drive::{Awake, Host};
+use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Left, Sample};
 use trimtab_core::set::CpuSet;
-use trimtab_core::time::Moment;
+use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 use trimtab_linux::live::{Live, LiveError, Restored};
 
@@ -17,6 +23,8 @@ const PATIENCE: u32 = 100;
 const LATER_PERCENT: u32 = 110;
 /// And never later than this after the last. Chosen.
 const SELDOM: Duration = Duration::from_secs(5);
+/// So soon it is heard that somebody wants us to stop. Chosen: people do not notice it.
+const HEARD: Span = Span::from_ms(100);
 
 /// The live host, as it is asked for here.
 #[derive(Debug)]
@@ -26,12 +34,36 @@ pub struct Watched {
     closely: Option<(Instant, Duration)>,
     /// Threads that may run on fewer CPUs than these are left alone.
     respected: Option<CpuSet>,
+    pause: Option<Pause>,
+}
+
+/// Who may be told to stop for a while, as by Ctrl-Z: masks are given back before, and set again after.
+#[derive(Debug)]
+struct Pause {
+    asked: Arc<AtomicBool>,
+    /// Where threads are held.
+    held: BTreeMap<ThreadId, CpuSet>,
+    /// When was looked last.
+    at: Moment,
+}
+
+impl Pause {
+    fn note(&mut self, decisions: &[Decision], outcomes: &[Outcome]) {
+        for (decision, outcome) in decisions.iter().zip(outcomes) {
+            match &decision.act {
+                _ if outcome.end != Settled::Applied => {}
+                Act::Confine(to) => drop(self.held.insert(decision.thread, to.clone())),
+                Act::Release => drop(self.held.remove(&decision.thread)),
+                Act::Nudge(_) => {}
+            }
+        }
+    }
 }
 
 impl Watched {
     /// The host, as it is.
     pub fn new(live: Live) -> Self {
-        Self { live, closely: None, respected: None }
+        Self { live, closely: None, respected: None, pause: None }
     }
 
     /// With a closer look now and then, for a report.
@@ -44,6 +76,29 @@ impl Watched {
     pub fn respecting(mut self, usable: Option<CpuSet>) -> Self {
         self.respected = usable;
         self
+    }
+
+    /// Stops this process when that is asked for by this flag, and goes on when it is continued.
+    pub fn pausing(mut self, asked: Arc<AtomicBool>) -> Self {
+        self.pause = Some(Pause { asked, held: BTreeMap::new(), at: Moment::default() });
+        self
+    }
+
+    /// Stops this process; meanwhile every thread has its own mask.
+    fn sleep(&mut self) -> Result<(), LiveError> {
+        let Some(pause) = &self.pause else { return Ok(()) };
+        let again = |(thread, cpus): (&ThreadId, &CpuSet)| Decision {
+            thread: *thread,
+            act: Act::Confine(cpus.clone()),
+            reason: Reason::Start,
+            gain: None,
+        };
+        let again: Vec<Decision> = pause.held.iter().map(again).collect();
+        self.live.restore();
+        // Of the signal alone it is known that it stops: what the terminal sends is ours by now.
+        let _ = emulate_default_handler(SIGTSTP);
+        // What cannot be set any more the live host tells with the next look.
+        self.live.apply(&again).map(drop)
     }
 
     /// What closer looks found.
@@ -96,14 +151,35 @@ impl Host for Watched {
                 }
             }
         }
+        if let Some(pause) = &mut self.pause {
+            pause.at = sample.at;
+            for thread in &sample.gone {
+                pause.held.remove(thread);
+            }
+        }
         Ok(sample)
     }
 
     fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, LiveError> {
-        self.live.apply(decisions)
+        let outcomes = self.live.apply(decisions)?;
+        if let Some(pause) = &mut self.pause {
+            pause.note(decisions, &outcomes);
+        }
+        Ok(outcomes)
     }
 
     fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {
-        self.live.wait(until)
+        let Some(pause) = &self.pause else { return self.live.wait(until) };
+        let mut next = pause.at;
+        loop {
+            if self.pause.as_ref().is_some_and(|pause| pause.asked.swap(false, Ordering::Relaxed)) {
+                self.sleep()?;
+            }
+            next = (next + HEARD).min(until);
+            match self.live.wait(next)? {
+                Awake::Due if next < until => {}
+                awake => return Ok(awake),
+            }
+        }
     }
 }

@@ -1,0 +1,333 @@
+//! A call of the program: put together, under way, and what came of it.
+
+use super::{HANG, Sandbox, chmod, nap, python, text};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// A call of the program, to be added to.
+pub(crate) struct Call<'s> {
+    sandbox: &'s Sandbox,
+    prefix: Vec<OsString>,
+    words: Vec<OsString>,
+    program: PathBuf,
+    variables: Vec<(OsString, OsString)>,
+    user: Option<u32>,
+    input: Option<Vec<u8>>,
+    output: Option<OwnedFd>,
+}
+
+impl<'s> Call<'s> {
+    pub(super) fn of(
+        sandbox: &'s Sandbox,
+        program: &Path,
+        words: Vec<OsString>,
+        variables: Vec<(OsString, OsString)>,
+    ) -> Self {
+        let program = program.to_owned();
+        Self { sandbox, prefix: Vec::new(), words, program, variables, user: None, input: None, output: None }
+    }
+
+    pub(crate) fn arg(mut self, word: impl AsRef<OsStr>) -> Self {
+        self.words.push(word.as_ref().to_owned());
+        self
+    }
+
+    pub(crate) fn args<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        self.words.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
+        self
+    }
+
+    /// A line of shell for a program; `$T` is trimtab.
+    pub(crate) fn sh(self, script: &str) -> Self {
+        self.args(["sh", "-c", script])
+    }
+
+    /// A Python program.
+    pub(crate) fn python(self, script: &str) -> Self {
+        self.arg(python().expect("asked before")).args(["-c", script])
+    }
+
+    /// Something that execs trimtab, such as `taskset -c 0`.
+    pub(crate) fn through<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        let words = words.into_iter().map(|word| word.as_ref().to_owned());
+        self.prefix.extend(words);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self = self.without(name);
+        self.variables.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.variables.retain(|(set, _)| set != name);
+        self
+    }
+
+    /// As another user, with a cache of its own.
+    pub(crate) fn user(mut self, uid: u32) -> Self {
+        self.program = self.sandbox.public().join("trimtab");
+        self.user = Some(uid);
+        let (program, cache) = (self.program.clone(), self.sandbox.path(&format!("home/{uid}")));
+        self.env("T", program).env("XDG_CACHE_HOME", cache)
+    }
+
+    pub(crate) fn input(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.input = Some(bytes.as_ref().to_owned());
+        self
+    }
+
+    /// With its standard output here, and not where the test can read it.
+    pub(crate) fn onto(mut self, output: impl Into<OwnedFd>) -> Self {
+        self.output = Some(output.into());
+        self
+    }
+
+    /// Another copy of the program.
+    pub(crate) fn copy(mut self, program: &Path) -> Self {
+        self.program = program.to_owned();
+        self
+    }
+
+    fn command(&self) -> Command {
+        let mut words = self.prefix.iter().cloned().chain([self.program.clone().into()]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).args(&self.words);
+        command.env_clear().envs(self.variables.iter().cloned()).current_dir(self.sandbox.path(""));
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        command
+    }
+
+    /// Starts it, with its input open.
+    pub(crate) fn begins(self) -> Running<'s> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Files and not pipes: what a program leaves running behind itself must not keep a test waiting.
+        let [out, err] = ["out", "err"].map(|name| self.sandbox.path(&format!("{name}-{number}")));
+        let create = |path: &Path| {
+            let file = File::create(path).unwrap();
+            // Its own programs open it again, by /dev/stdout.
+            chmod(path, 0o666);
+            file
+        };
+        let mut command = self.command();
+        command.stdin(Stdio::piped()).stdout(create(&out)).stderr(create(&err)).process_group(0);
+        if let Some(output) = self.output {
+            command.stdout(output);
+        }
+        let words: Vec<_> =
+            self.prefix.iter().chain(&self.words).map(|word| word.to_string_lossy()).collect();
+        let what = words.join(" ");
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut stdin = child.stdin.take();
+        if let Some(bytes) = self.input {
+            let mut pipe = stdin.take().unwrap();
+            // The program may end before it has read it all.
+            std::thread::spawn(move || pipe.write_all(&bytes));
+        }
+        Running { _sandbox: self.sandbox, child, stdin, out, err, what, over: false }
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn ends(self) -> Outcome {
+        let mut running = self.begins();
+        running.stdin = None;
+        running.ends()
+    }
+}
+
+/// A call under way. Killed with its whole process group when dropped.
+pub(crate) struct Running<'s> {
+    _sandbox: &'s Sandbox,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    out: PathBuf,
+    err: PathBuf,
+    what: String,
+    over: bool,
+}
+
+impl Running<'_> {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Types something.
+    pub(crate) fn tell(&mut self, text: &str) {
+        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// What it has written to its standard output so far.
+    pub(crate) fn said(&self) -> String {
+        text(&self.out)
+    }
+
+    /// What it has written to its standard error so far.
+    pub(crate) fn errors(&self) -> String {
+        text(&self.err)
+    }
+
+    /// Waits for its first line.
+    pub(crate) fn line(&mut self) -> String {
+        self.lines(1).remove(0)
+    }
+
+    /// Waits for so many lines.
+    pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
+        let begin = Instant::now();
+        loop {
+            let ended = self.child.try_wait().unwrap();
+            let said = self.said();
+            if said.matches('\n').count() >= count {
+                return said.lines().map(str::to_owned).collect();
+            }
+            if ended.is_some() || begin.elapsed() > HANG {
+                panic!("{} said {said:?} and {:?}, {ended:?}", self.what, text(&self.err));
+            }
+            nap();
+        }
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn lives(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ends(mut self) -> Outcome {
+        self.stdin = None;
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(
+                begin.elapsed() < HANG,
+                "{} hangs, having said {:?} and {:?}",
+                self.what,
+                self.said(),
+                text(&self.err)
+            );
+            nap();
+        };
+        self.over = true;
+        let (stdout, stderr) = (fs::read(&self.out).unwrap(), text(&self.err));
+        // It may have left others in its group; they are the test's.
+        Outcome {
+            code: status.code(),
+            signal: status.signal(),
+            stdout,
+            stderr,
+            what: std::mem::take(&mut self.what),
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+    what: String,
+}
+
+impl Outcome {
+    /// Standard output, as text without the last line feed.
+    pub(crate) fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).trim_end().to_owned()
+    }
+
+    /// The output of a call that ended well and had nothing to say.
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert!(self.code == Some(0) && self.stderr.is_empty(), "{self}");
+        self.out()
+    }
+
+    /// The output of a call that ended well, and the one line it had to say.
+    #[track_caller]
+    pub(crate) fn warns(self, words: &[&str]) -> String {
+        assert!(self.code == Some(0), "{self}");
+        self.one_line(words);
+        self.out()
+    }
+
+    /// A call that failed with this status, with nothing on stdout and one line on stderr in which these words stand.
+    #[track_caller]
+    pub(crate) fn fails(self, status: i32, words: &[&str]) {
+        assert!(self.code == Some(status), "not {status}: {self}");
+        assert!(self.stdout.is_empty(), "{self}");
+        self.one_line(words);
+    }
+
+    /// As [`Self::fails`], in the parser's words, which may take more lines.
+    #[track_caller]
+    pub(crate) fn fails_with(self, status: i32, words: &str) {
+        assert!(self.code == Some(status) && self.stdout.is_empty(), "not {status}: {self}");
+        assert!(self.stderr.contains(words), "\"{words}\" is missing: {self}");
+    }
+
+    #[track_caller]
+    fn one_line(&self, words: &[&str]) {
+        // The parser of the options adds these two.
+        let extra = |line: &&str| line.is_empty() || *line == "For more information, try '--help'.";
+        let lines: Vec<&str> = self.stderr.lines().filter(|line| !extra(line)).collect();
+        assert_eq!(lines.len(), 1, "one line was wanted: {self}");
+        for word in words {
+            assert!(lines[0].contains(word), "\"{word}\" is missing: {self}");
+        }
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { code, signal, stderr, what, .. } = self;
+        write!(
+            f,
+            "{what}\n  status {code:?}, signal {signal:?}\n  stdout {:?}\n  stderr {stderr}",
+            self.out()
+        )
+    }
+}
+
+/// A process that a program left behind. Killed when dropped.
+pub(crate) struct Orphan(Pid);
+
+impl Orphan {
+    /// The process with this number.
+    pub(crate) fn of(pid: &str) -> Self {
+        Self(Pid::from_raw(pid.trim().parse().unwrap()).unwrap())
+    }
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}

@@ -1,0 +1,50 @@
+//! The machine under the tests, and who may do what on it.
+
+use rustix::process::geteuid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::collections::BTreeSet;
+use std::fs;
+
+/// A list of CPUs as the kernel writes it.
+pub(crate) fn cpus(list: &str) -> BTreeSet<u32> {
+    let number = |text: &str| text.parse::<u32>().unwrap_or_else(|_| panic!("{list:?} is no list of CPUs"));
+    let ranges = list.trim().split(',').filter(|range| !range.is_empty());
+    ranges
+        .flat_map(|range| match range.split_once('-') {
+            Some((first, last)) => number(first)..=number(last),
+            None => number(range)..=number(range),
+        })
+        .collect()
+}
+
+/// Confines this test, and all it starts, to one CPU of each of `count` cores, whatever the machine is like. The CPUs,
+/// ascending, or none when there are not as many cores.
+pub(crate) fn confined(count: usize) -> Option<Vec<u32>> {
+    let allowed = sched_getaffinity(None).unwrap();
+    let mut cores = BTreeSet::new();
+    let mut chosen = Vec::new();
+    for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)) {
+        let topology = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        if cores.insert(fs::read_to_string(topology).unwrap_or_else(|_| cpu.to_string())) {
+            chosen.push(cpu);
+        }
+    }
+    chosen.truncate(count);
+    if chosen.len() < count {
+        return None;
+    }
+    let mut mask = CpuSet::new();
+    chosen.iter().for_each(|&cpu| mask.set(cpu));
+    sched_setaffinity(None, &mask).unwrap();
+    Some(chosen.iter().map(|&cpu| u32::try_from(cpu).unwrap()).collect())
+}
+
+/// As [`confined`], for the many tests that are about two CPUs.
+pub(crate) fn two() -> Option<[u32; 2]> {
+    confined(2).map(|cpus| [cpus[0], cpus[1]])
+}
+
+/// Numbers of ordinary users, when we may act as them.
+pub(crate) fn two_users() -> Option<[u32; 2]> {
+    geteuid().is_root().then_some([65_534, 1])
+}

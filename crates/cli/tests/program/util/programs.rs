@@ -1,0 +1,100 @@
+//! Programs that tests run: the one under test, those installed, those built for the test.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// The program under test, with its siblings beside it.
+pub(crate) fn trimtab() -> &'static Path {
+    static BUILT: OnceLock<&Path> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let trimtab = Path::new(env!("CARGO_BIN_EXE_trimtab"));
+        let missing = |names: &[&str]| names.iter().any(|name| !trimtab.with_file_name(name).exists());
+        if missing(&SIBLINGS) {
+            let mut cargo = Command::new(option_env!("CARGO").unwrap_or("cargo"));
+            cargo.args(["build", "--quiet", "-p", "trimtab-discover", "-p", "trimtab-shim"]);
+            cargo.arg("--target-dir").arg(trimtab.parent().unwrap().parent().unwrap());
+            cargo.args((!cfg!(debug_assertions)).then_some("--release"));
+            let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+            assert!(
+                !missing(&SIBLINGS),
+                "{SIBLINGS:?} should lie beside {}: run cargo build --workspace ({built:?})",
+                trimtab.display()
+            );
+        }
+        trimtab
+    })
+}
+
+/// What has to lie beside it.
+pub(super) const SIBLINGS: [&str; 2] = ["trimtab-discover", "libtrimtab_shim.so"];
+
+/// A program that is installed.
+pub(crate) fn installed(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&search_path()).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// Python itself, and not a script that looks for it.
+pub(crate) fn python() -> Option<PathBuf> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let output =
+            Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
+        let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        (output.status.success() && path.is_file()).then_some(path)
+    };
+    FOUND.get_or_init(find).clone()
+}
+
+/// Where programs are looked for: where this user may look, since a directory closed to him is another test's matter.
+pub(super) fn search_path() -> OsString {
+    let all = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    std::env::join_paths(std::env::split_paths(&all).filter(|folder| fs::read_dir(folder).is_ok())).unwrap()
+}
+
+/// A program of `c/`, built with this compiler and these flags, where an empty one can be.
+pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/c").join(source);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
+    fs::create_dir_all(&folder).unwrap();
+    let name = format!("{}-{compiler}{}", source.file_stem().unwrap().to_string_lossy(), flags.concat());
+    let built = folder.join(name);
+    let age = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    // Of all sources, since some include others.
+    let sources = fs::read_dir(source.parent().unwrap()).unwrap();
+    if age(&built) > sources.map(|entry| age(&entry.unwrap().path())).max().flatten() {
+        return Some(built);
+    }
+    let draft = folder.join(format!("draft-{}", std::process::id()));
+    let build = |source: &Path| Command::new(compiler).arg("-o").arg(&draft).arg(source).args(flags).output();
+    let output = build(&source).ok()?;
+    if !output.status.success() {
+        let empty = folder.join(format!("empty-{}.c", std::process::id()));
+        fs::write(&empty, "int main(void) { return 0; }").unwrap();
+        let probe = build(&empty).unwrap();
+        assert!(!probe.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    fs::rename(&draft, &built).unwrap();
+    Some(built)
+}
+
+/// A C program with threads.
+pub(crate) fn c(source: &str) -> Option<PathBuf> {
+    built("cc", source, &["-O1", "-pthread"])
+}
+
+/// The folder in which all tests keep the machine's model, so that it is discovered once.
+pub(super) fn cache() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    })
+}

@@ -1,0 +1,150 @@
+//! A place for one test, and the calls that are made in it.
+
+use super::programs::{SIBLINGS, cache, search_path};
+use super::{Call, MASK, Running, chmod, cpus, eventually, trimtab};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Calls that look at what else runs need the machine for themselves; all others share it.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+#[expect(dead_code, reason = "held, not read")]
+enum Turn {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+/// A place for one test: a ledger, a home and a configuration of its own. One a test: a second would wait for the first.
+pub(crate) struct Sandbox {
+    dir: tempfile::TempDir,
+    _turn: Turn,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        Self::with(Turn::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// While no other test of this program runs.
+    pub(crate) fn alone() -> Self {
+        Self::with(Turn::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn with(turn: Turn) -> Self {
+        let dir = tempfile::Builder::new().prefix("trimtab-test-").tempdir().unwrap();
+        let sandbox = Self { dir, _turn: turn };
+        chmod(&sandbox.path(""), 0o755);
+        for (name, mode) in [("ledger", 0o1777), ("home", 0o777), ("config", 0o755), ("shared", 0o1777)] {
+            fs::create_dir(sandbox.path(name)).unwrap();
+            chmod(&sandbox.path(name), mode);
+        }
+        sandbox
+    }
+
+    /// A file of the sandbox.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file of the sandbox, and makes the folders it is in.
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Writes a file that may be executed.
+    pub(crate) fn script(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        // A file that some other thread's child has open for writing cannot be executed, so it is made elsewhere.
+        let draft = self.write(&format!("{name}.draft"), text);
+        chmod(&draft, 0o755);
+        let status = Command::new("cp").arg(&draft).arg(self.path(name)).status().unwrap();
+        assert!(status.success());
+        self.path(name)
+    }
+
+    /// The folder with the program under test, where every user may go. A copy where that is not so of the original.
+    pub(crate) fn public(&self) -> PathBuf {
+        let folder = trimtab().parent().unwrap();
+        let open = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o5 == 0o5);
+        if folder.ancestors().all(open) {
+            return folder.to_owned();
+        }
+        let copy = self.path("bin");
+        if !copy.exists() {
+            fs::create_dir(&copy).unwrap();
+            let files = SIBLINGS.iter().chain(&["trimtab"]).map(|name| folder.join(name));
+            assert!(Command::new("cp").args(files).arg(&copy).status().unwrap().success());
+        }
+        copy
+    }
+
+    /// `trimtab` with these words.
+    pub(crate) fn trimtab(&self, words: &str) -> Call<'_> {
+        let words = words.split_whitespace().map(OsString::from).collect();
+        Call::of(self, trimtab(), words, self.variables())
+    }
+
+    /// `trimtab run` with these options and the program still to come; without a look at what else runs, so that the
+    /// answer does not depend on it.
+    pub(crate) fn run(&self, options: &str) -> Call<'_> {
+        self.trimtab(&format!("run --survey none {options} --"))
+    }
+
+    /// A shell, for what is easier said there; `$T` is trimtab.
+    pub(crate) fn shell(&self, script: &str) -> Call<'_> {
+        self.trimtab("").copy(Path::new("sh")).args(["-c", script])
+    }
+
+    /// A plan, as JSON.
+    pub(crate) fn plan(&self, options: &str) -> serde_json::Value {
+        let text = self.trimtab(&format!("plan --survey none --json {options}")).ends().ok();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// What `trimtab ps --json` says.
+    pub(crate) fn ps(&self) -> serde_json::Value {
+        serde_json::from_str(&self.trimtab("ps --json").ends().ok()).unwrap()
+    }
+
+    /// Starts a run that holds what these options ask for until it is told to end.
+    pub(crate) fn hold(&self, options: &str) -> Running<'_> {
+        let mut running = self.run(options).sh(&format!("{MASK}; exec cat")).begins();
+        running.line();
+        running
+    }
+
+    /// The CPUs that runs hold now: of the machine, not inside other holds.
+    pub(crate) fn held(&self) -> BTreeSet<u32> {
+        let ps = self.ps();
+        let holds = ps["holds"].as_array().unwrap().iter().filter(|hold| hold["level"] == 0);
+        let named = holds.flat_map(|hold| cpus(hold["cpus"].as_str().unwrap()));
+        named.chain(cpus(ps["unknown"].as_str().unwrap())).collect()
+    }
+
+    /// Waits until nothing is held: what a killed process held is given back in the kernel's own time.
+    pub(crate) fn until_free(&self) {
+        eventually("nothing is held", || self.held().is_empty());
+    }
+
+    fn variables(&self) -> Vec<(OsString, OsString)> {
+        let mut variables: Vec<(OsString, OsString)> = vec![
+            ("PATH".into(), search_path()),
+            ("HOME".into(), self.path("home").into()),
+            ("XDG_CACHE_HOME".into(), cache().into()),
+            ("TRIMTAB_CONFIG".into(), self.path("config").into()),
+            ("TRIMTAB_LEDGER".into(), self.path("ledger").into()),
+            ("LC_ALL".into(), "C.UTF-8".into()),
+            ("T".into(), trimtab().into()),
+        ];
+        variables
+            .extend(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE".into(), file)));
+        variables
+    }
+}

@@ -1,0 +1,43 @@
+//! A parent that stands in for its program, with what was set up for the program before either was there. Without the usual runner:
+//! a process with more threads than one cannot make a second of itself.
+
+#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode, Stdio};
+use trimtab_linux::child::{self, Two};
+
+/// Says to this program that it is the parent of a test.
+const ROLE: &str = "TRIMTAB_TEST_CHILD";
+
+fn main() -> ExitCode {
+    if std::env::var_os(ROLE).is_some() {
+        return stand_in();
+    }
+    a_deadline_set_before_ends_the_program();
+    ExitCode::SUCCESS
+}
+
+/// Runs a program that would never end, as its parent.
+fn stand_in() -> ExitCode {
+    match child::two().unwrap() {
+        Two::Program(_) => panic!("{}", Command::new("sleep").arg("1000000").exec()),
+        Two::Parent(mut program) => {
+            drop(program.word());
+            program.attend(|| {}).unwrap();
+            ExitCode::from(program.collect().unwrap().hand_on())
+        }
+    }
+}
+
+/// `alarm` and then exec is how scripts bound a run: the signal is the program's, whoever stands in between.
+fn a_deadline_set_before_ends_the_program() {
+    let own = std::env::current_exe().unwrap();
+    let mut command = Command::new("perl");
+    command.args(["-e", "alarm 1; exec @ARGV"]).arg(own).env(ROLE, "1").stdin(Stdio::null());
+    match command.status() {
+        Ok(status) => assert_eq!(status.signal(), Some(14), "{status}"),
+        Err(_) => eprintln!("SKIPPED: no perl"),
+    }
+}
