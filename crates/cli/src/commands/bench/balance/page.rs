@@ -9,7 +9,7 @@ use trimtab_core::yardstick::{Judged, NOISE_MAX};
 
 /// What the words of the last column mean.
 const GOALS: &str = "\nno worse: at most 1 % above the kernel's median; steady: max/min at most the kernel's; half of spin: at most half \
-     of omp-spin's median\n";
+     of the median of waiters that spin for good\n";
 
 /// The whole page.
 pub(super) fn page(start: &Start, measured: &[Measured<'_>], end: End) -> String {

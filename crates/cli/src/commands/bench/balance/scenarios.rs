@@ -65,9 +65,9 @@ pub(super) enum Way {
     Pinned,
     /// `trimtab run --balance`.
     Balance(Kind),
-    /// Linux alone, and waiters that spin for good: asked to be active, libgomp by itself gives up after 1,000 turns when it has
-    /// more threads than CPUs, so that is taken from it too.
-    Spin,
+    /// Linux alone, and a runtime that is asked to wait actively and not to yield. LLVM's then spins for good; GNU's gives up after 1,000
+    /// turns all the same when it has more threads than CPUs, and spins when somebody else takes them.
+    Active,
     /// `trimtab run --wait-policy auto`.
     WaitPolicy,
 }
@@ -78,7 +78,7 @@ impl Way {
             Self::Kernel => "kernel",
             Self::Pinned => "pinned",
             Self::Balance(kind) => kind.word(),
-            Self::Spin => "omp-spin",
+            Self::Active => "omp-active",
             Self::WaitPolicy => "wait-policy",
         }
     }
@@ -213,7 +213,7 @@ pub(super) fn cells(scope: Scope<'_>) -> Vec<Cell> {
         add(format!("slow-core-{cores}"), cores, None, Some(slow), false, all_waits, all_ways);
     }
     add(format!("freed-{}", cores + 1), cores + 1, None, None, true, all_waits, &unbound);
-    let runtimes = [Way::Kernel, Way::Spin, Way::WaitPolicy];
+    let runtimes = [Way::Kernel, Way::Active, Way::WaitPolicy];
     for (word, phase) in phases.into_iter().filter(|(word, _)| !quick || *word != "100ms") {
         let threads = cores + 1;
         add(format!("omp-{word}-{threads}"), threads, Some(phase), None, false, &[Wait::Runtime], &runtimes);
@@ -269,9 +269,10 @@ impl Cell {
         self.way == Way::Kernel && self.scenario == other.scenario && self.wait == other.wait
     }
 
-    /// The same with an OpenMP runtime that spins.
+    /// The same threads and barriers by Linux alone, with waiters that spin for good.
     pub(super) fn is_spinning_of(&self, other: &Self) -> bool {
-        self.way == Way::Spin && self.scenario == other.scenario
+        let alike = |of: &Scenario| (of.threads, of.phase, of.rival, of.binds);
+        self.way == Way::Kernel && self.wait == Wait::Spin && alike(&self.scenario) == alike(&other.scenario)
     }
 
     pub(super) fn scenario_name(&self) -> &str {
@@ -366,9 +367,11 @@ impl Cell {
             let value = match name {
                 "OMP_WAIT_POLICY" => Some("active"),
                 "GOMP_SPINCOUNT" => Some("infinity"),
+                "KMP_BLOCKTIME" => Some("infinite"),
+                "KMP_USE_YIELD" => Some("0"),
                 _ => None,
             };
-            variables.push((name, value.filter(|_| self.way == Way::Spin).map(str::to_owned)));
+            variables.push((name, value.filter(|_| self.way == Way::Active).map(str::to_owned)));
         }
         let threads = (self.wait == Wait::Runtime).then(|| self.scenario.threads.to_string());
         variables.push(("OMP_NUM_THREADS", threads));

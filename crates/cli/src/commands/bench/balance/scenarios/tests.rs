@@ -64,7 +64,7 @@ fn each_has_something_to_be_compared_with() {
         let cells = all(2, quick);
         for cell in &cells {
             assert_eq!(cells.iter().filter(|other| other.is_baseline_of(cell)).count(), 1, "{cell}");
-            if cell.goals.contains(&Goal::HalfOfSpinning) {
+            if cell.goals.contains(&Goal::HalfOfSpinning) && !quick {
                 assert_eq!(cells.iter().filter(|other| other.is_spinning_of(cell)).count(), 1, "{cell}");
             }
             assert!(cell.goals.is_empty() || cell.way.is_trimtabs(), "{cell}: only trimtab has goals");
@@ -90,7 +90,7 @@ fn goals_are_those_that_were_set() {
     ] {
         assert_eq!(first(name), Some(Goal::AtMost(goal)), "{name}");
     }
-    for name in ["final-3/sleep/speed", "final-3/sleep/kernel", "omp-1ms-3/runtime/omp-spin"] {
+    for name in ["final-3/sleep/speed", "final-3/sleep/kernel", "omp-1ms-3/runtime/omp-active"] {
         assert_eq!(first(name), None, "{name}");
     }
     assert_eq!(first("slow-core-2/sleep/auto"), Some(Goal::NoWorse));
@@ -122,7 +122,7 @@ fn patterns_choose_and_what_cannot_be_run_is_left_out() {
             "hog-2/spin/kernel",
             "hog-2/spin/pinned",
             "omp-1ms-3/runtime/kernel",
-            "omp-1ms-3/runtime/omp-spin",
+            "omp-1ms-3/runtime/omp-active",
             "omp-1ms-3/runtime/wait-policy"
         ]
     );
