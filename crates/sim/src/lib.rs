@@ -15,18 +15,22 @@
 //! - [`world`]: the event loop of threads, CPUs and scheduler.
 //! - [`host`]: a world as `core`'s host.
 //! - [`progress`]: what the world asks of a model of memory.
+//! - [`scenario`]: all of it as data, run by one function; [`outcome`]: what came of it; [`faults`]: what goes wrong meanwhile.
 //! - [`queue`], [`rng`]: events in order, numbers that look random.
 
 #![forbid(unsafe_code)]
 
+pub mod faults;
 pub mod host;
 pub mod kernel;
 pub mod memory;
 pub mod model;
+pub mod outcome;
 pub mod program;
 pub mod progress;
 pub mod queue;
 pub mod reader;
 pub mod rng;
+pub mod scenario;
 mod sched;
 pub mod world;

@@ -1,0 +1,168 @@
+//! The stage of a run: a world in which what the scenario asks for happens in time.
+
+use super::{Happening, Scenario};
+use crate::host::Simulated;
+use crate::memory::Memory;
+use crate::outcome::{Outcome, ProgramOutcome, Tally};
+use crate::program::Program;
+use crate::rng::Rng;
+use crate::world::World;
+use std::convert::Infallible;
+use trimtab_core::balance::{Decision, Outcome as Settled, Wanted};
+use trimtab_core::drive::{Awake, Host};
+use trimtab_core::observe::Sample;
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::{Moment, Span};
+
+/// A host on which events happen.
+pub(super) struct Stage<'a> {
+    scenario: &'a Scenario,
+    host: Simulated<Memory>,
+    next: usize,
+    inspect: &'a mut dyn FnMut(&World<Memory>),
+}
+
+/// The programs of a scenario, those that arrive included.
+fn programs(scenario: &Scenario) -> Vec<Program> {
+    let rng = Rng::new(scenario.seed).fork("arrivals");
+    let mut programs = scenario.programs.clone();
+    for (stream, arrivals) in (0..).zip(&scenario.arrivals) {
+        let mut rng = rng.nth(stream);
+        let mut at = Moment(0);
+        for number in 1..=arrivals.most {
+            at = at + arrivals.every.times(rng.exponential());
+            if at >= scenario.end {
+                break;
+            }
+            let name = format!("{} {number}", arrivals.program.name);
+            programs.push(Program { name, start: at, ..arrivals.program.clone() });
+        }
+    }
+    if !scenario.memory {
+        for program in &mut programs {
+            program.footprint = crate::program::Footprint::default();
+        }
+    }
+    programs
+}
+
+impl<'a> Stage<'a> {
+    pub(super) fn new(scenario: &'a Scenario, inspect: &'a mut dyn FnMut(&World<Memory>)) -> Self {
+        let memory = Memory::new(&scenario.model);
+        let world = World::with(
+            scenario.model.clone(),
+            &scenario.kernel,
+            programs(scenario),
+            Rng::new(scenario.seed).fork("world").draw(),
+            memory,
+        );
+        Self { scenario, host: Simulated::new(world, scenario.end), next: 0, inspect }
+    }
+
+    pub(super) fn usable(&self) -> CpuSet {
+        self.host.world().usable()
+    }
+
+    /// Lets so much time pass.
+    pub(super) fn pass(&mut self, span: Span) -> Awake {
+        (self.inspect)(self.host.world());
+        let until = self.host.world().now() + span;
+        let Ok(awake) = self.wait(until);
+        awake
+    }
+
+    fn happen(&mut self, what: &Happening) {
+        let world = self.host.world_mut();
+        match what {
+            Happening::Usable(cpus) => world.set_usable(cpus),
+            Happening::Start(program) => {
+                let start = world.now();
+                world.add(Program { start, ..(**program).clone() });
+            }
+            Happening::Stop(program) => world.stop(*program),
+        }
+    }
+
+    /// What came of it.
+    pub(super) fn outcome(self, tally: Tally) -> Outcome {
+        let world = self.host.into_world();
+        let ended = world.now();
+        let usable = world.usable();
+        let busy: Vec<f64> =
+            world.busy().filter(|(cpu, _)| usable.contains(*cpu)).map(|(_, busy)| busy.seconds()).collect();
+        let most = busy.iter().copied().fold(0.0, f64::max);
+        let least = busy.iter().copied().fold(f64::INFINITY, f64::min);
+        let capacity: f64 = world.model().speeds.iter().sum();
+        let mut programs: Vec<ProgramOutcome> = (0..)
+            .zip(world.programs())
+            .map(|(at, program)| ProgramOutcome {
+                name: program.name,
+                start: program.start,
+                makespan: world.makespan(at),
+                ratio: None,
+                threads: program.born,
+                work: Span::ZERO,
+                run: Span::ZERO,
+                wait: Span::ZERO,
+                local: 0.0,
+                remote: 0.0,
+            })
+            .collect();
+        for (at, thread) in world.threads().enumerate() {
+            let program = &mut programs[thread.program];
+            let counts = world.progress().counts(at);
+            program.work = program.work + Span(thread.done as u64);
+            program.run = program.run + thread.run;
+            program.wait = program.wait + thread.wait;
+            program.local += counts.local;
+            program.remote += counts.remote;
+        }
+        for program in &mut programs {
+            let ideal = program.work.seconds() / capacity;
+            program.ratio =
+                program.makespan.map(|makespan| makespan.seconds() / ideal).filter(|ratio| ratio.is_finite());
+        }
+        let over = programs.iter().filter(|program| program.makespan.is_some()).count();
+        let seconds = ended.since(Moment(0)).seconds();
+        let counters = world.counters();
+        Outcome {
+            ended,
+            complete: world.over(),
+            balance: (most > 0.0).then(|| least / most),
+            busy: busy.iter().sum::<f64>() / (seconds * busy.len() as f64),
+            throughput: over as f64 / seconds,
+            programs,
+            looks: tally.looks,
+            moved: tally.moved,
+            refused: tally.refused,
+            migrations: counters.moves,
+            switches: counters.switches,
+            events: counters.events,
+        }
+    }
+}
+
+impl Host for Stage<'_> {
+    type Error = Infallible;
+
+    fn observe(&mut self, wanted: &Wanted) -> Result<Sample, Infallible> {
+        (self.inspect)(self.host.world());
+        self.host.observe(wanted)
+    }
+
+    fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Settled>, Infallible> {
+        self.host.apply(decisions)
+    }
+
+    fn wait(&mut self, until: Moment) -> Result<Awake, Infallible> {
+        let scenario = self.scenario;
+        while let Some(event) = scenario.events.get(self.next).filter(|event| event.at <= until) {
+            if self.host.wait(event.at)? == Awake::Over {
+                return Ok(Awake::Over);
+            }
+            self.next += 1;
+            self.happen(&event.what);
+        }
+        self.host.wait(until)
+    }
+}
