@@ -160,6 +160,10 @@ pub struct Sample {
     /// How long a CPU quota has kept the program off the CPUs, summed over its CPUs; `None` without a quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled: Option<Span>,
+    /// The CPU time that the round before cost whoever looks: reading, deciding, moving and telling of it. `None` where that is not
+    /// known, or there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Span>,
     /// Moves asked for earlier whose end is known now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<Outcome>,
@@ -277,6 +281,8 @@ pub struct Observation<'a> {
     pub gone: &'a [ThreadId],
     /// The share of the time that a quota kept the program off its CPUs, summed over them.
     pub throttled: Option<f64>,
+    /// The CPU time that the round before cost, if that is known.
+    pub cost: Option<Span>,
     /// What became of earlier decisions, in order.
     pub outcomes: &'a [Outcome],
     /// What else the host noticed.
@@ -315,6 +321,7 @@ pub struct Observer {
     at: Option<Moment>,
     span: Option<Span>,
     gone: Vec<ThreadId>,
+    cost: Option<Span>,
     outcomes: Vec<Outcome>,
     notices: Vec<Notice>,
 }
@@ -333,6 +340,7 @@ impl Observer {
             at: None,
             span: None,
             gone: Vec::new(),
+            cost: None,
             outcomes: Vec::new(),
             notices: Vec::new(),
         }
@@ -343,6 +351,7 @@ impl Observer {
         let jumped = sample.notices.iter().any(|notice| matches!(notice, Notice::ClockJump(_)));
         self.span = self.at.map(|before| sample.at.since(before)).filter(|span| *span > Span::ZERO);
         self.at = Some(sample.at);
+        self.cost = sample.cost;
         self.outcomes = [outcomes, &sample.settled].concat();
         self.notices.clone_from(&sample.notices);
         self.gone.clone_from(&sample.gone);
@@ -427,6 +436,7 @@ impl Observer {
             usable: &self.usable,
             gone: &self.gone,
             throttled: self.throttled_share,
+            cost: self.cost,
             outcomes: &self.outcomes,
             notices: &self.notices,
         }

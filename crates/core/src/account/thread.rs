@@ -109,7 +109,8 @@ impl ThreadAccount {
         self.run_share = view.rates.map(|rates| rates.run);
         // The kernel counts a wait when it ends, so a look may be told of more waiting than there was time.
         self.wait_share = view.rates.and_then(|rates| rates.wait).map(|wait| wait.min(1.0));
-        self.sleeps = view.rates.and_then(|rates| rates.sleeps);
+        // Read seldom, it is shown until it is read anew.
+        self.sleeps = view.rates.and_then(|rates| rates.sleeps).or(self.sleeps);
         let before = self.last;
         self.last = view.run.map(|run| (run, view.wait)).or(before);
         let read = view.rates.zip(self.last).zip(before).map(|((rates, now), before)| {

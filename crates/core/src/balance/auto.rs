@@ -26,6 +26,7 @@
 
 use super::base::Base;
 use super::case::{Case, PERIOD_MIN, State};
+use super::cost::Costs;
 use super::deal::deal_out;
 use super::diagnosis::{Freed, Sight, Treatment, diagnose};
 use super::rotation::{PAIRS_MIN, Rotation, Terms};
@@ -54,12 +55,6 @@ const COST_MAX: f64 = 0.004;
 /// The same while a program is watched, which is for some tenths of a second.
 const COST_WATCH_MAX: f64 = 0.04;
 
-/// What a look costs, per thread and at all, and what a move costs, caches that went
-/// cold meanwhile included: measured, 1 to 2, 40 to 80 and 20 microseconds.
-const COST_THREAD: Span = Span::from_us(1);
-const COST_LOOK: Span = Span::from_us(50);
-const COST_MOVE: Span = Span::from_us(20);
-
 /// A program that is left alone is looked at this many times the interval apart at most.
 const STILL_MAX: u32 = 5;
 
@@ -67,13 +62,14 @@ const STILL_MAX: u32 = 5;
 #[derive(Debug)]
 pub(super) struct Auto {
     base: Base,
+    costs: Costs,
     cases: BTreeMap<ProgramId, Case>,
 }
 
 impl Auto {
     /// For a machine.
     pub(super) fn new(machine: &Machine, settings: &Settings) -> Self {
-        Self { base: Base::new(machine, settings), cases: BTreeMap::new() }
+        Self { base: Base::new(machine, settings), costs: Costs::new(Wanted::all()), cases: BTreeMap::new() }
     }
 
     /// What must be put right whatever the case: threads that are held on lost CPUs, or though nobody wants them held any
@@ -172,29 +168,24 @@ impl Auto {
         }
     }
 
-    /// What a look costs: every thread that is there is read, whether it computes or not.
-    fn look_cost(&self) -> Span {
-        COST_LOOK + COST_THREAD.times(self.base.seating.sitters.len() as f64)
-    }
-
     /// The interval at which turns are taken: the shortest that is worth its cost.
     fn period(&self, sight: &Sight) -> Span {
         let (threads, cpus) = (sight.threads.len(), (sight.cpus as usize).max(1));
         let (rest, each) = (threads % cpus, threads / cpus);
         let pairs = (rest * (each + 1)).min((cpus - rest) * each).clamp(1, PAIRS_MIN);
-        let cost = self.look_cost() + COST_MOVE.times(2.0 * pairs as f64);
+        let cost = self.costs.of_look() + self.costs.of_moves(2 * pairs);
         cost.times(1.0 / COST_MAX).max(PERIOD_MIN).min(self.base.settings.interval)
     }
 
     /// The time to the next look at a program that is left alone, which was looked at so often.
     fn pause(&self, calm: u32) -> Span {
         let times = (1 + calm / 4).min(STILL_MAX);
-        self.base.settings.interval.times(f64::from(times)).max(self.look_cost().times(1.0 / COST_MAX))
+        self.base.settings.interval.times(f64::from(times)).max(self.costs.of_look().times(1.0 / COST_MAX))
     }
 
     /// The time between two looks at a program that is watched.
     fn watch_step(&self) -> Span {
-        WATCH_STEP.max(self.look_cost().times(1.0 / COST_WATCH_MAX))
+        WATCH_STEP.max(self.costs.of_full_look().times(1.0 / COST_WATCH_MAX))
     }
 
     fn watched(
@@ -467,6 +458,7 @@ impl Policy for Auto {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
+        self.costs.look(seen);
         let findings = self.base.look(seen);
         self.base.dozes.look(&mut self.base.seating);
         let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
@@ -502,6 +494,7 @@ impl Policy for Auto {
                     && self.base.seating.ground.open().any(|seat| self.base.shares.ours(seat) == 0),
             sleeps: watched || self.base.dozes.suspects(),
         };
+        self.costs.decided(turn.decisions.len(), &turn.wanted);
         turn
     }
 }

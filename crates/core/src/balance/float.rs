@@ -10,12 +10,13 @@ use crate::time::Span;
 #[derive(Clone, Debug)]
 pub(super) struct Float {
     interval: Span,
+    looks: u64,
 }
 
 impl Float {
     /// One that looks at the settings' interval.
     pub(super) fn new(settings: &Settings) -> Self {
-        Self { interval: settings.interval }
+        Self { interval: settings.interval, looks: 0 }
     }
 }
 
@@ -29,6 +30,8 @@ impl Policy for Float {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        Turn { next: seen.at + self.interval, wanted: Wanted::all(), ..Turn::default() }
+        self.looks += 1;
+        let wanted = Wanted::watching(self.looks, self.interval);
+        Turn { next: seen.at + self.interval, wanted, ..Turn::default() }
     }
 }

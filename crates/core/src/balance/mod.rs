@@ -12,6 +12,7 @@
 mod auto;
 mod base;
 mod case;
+mod cost;
 mod deal;
 mod decision;
 mod diagnosis;
@@ -84,6 +85,13 @@ impl Wanted {
     /// Everything.
     pub fn all() -> Self {
         Self { on: None, places: true, cpus: true, sleeps: true }
+    }
+
+    /// What is wanted at the look of this number (from 0) by who only watches: everything but how often threads sleep, which is the
+    /// dearest to read. That is read twice in a row, which makes a rate, and then not for a second.
+    pub(crate) fn watching(look: u64, interval: Span) -> Self {
+        let looks = Span::from_ms(1_000).0 / interval.0.max(1);
+        Self { sleeps: looks <= 2 || look % looks < 2, ..Self::all() }
     }
 }
 

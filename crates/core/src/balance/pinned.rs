@@ -14,12 +14,13 @@ use crate::topology::Machine;
 #[derive(Debug)]
 pub(super) struct Pinned {
     base: Base,
+    looks: u64,
 }
 
 impl Pinned {
     /// For a machine.
     pub(super) fn new(machine: &Machine, settings: &Settings) -> Self {
-        Self { base: Base::new(machine, settings) }
+        Self { base: Base::new(machine, settings), looks: 0 }
     }
 }
 
@@ -36,6 +37,9 @@ impl Policy for Pinned {
         let findings = self.base.look(seen);
         let (new, lost) = (newcomers(&self.base.seating, |_| false), self.base.seating.lost());
         let decisions = deal_out(&mut self.base.seating, &mut self.base.shares, &new, &lost, false);
-        Turn { decisions, findings, next: seen.at + self.base.settings.interval, wanted: Wanted::all() }
+        self.looks += 1;
+        let interval = self.base.settings.interval;
+        let wanted = Wanted::watching(self.looks, interval);
+        Turn { decisions, findings, next: seen.at + interval, wanted }
     }
 }

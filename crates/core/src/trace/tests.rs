@@ -50,6 +50,7 @@ fn step(number: u64) -> StepRecord {
         }],
         cpus: vec![CpuSample { cpu: OsCpu(0), busy: Span(5), steal: Some(Span(1)) }],
         throttled: Some(Span(77)),
+        cost: Some(Span(48_000)),
         settled: vec![Outcome { thread, end: Settled::Applied }],
         notices: vec![Notice::ClockJump(Span(3)), Notice::Scheduler(None), Notice::Unread(2)],
     };

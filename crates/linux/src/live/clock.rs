@@ -23,6 +23,11 @@ impl Clock {
         Self { begin, asleep: boot.saturating_sub(begin) }
     }
 
+    /// How long the thread that asks has been on a CPU.
+    pub(super) fn worked() -> Span {
+        Span(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)))
+    }
+
     pub(super) fn now(&self) -> Moment {
         Moment(monotonic().saturating_sub(self.begin))
     }

@@ -61,9 +61,18 @@ impl Counters {
     }
 }
 
-/// Where a thread's counters are read.
+/// A file of a thread that is read again and again, kept open where there is room.
 #[derive(Debug, Default)]
-pub(super) struct CounterFile(Option<OwnedFd>);
+pub(super) struct KeptFile(Option<OwnedFd>);
+
+/// The files of a thread that are read at most looks.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// Its counters.
+    counters: KeptFile,
+    /// Where it runs and whether it sleeps. Only kept while there is room for the counters of as many again: these are read more often.
+    stat: KeptFile,
+}
 
 /// Why a thread's counters were not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,54 +92,88 @@ impl From<Errno> for Unread {
     }
 }
 
-impl CounterFile {
-    /// Reads the counters of this thread, and keeps its file if there is room.
-    pub(super) fn read(
+impl KeptFile {
+    /// Reads from the start into the buffer. `keep` says whether there is room to keep the file open.
+    fn read<'a>(
+        &mut self,
+        open: impl FnOnce() -> Result<OwnedFd, Errno>,
+        keep: impl FnOnce() -> bool,
+        buffer: &'a mut [u8],
+    ) -> Result<&'a [u8], Errno> {
+        if let Some(file) = &self.0 {
+            return files::read_start(file, buffer);
+        }
+        let file = open()?;
+        let read = files::read_start(&file, buffer)?;
+        if keep() {
+            self.0 = Some(file);
+        }
+        Ok(read)
+    }
+}
+
+impl Files {
+    /// Reads the counters of this thread.
+    pub(super) fn counters(
         &mut self,
         proc: BorrowedFd<'_>,
         (pid, tid): (Pid, Tid),
         source: Source,
         budget: &mut Budget,
     ) -> Result<Counters, Unread> {
-        if let Some(file) = &self.0 {
-            return parse(file, source);
-        }
-        let file = match files::open(proc, &format!("{pid}/task/{tid}/{}", source.file())) {
-            Ok(file) => file,
+        let mut buffer = [0; 1024];
+        let (file, buffer) = match source {
+            Source::Schedstat => (&mut self.counters, &mut buffer[..80]),
+            Source::Stat => (&mut self.counters, &mut buffer[..]),
+        };
+        let open = || files::open(proc, &format!("{pid}/task/{tid}/{}", source.file()));
+        let mut full = false;
+        let read = file.read(
+            || open().inspect_err(|errno| full = matches!(*errno, Errno::MFILE | Errno::NFILE)),
+            || budget.take(),
+            buffer,
+        );
+        let read = match read {
+            Ok(read) => read,
             Err(errno) => {
-                if matches!(errno, Errno::MFILE | Errno::NFILE) {
+                if full {
                     budget.stop_here();
                 }
                 return Err(errno.into());
             }
         };
-        let counters = parse(&file, source)?;
-        if budget.take() {
-            self.0 = Some(file);
+        match source {
+            Source::Schedstat => Counters::parse_schedstat(read),
+            Source::Stat => Counters::parse_stat(read),
         }
-        Ok(counters)
+        .ok_or(Unread::Trouble)
     }
 
-    /// Whether a file is kept, and with it who the thread is.
-    pub(super) fn is_kept(&self) -> bool {
-        self.0.is_some()
+    /// Reads where it runs and whether it sleeps; `None` where that cannot be understood.
+    pub(super) fn stat(
+        &mut self,
+        proc: BorrowedFd<'_>,
+        (pid, tid): (Pid, Tid),
+        budget: &mut Budget,
+    ) -> Result<Option<Stat>, Unread> {
+        let mut buffer = [0; 1024];
+        let open = || files::open(proc, &format!("{pid}/task/{tid}/stat"));
+        Ok(Stat::parse(self.stat.read(open, || budget.take_spare(), &mut buffer)?).ok())
     }
 
-    /// Closes it.
+    /// Whether the file of the counters is kept, and with it who the thread is.
+    pub(super) fn tell_who(&self) -> bool {
+        self.counters.0.is_some()
+    }
+
+    /// Closes them.
     pub(super) fn close(&mut self, budget: &mut Budget) {
-        if self.0.take().is_some() {
-            budget.give_back();
+        for file in [&mut self.counters, &mut self.stat] {
+            if file.0.take().is_some() {
+                budget.give_back();
+            }
         }
     }
-}
-
-fn parse(file: &OwnedFd, source: Source) -> Result<Counters, Unread> {
-    let mut buffer = [0; 1024];
-    match source {
-        Source::Schedstat => Counters::parse_schedstat(files::read_start(file, &mut buffer[..80])?),
-        Source::Stat => Counters::parse_stat(files::read_start(file, &mut buffer)?),
-    }
-    .ok_or(Unread::Trouble)
 }
 
 /// `voluntary_ctxt_switches` and `nonvoluntary_ctxt_switches` of a status file.

@@ -82,6 +82,11 @@ impl Budget {
         free
     }
 
+    /// The same while at most half of all are kept: what is only spared some work must leave room for what is needed more.
+    pub(super) fn take_spare(&mut self) -> bool {
+        self.used < self.most / 2 && self.take()
+    }
+
     /// One that was kept is closed.
     pub(super) fn give_back(&mut self) {
         self.used = self.used.saturating_sub(1);

@@ -6,10 +6,11 @@
 //! file for each thread, are read only as often as a fixed share of one CPU allows.
 //!
 //! Properties: work per look is bounded, whatever the program does: so many new threads are taken in, the others by the next
-//! look; the time spent on lists of children is at most [`SHARE`] of the time that passes; what was found stays found, also when its
+//! look; the time spent on lists of children is at most one part in [`SHARE`] of a CPU; what was found stays found, also when its
 //! parent ends. Known gap: a process that is born and whose parent ends between two looks is not seen to belong to us.
 
-use super::counters::{self, CounterFile};
+use super::clock::Clock;
+use super::counters::{self, Files};
 use super::error::LiveError;
 use super::threads::Thread;
 use super::{Live, Root, files};
@@ -29,7 +30,7 @@ const NEW_MAX: usize = 2_048;
 /// So many are watched at once; more are only counted. Chosen: twice the largest machine's.
 const WATCHED_MAX: usize = 32_768;
 /// Looking for children takes at most one part in this many of the time.
-const SHARE: u64 = 500;
+const SHARE: u64 = 1_000;
 /// Everything is listed anew so often, whatever the cheap questions say.
 const FULL: Span = Span::from_ms(5_000);
 /// Groups below a group deeper than this are not looked for.
@@ -115,10 +116,10 @@ impl Live {
         let due = now >= self.finder.children_next
             && self.finder.children_at.is_none_or(|at| now.since(at) >= self.options.find_every);
         if (made || self.finder.children_at.is_none()) && due {
-            let begin = self.clock.now();
+            let begin = Clock::worked();
             self.find_groups();
             self.find_children();
-            let cost = self.clock.now().since(begin);
+            let cost = Clock::worked().less(begin);
             self.finder.children_at = Some(now);
             self.finder.children_next = now + Span(cost.0.saturating_mul(SHARE));
         } else if !made && due {
@@ -346,7 +347,7 @@ impl Live {
             home,
             held: held.clone(),
             left,
-            file: CounterFile::default(),
+            files: Files::default(),
             last: None,
             voluntary: None,
             still: 0,

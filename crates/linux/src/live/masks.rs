@@ -185,8 +185,8 @@ impl Live {
     fn is_same(&mut self, id: ThreadId) -> Result<(), Settled> {
         let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Settled::Vanished) };
         let (pid, tid, start) = (thread.pid, thread.tid, thread.start);
-        let same = if thread.file.is_kept() {
-            thread.file.read(self.folder.as_fd(), (pid, tid), self.source, &mut self.budget).is_ok()
+        let same = if thread.files.tell_who() {
+            thread.files.counters(self.folder.as_fd(), (pid, tid), self.source, &mut self.budget).is_ok()
         } else {
             process::thread_stat(&self.proc, pid, tid).is_ok_and(|stat| stat.start == start)
         };

@@ -113,6 +113,8 @@ pub struct Live {
     source: Source,
     budget: Budget,
     clock: Clock,
+    /// The work of this thread up to the last look.
+    worked: Option<Span>,
     stopper: Stopper,
     roots: Vec<Watched>,
     table: Table,
@@ -172,6 +174,7 @@ impl Live {
             own_namespace,
             budget,
             clock: Clock::new(),
+            worked: None,
             stopper,
             roots: Vec::new(),
             table: Table::default(),

@@ -1,6 +1,7 @@
 //! One look: what was asked for, read as cheaply as it can be.
 
 use super::bounds::Changed;
+use super::clock::Clock;
 use super::counters::{self, Unread};
 use super::{Live, files};
 use crate::process::{self, Pid, Stat, State, Tid};
@@ -33,6 +34,9 @@ impl Live {
     /// Reads what is wanted, now.
     pub(super) fn sample(&mut self, wanted: &Wanted) -> Sample {
         let mut sample = Sample { at: self.clock.now(), ..std::mem::take(&mut self.later) };
+        let worked = Clock::worked();
+        sample.cost =
+            self.worked.replace(worked).filter(|before| *before <= worked).map(|before| worked.less(before));
         if let Some(span) = self.clock.slept() {
             self.suspended = self.suspended + span;
             sample.notices.push(Notice::ClockJump(span));
@@ -149,8 +153,8 @@ impl Live {
     ) -> Result<ThreadSample, Unread> {
         let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Unread::Gone) };
         let (pid, tid, start) = (thread.pid, thread.tid, thread.start);
-        let kept = thread.file.is_kept();
-        let now = thread.file.read(self.folder.as_fd(), (pid, tid), self.source, &mut self.budget)?;
+        let kept = thread.files.tell_who();
+        let now = thread.files.counters(self.folder.as_fd(), (pid, tid), self.source, &mut self.budget)?;
         let before = thread.last.replace(now);
         let ran = before != Some(now);
         let backwards = before.is_some_and(|before| now.run < before.run);
@@ -165,36 +169,22 @@ impl Live {
         if let Some(only) = thread.only_cpu() {
             thread.cpu = Some(only);
         } else if wanted.places && (ran || thread.cpu.is_none()) {
-            let mut buffer = [0; 1024];
-            let stat = files::open(&self.folder, &format!("{pid}/task/{tid}/stat"))
-                .and_then(|file| files::read_start(&file, &mut buffer).map(Stat::parse))?;
-            if let Ok(stat) = stat {
-                thread.cpu = stat.last_cpu.or(thread.cpu);
-                seen_stat = Some(stat);
-            }
+            seen_stat = thread.files.stat(self.folder.as_fd(), (pid, tid), &mut self.budget)?;
+            thread.cpu = seen_stat.as_ref().and_then(|stat| stat.last_cpu).or(thread.cpu);
         }
         thread.compared &= !ran;
         thread.still = if ran { 0 } else { thread.still.saturating_add(1) };
-        let ready = if !ran
-            && before.is_some()
-            && now.wait.is_some()
-            && (is_asked(thread.still, tid) || thread.ready == Some(true))
-        {
-            let stat = match seen_stat.take() {
-                Some(stat) => Some(stat),
-                None => {
-                    let mut buffer = [0; 1024];
-                    let file = files::open(&self.folder, &format!("{pid}/task/{tid}/stat"))?;
-                    Stat::parse(files::read_start(&file, &mut buffer)?).ok()
-                }
-            };
-            let ready = stat.as_ref().map(|stat| stat.state == State::Running);
-            seen_stat = stat;
-            thread.ready = ready;
-            ready
-        } else {
-            thread.ready.filter(|_| !ran)
+        // Who was ready and has not run since still is: a thread that waits for a CPU cannot fall asleep.
+        let asked = !ran && before.is_some() && now.wait.is_some() && is_asked(thread.still, tid);
+        if asked && thread.ready != Some(true) && seen_stat.is_none() {
+            seen_stat = thread.files.stat(self.folder.as_fd(), (pid, tid), &mut self.budget)?;
+        }
+        thread.ready = match &seen_stat {
+            _ if ran => None,
+            Some(stat) if asked => Some(stat.state == State::Running),
+            _ => thread.ready,
         };
+        let ready = thread.ready;
         if !wanted.sleeps {
             // Read before a pause in asking, it would be told as if it were of now.
             thread.voluntary = None;

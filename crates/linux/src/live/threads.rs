@@ -1,7 +1,7 @@
 //! The threads and processes that are watched, each with a number that is never used again.
 
 use super::bounds::{GroupId, cut};
-use super::counters::{CounterFile, Counters};
+use super::counters::{Counters, Files};
 use super::files::Budget;
 use super::keeper::Record;
 use crate::process::{Pid, StartTime, Tid};
@@ -27,7 +27,7 @@ pub(super) struct Thread {
     pub(super) moved: bool,
     /// Why it is not ours to move, but for a loaded scheduler.
     pub(super) left: Option<Left>,
-    pub(super) file: CounterFile,
+    pub(super) files: Files,
     pub(super) last: Option<Counters>,
     pub(super) voluntary: Option<u64>,
     /// For how many looks its counters have not moved.
@@ -201,7 +201,7 @@ impl Table {
     /// Forgets a thread that has ended.
     pub(super) fn remove_thread(&mut self, id: ThreadId, budget: &mut Budget) -> Option<Thread> {
         let mut thread = self.threads.remove(&id)?;
-        thread.file.close(budget);
+        thread.files.close(budget);
         if let Some(process) = self.processes.get_mut(&thread.pid) {
             process.threads.remove(&thread.tid);
             process.stale = true;

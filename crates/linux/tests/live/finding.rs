@@ -82,7 +82,7 @@ fn a_storm_of_short_threads_is_bounded_and_told_in_order() {
     while !done.is_finished() {
         seen.look(&mut live);
         ids.extend(seen.last.news.iter().map(|info| info.id));
-        assert!(live.facts().threads <= 4 && live.facts().descriptors <= 4, "{:?}", live.facts());
+        assert!(live.facts().threads <= 4 && live.facts().descriptors <= 8, "{:?}", live.facts());
     }
     let (mut worker, answer) = done.join().unwrap();
     assert_eq!(answer, "over");
@@ -95,7 +95,8 @@ fn a_storm_of_short_threads_is_bounded_and_told_in_order() {
     let next = worker.threads(1);
     seen.look(&mut live);
     assert!(ids.iter().all(|id| *id < seen.id(next[0])));
-    assert_eq!(live.facts().descriptors, live.facts().threads);
+    let facts = live.facts();
+    assert!((facts.threads..=2 * facts.threads).contains(&facts.descriptors), "{facts:?}");
 }
 
 #[test]
