@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod aside;
 pub mod audit;
 pub mod commands;
 pub mod exit;

@@ -1,6 +1,7 @@
 //! `trimtab attach`: balancing of programs that run already.
 
 use crate::args::{AttachArgs, distinct};
+use crate::aside;
 use crate::exit::{self, Exit};
 use crate::leftovers;
 use crate::metrics::Figures;
@@ -187,7 +188,7 @@ fn listen(stopper: Stopper, time: Option<Span>) -> Result<Heard, anyhow::Error> 
     let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGTSTP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")?;
     let (told, pauses, bell) = (Arc::clone(&stopped), Arc::clone(&pause), stopper.clone());
-    std::thread::spawn(move || {
+    aside::begin("signals", move || {
         for signal in signals.forever() {
             match signal {
                 SIGXFSZ => {}
@@ -198,14 +199,14 @@ fn listen(stopper: Stopper, time: Option<Span>) -> Result<Heard, anyhow::Error> 
                 }
             }
         }
-    });
+    })?;
     if let Some(time) = time {
         let told = Arc::clone(&stopped);
-        std::thread::spawn(move || {
+        aside::begin("end", move || {
             std::thread::sleep(Duration::from(time));
             told.store(true, Ordering::Relaxed);
             stopper.stop();
-        });
+        })?;
     }
     Ok(Heard { stopped, pause })
 }

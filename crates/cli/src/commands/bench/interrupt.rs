@@ -1,5 +1,6 @@
 //! Ctrl-C while measuring: the program that runs is ended, and what is known is kept.
 
+use crate::aside;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -34,7 +35,7 @@ impl Interrupt {
         let interrupt = Self { shared: Arc::default() };
         let shared = Arc::clone(&interrupt.shared);
         // Ends with the process; it sleeps until a signal comes.
-        std::thread::spawn(move || {
+        aside::begin("signals", move || {
             for signal in signals.forever() {
                 let mut shared = lock(&shared);
                 shared.came = Some(signal);
@@ -43,7 +44,7 @@ impl Interrupt {
                     let _ = pidfd_send_signal(running, Signal::TERM);
                 }
             }
-        });
+        })?;
         Ok(interrupt)
     }
 

@@ -4,6 +4,7 @@ use super::choose::choose;
 use super::event::Event;
 use super::scene::{Around, Scene};
 use crate::args::SurveyMode;
+use crate::aside;
 use crate::holds::{self, Holds};
 use crate::situation::{Situation, location};
 use crate::surroundings::Surroundings;
@@ -90,21 +91,21 @@ impl Source {
     }
 
     /// Sends events for ever.
-    pub(super) fn send(self, events: &SyncSender<Event>) {
+    pub(super) fn send(self, events: &SyncSender<Event>) -> Result<()> {
         let this = Arc::new(self);
         let (around, to) = (Arc::clone(&this), events.clone());
-        thread::spawn(move || {
+        aside::begin("around", move || {
             while to.send(Event::Around(Box::new(around.around()))).is_ok() {
                 thread::sleep(AROUND);
             }
-        });
+        })?;
         let to = events.clone();
-        thread::spawn(move || {
+        aside::begin("watcher", move || {
             let _ = to.send(match this.send_scenes(&to) {
                 Ok(()) => Event::Over("all watched programs have ended".to_owned()),
                 Err(error) => Event::Failed(format!("{error:#}")),
             });
-        });
+        })
     }
 
     /// Until the programs that were named have ended; without any, for ever.

@@ -24,6 +24,7 @@ mod tests;
 pub use json::SCHEMA;
 
 use crate::args::{TopArgs, distinct};
+use crate::aside;
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::traces;
@@ -38,7 +39,6 @@ use signal_hook::iterator::Signals;
 use state::State;
 use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::thread;
 use std::time::{Duration, Instant};
 use terminal::Terminal;
 use trimtab_core::account::Account;
@@ -105,9 +105,9 @@ fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
     let (sender, events) = sync_channel(QUEUE);
     signals(sender.clone())?;
     let mut terminal = Terminal::take().context("cannot use this terminal")?;
-    keys(sender.clone());
+    keys(sender.clone())?;
     if let Some(source) = source {
-        source.send(&sender);
+        source.send(&sender)?;
     }
     let mut drawn = Action::Draw;
     let mut before = Instant::now();
@@ -142,9 +142,9 @@ fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
     }
 }
 
-fn keys(events: SyncSender<Event>) {
+fn keys(events: SyncSender<Event>) -> Result<()> {
     use ratatui::crossterm::event::{self, Event as Input};
-    thread::spawn(move || {
+    aside::begin("keys", move || {
         loop {
             let event = match event::read() {
                 Ok(Input::Key(key)) => Event::Key(key),
@@ -158,17 +158,16 @@ fn keys(events: SyncSender<Event>) {
                 return;
             }
         }
-    });
+    })
 }
 
 fn signals(events: SyncSender<Event>) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
-    thread::spawn(move || {
+    aside::begin("signals", move || {
         for signal in signals.forever() {
             if events.send(Event::Stop(signal)).is_err() {
                 return;
             }
         }
-    });
-    Ok(())
+    })
 }
