@@ -10,9 +10,9 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
-const REGIONS: u32 = 6;
-/// Of each thread in each region: some hundred milliseconds of the machine's time.
-const WORK: Span = Span::from_ms(10);
+const REGIONS: u32 = 4;
+/// Of each thread in each region: some fifty milliseconds of the machine's time, and far more where memory is far.
+const WORK: Span = Span::from_ms(3);
 
 /// A machine of the table: its domains of a team, cores in each, and how far apart a team's threads are.
 struct Row {
@@ -57,7 +57,7 @@ pub(super) fn stream() -> Result<Figure, FigureError> {
                 }
                 let x = format!("{outer}x{inner}");
                 let scenario = scenario(&model, LOAD, vec![program])?;
-                let cell = draft.cell(&format!("{} {how} {x}", row.name), scenario, Metric::Bandwidth, 3);
+                let cell = draft.cell(&format!("{} {how} {x}", row.name), scenario, Metric::Bandwidth, if how == "bound" { 1 } else { 3 });
                 draft.point(format!("{} {how}", row.key), &x, &cell);
                 let key = format!("stream/{}/{how}/{x}", row.key);
                 let value = published::find(&key).ok_or_else(|| FigureError::Key(key.clone()))?;
