@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Option<Span> {
     }
     let scale = 10_u128.checked_pow(u32::try_from(part.len()).ok()?)?;
     let fraction = part.parse::<u128>().ok()?.checked_mul(u128::from(unit))?;
-    let exact = fraction % scale == 0;
+    let exact = fraction.is_multiple_of(scale);
     let fraction = u64::try_from(fraction / scale).ok().filter(|_| exact)?;
     whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(fraction).map(Span)
 }
@@ -34,7 +34,7 @@ pub fn parse(text: &str) -> Option<Span> {
 /// Writes a time in the longest unit that needs no fraction.
 pub fn write(span: Span) -> String {
     let units = UNITS.iter().skip_while(|(word, _)| *word != "s");
-    let fits = units.clone().find(|(_, unit)| span.0 % unit == 0 && span.0 > 0);
+    let fits = units.clone().find(|(_, unit)| span.0.is_multiple_of(*unit) && span.0 > 0);
     fits.map_or_else(|| "0 s".to_owned(), |(word, unit)| format!("{} {word}", span.0 / unit))
 }
 
