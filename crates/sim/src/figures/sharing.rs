@@ -73,6 +73,7 @@ pub(super) fn sharing() -> Result<Figure, FigureError> {
     draft.claim("sharing gains more on Barcelona than on Nehalem", PLACE, upc, Relation::Above, nehalem);
     Ok(draft.done(&[
         "The text does not say what is averaged: here it is the time until both programs of a pair are over, over all pairs of six benchmarks of equal work.",
+        "What overlaps in time, one program's exchange with the other's computing, shows only as averages; this is part of what Barcelona lacks. On Nehalem two programs on the threads of one core share its private caches and units evenly here, whichever they are.",
     ]))
 }
 

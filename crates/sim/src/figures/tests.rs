@@ -32,3 +32,27 @@ fn a_cell_run_twice_says_the_same() {
     assert_eq!(found.to_bits(), cell.run(1).to_bits());
     assert!((found / 7.6 - 1.0).abs() < 0.05, "{found}");
 }
+
+#[test]
+fn every_cell_can_be_written_as_a_scenario_file() {
+    for name in NAMES {
+        let figure = find(name).unwrap();
+        // Reading back is part of writing; a few of each figure are enough for that.
+        for cell in figure.cells.iter().step_by(figure.cells.len() / 6 + 1) {
+            let text = crate::scenario::file::write(&cell.scenario)
+                .unwrap_or_else(|error| panic!("{}: {error}", cell.name));
+            assert!(text.contains(&cell.name), "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_order_of_the_contestants_is_right_where_it_matters_most() {
+    let figure = find("balancing").unwrap();
+    let value =
+        |name: &str| figure.cells.iter().find(|cell| cell.name == name).map(|cell| cell.run(0)).unwrap();
+    let [fast, load, pinned] =
+        ["SPEED", "LOAD", "PINNED"].map(|of| value(&format!("tigerton-e7310 15 {of} YIELD")));
+    assert!(fast < 0.6 * load && fast < 0.6 * pinned, "{fast} {load} {pinned}");
+    assert!((pinned * 8.0 / 379.0 - 1.0).abs() < 0.03, "two threads on one core: {pinned}");
+}
