@@ -16,6 +16,7 @@ mod bounds;
 mod descriptors;
 mod doctor;
 mod environment;
+mod figures;
 mod huge_pages;
 mod installed;
 mod ledger;
