@@ -104,6 +104,13 @@ fn variants_set_several_keys_at_once() {
     assert_eq!((runs[0].kernel.kind, runs[2].kernel.kind), (Scheduler::Load, Scheduler::Eevdf));
     assert_eq!((runs[1].programs[0].wait, runs[3].programs[0].wait), (Wait::Yield, Wait::Sleep));
     assert_eq!((runs[1].seed, runs[2].seed, runs[0].name.as_str()), (5, 4, "x"));
+    // One of them, by its name, and another order.
+    let one = open(&text, &["variant=SPEED"]).unwrap();
+    assert_eq!((one.len(), &one.axes()[0].values[..]), (2, &["SPEED".to_owned()][..]));
+    assert!(one.scenario(0).unwrap().policy.is_some());
+    let turned = open(&text, &["variant=['SPEED', 'LOAD']", "seed=3"]).unwrap();
+    assert_eq!(turned.scenario(1).unwrap().kernel.kind, Scheduler::Load);
+    refused(&text, &["variant=BRM"], &["--set variant=BRM:1: variant = BRM", "there are LOAD, SPEED"]);
     refused(
         &format!("{SMALL}[sweep]\nvariant = [{{ policy = 'speed' }}]\n"),
         &[],
