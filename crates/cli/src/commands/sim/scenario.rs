@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use trimtab_core::drive::Go;
 use trimtab_sim::outcome::Outcome;
@@ -155,7 +155,7 @@ fn open(path: &Path, args: &ScenarioArgs) -> Result<File> {
     Ok(File::open(&name, &text, &set, &mut machines)?)
 }
 
-fn text_of(path: &PathBuf) -> Result<String, String> {
+fn text_of(path: &Path) -> Result<String, String> {
     text(path).map_err(|error| format!("{error:#}"))
 }
 
