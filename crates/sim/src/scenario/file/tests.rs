@@ -139,6 +139,20 @@ fn programs_can_be_many_and_share_out_work() {
 }
 
 #[test]
+fn programs_can_be_like_benchmarks() {
+    let text = SMALL.replace("work = '10 ms'", "profile = 'cg'").replace("name = 'app'\n", "");
+    let cg = &one(&text, &[]).programs[0];
+    let profile = crate::program::nas::find("cg").unwrap().program(3, Wait::Spin, f64::INFINITY);
+    assert_eq!(*cg, Program { name: "cg".to_owned(), ..profile.clone() });
+    let set = ["program.1.total_work=30 ms", "program.1.jitter=0", "program.1.footprint.misses=1"];
+    let changed = &one(&text, &set).programs[0];
+    assert!(matches!(changed.body, Body::Spmd { work, jitter: 0.0, .. } if work == Span::from_ms(10)));
+    assert_eq!(changed.footprint, Footprint { misses: 1.0, ..profile.footprint });
+    refused(&text, &["program.1.profile=xx"], &["profile = xx", "\"ep\", \"cg\""]);
+    refused(&text, &["program.1.kind=hog"], &["profile", "contradicts kind"]);
+}
+
+#[test]
 fn machines_are_shipped_read_described_or_changed() {
     let named = SMALL.replace("core:2", "host-2");
     assert_eq!(one(&named, &[]).model.machine.name(), "host-2");
