@@ -187,11 +187,13 @@ mod tests {
 
     #[test]
     fn numbers_and_times_have_their_scale_and_words_have_places() {
-        let places =
-            |labels: &[&str]| places(&labels.iter().map(|label| (*label).to_owned()).collect::<Vec<_>>());
-        assert_eq!(places(&["0", "2", "8"]), [0.05, 0.05 + 0.9 * 0.25, 0.95]);
-        assert_eq!(places(&["1 ms", "2 ms", "9 ms"]), [0.05, 0.05 + 0.9 * 0.125, 0.95]);
-        assert_eq!(places(&["none", "speed", "3"]), [0.05, 0.5, 0.95]);
-        assert_eq!(places(&["7"]), [0.05]);
+        let places = |labels: &[&str]| {
+            let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+            places(&labels).iter().map(|place| (place * 1000.0).round() as u32).collect::<Vec<_>>()
+        };
+        assert_eq!(places(&["0", "2", "8"]), [50, 275, 950]);
+        assert_eq!(places(&["1 ms", "2 ms", "5 ms"]), [50, 275, 950]);
+        assert_eq!(places(&["none", "speed", "3"]), [50, 500, 950]);
+        assert_eq!(places(&["7"]), [50]);
     }
 }
