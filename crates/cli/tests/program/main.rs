@@ -36,6 +36,7 @@ mod report;
 mod rules;
 mod runs;
 mod runtimes;
+mod sim;
 mod survey;
 mod threads;
 mod top;

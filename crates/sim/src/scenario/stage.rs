@@ -104,6 +104,7 @@ impl<'a> Stage<'a> {
             .map(|(at, program)| ProgramOutcome {
                 name: program.name,
                 start: program.start,
+                ends: program.ends,
                 makespan: world.makespan(at),
                 ratio: None,
                 threads: program.born,
@@ -125,8 +126,9 @@ impl<'a> Stage<'a> {
         }
         for program in &mut programs {
             let ideal = program.work.seconds() / capacity;
+            let makespan = program.makespan.filter(|_| program.ends);
             program.ratio =
-                program.makespan.map(|makespan| makespan.seconds() / ideal).filter(|ratio| ratio.is_finite());
+                makespan.map(|makespan| makespan.seconds() / ideal).filter(|ratio| ratio.is_finite());
         }
         let over = programs.iter().filter(|program| program.makespan.is_some()).count();
         let seconds = ended.since(Moment(0)).seconds();
