@@ -38,7 +38,7 @@ pub struct Profile {
     pub sources: [&'static str; 4],
 }
 
-/// By how much intervals of a thread of up to [`NOISY`] differ from each other, relative: the benchmarks divide their work evenly
+/// By how much intervals of a thread of up to `NOISY` differ from each other, relative: the benchmarks divide their work evenly
 /// (estimated). Longer ones are many such pieces, whose noise evens out.
 pub const JITTER: f64 = 0.02;
 /// See [`JITTER`].
