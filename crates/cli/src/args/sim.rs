@@ -8,7 +8,7 @@ use trimtab_sim::outcome::Value;
 
 /// Simulate programs on machines that nobody here owns: what a scenario file says, under the policies of `trimtab run --balance`.
 ///
-/// A scenario names a machine, a kernel, programs, and the policy that looks after them; its [sweep] gives keys lists of values, and
+/// A scenario names a machine, a kernel, programs, and the policy that looks after them; its sweep section gives keys lists of values, and
 /// every combination is run, on all cores. Nothing here is measured: equal scenario and seed give equal results, to the byte,
 /// on any machine and with any number of jobs.
 #[derive(Args, Debug)]
