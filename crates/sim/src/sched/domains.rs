@@ -49,7 +49,16 @@ impl Domains {
         levels.push(machine.llcs().iter().map(|llc| pus_of(&llc.cores)).collect());
         let homes = machine.nodes().iter().filter(|node| !node.cores.is_empty());
         levels.push(homes.map(|node| span(&node.near)).collect());
-        levels.push(machine.at(Level::Package).map(|package| span(&package.pus)).collect());
+        // Linux knows caches and nodes, not packages: two dies without a common cache are two groups of their node (cpu_coregroup_map of
+        // 2.6.28, cpu_cpu_mask today). A package of several nodes is a level by its distances.
+        let around_nodes = |package: &Range<usize>| {
+            let mut homes =
+                machine.nodes().iter().filter(|node| !node.cores.is_empty()).map(|node| span(&node.near));
+            homes.any(|node| package.start <= node.start && node.end <= package.end)
+        };
+        levels.push(
+            machine.at(Level::Package).map(|package| span(&package.pus)).filter(around_nodes).collect(),
+        );
         levels.push(std::iter::once(0..count).collect());
 
         let mut ranges: BTreeMap<(usize, std::cmp::Reverse<usize>), Range<usize>> = BTreeMap::new();
@@ -173,6 +182,18 @@ mod tests {
         assert_eq!(domains.all[domains.core[5] as usize].cpus, 4..6);
         let root = &domains.all[domains.root as usize];
         assert_eq!((root.cpus.clone(), root.numa, root.groups.len()), (0..16, true, 2));
+    }
+
+    #[test]
+    fn packages_without_a_common_cache_or_a_node_are_no_domain() {
+        let domains = |text: &str| Domains::new(&parse_synthetic(text).unwrap());
+        let around = |of: &Domains, cpu| -> Vec<Range<usize>> {
+            of.up(cpu).map(|at| of.all[at as usize].cpus.clone()).collect()
+        };
+        // Tigerton: four packages of two dies, one memory.
+        assert_eq!(around(&domains("pack:4 l2:2 core:2 pu:1"), 5), [4..6, 0..16]);
+        // A package of several nodes is one.
+        assert_eq!(around(&domains("pack:2 numa:2 l3:1 core:2 pu:1"), 5), [4..6, 4..8, 0..8]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What can be seen of a world from outside.
 
+use super::births::finite;
 use super::{Phase, World};
 use crate::progress::Progress;
 use crate::sched::State;
@@ -77,6 +78,8 @@ pub struct ProgramSeen {
     pub start: Moment,
     /// When it ended.
     pub ended: Option<Moment>,
+    /// Whether it ends by itself, as a hog does not.
+    pub ends: bool,
     /// How many threads it has now.
     pub alive: u32,
     /// How many it has had.
@@ -95,6 +98,7 @@ impl<P: Progress> World<P> {
             name: started.program.name.clone(),
             start: started.program.start,
             ended: started.ended.map(Moment),
+            ends: finite(&started.program),
             alive: started.alive,
             born: started.born,
         })
