@@ -1,0 +1,97 @@
+//! Trips: nobody is moved from a CPU to another and back by the policy while there is nothing to be gained by it.
+//!
+//! There is nothing to gain where all cores are alike and no thread of the program has waited for a CPU, by less than a fiftieth of the
+//! time, since the thread left the CPU to which it comes back. To take turns on crowded CPUs is no trip for nothing: somebody waits there.
+//!
+//! Bound: three such trips a thread, and one more every five seconds, counted from a second after the last change of the load
+//! and the last fault: a policy may be wrong for as long as it believes readings that were.
+
+use super::{Checker, Found, Law, Scene, Terms, Who};
+use std::collections::BTreeMap;
+use trimtab_core::balance::{Decision, Reason};
+use trimtab_core::drive::Step;
+use trimtab_core::ids::{OsCpu, ThreadId};
+use trimtab_core::time::{Moment, Span};
+
+/// So long what was believed before may still count.
+const GRACE: Span = Span::from_ms(1_000);
+/// Trips for nothing that are forgiven ...
+const FORGIVEN: u64 = 3;
+/// ... and how often one more is.
+const EACH: Span = Span::from_ms(5_000);
+/// Waiting below this part of the running time is none.
+const NOTHING: f64 = 0.02;
+
+/// Where a thread was put, and what its program had run and waited when it was.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    cpu: OsCpu,
+    run: Span,
+    wait: Span,
+}
+
+/// The checker.
+#[derive(Debug, Default)]
+pub(crate) struct Trips {
+    /// By thread: where it is, where it was before.
+    places: BTreeMap<ThreadId, (OsCpu, Option<Left>)>,
+    vain: BTreeMap<ThreadId, u64>,
+    /// By thread its place in the world, and by program what its threads have run and waited.
+    seen: BTreeMap<ThreadId, (Who, OsCpu)>,
+    spent: BTreeMap<usize, (Span, Span)>,
+    at: Moment,
+}
+
+/// Whether a decision is one to balance, and not to begin, to follow the machine or to put right.
+pub(crate) fn balances(decision: &Decision) -> bool {
+    matches!(
+        decision.reason,
+        Reason::Slow { .. } | Reason::Behind { .. } | Reason::Ahead { .. } | Reason::Room { .. }
+    )
+}
+
+impl Checker for Trips {
+    fn look(&mut self, _terms: &Terms, _before: &Scene, now: &Scene, _found: &mut Found) {
+        self.at = now.at;
+        self.seen.clear();
+        self.spent.clear();
+        for thread in &now.threads {
+            let (run, wait) = self.spent.entry(thread.program).or_default();
+            (*run, *wait) = (*run + thread.run, *wait + thread.wait);
+            if let Some(id) = thread.id {
+                self.seen.insert(id, (Who::of(thread), thread.cpu));
+            }
+        }
+    }
+
+    fn step(&mut self, terms: &Terms, step: &Step<'_>, found: &mut Found) {
+        for decision in &step.turn.decisions {
+            let single = decision.act.to().filter(|to| to.len() == 1).and_then(|to| to.first());
+            let Some(to) = single else { continue };
+            let Some(&(who, on)) = self.seen.get(&decision.thread) else { continue };
+            let (run, wait) = self.spent.get(&who.program).copied().unwrap_or_default();
+            let (from, before) = self.places.get(&decision.thread).copied().unwrap_or((on, None));
+            if from == to {
+                continue;
+            }
+            let back = before.filter(|left| left.cpu == to).is_some_and(|left| {
+                let (ran, waited) = (run.less(left.run), wait.less(left.wait));
+                waited.seconds() < NOTHING * ran.seconds()
+            });
+            let counts = back && balances(decision) && terms.even && self.at >= terms.calm + GRACE;
+            if counts {
+                let vain = self.vain.entry(decision.thread).or_default();
+                *vain += 1;
+                let long = self.at.since(terms.calm);
+                if *vain > FORGIVEN + long.0 / EACH.0 {
+                    let text = format!(
+                        "goes back from CPU {from} to {to}, its {vain}th trip for nothing in {long}: {}",
+                        decision.reason
+                    );
+                    found.add(Law::Trips, Some(who), text);
+                }
+            }
+            self.places.insert(decision.thread, (to, Some(Left { cpu: from, run, wait })));
+        }
+    }
+}
