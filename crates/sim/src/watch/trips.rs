@@ -1,7 +1,7 @@
 //! Trips: nobody is moved from a CPU to another and back by the policy while there is nothing to be gained by it.
 //!
-//! There is nothing to gain where all cores are alike and no thread of the program has waited for a CPU, by less than a fiftieth of the
-//! time, since the thread left the CPU to which it comes back. To take turns on crowded CPUs is no trip for nothing: somebody waits there.
+//! There is nothing to gain where all cores are alike and no thread that the policy looks after has waited for a CPU, by a fiftieth of the
+//! time that it ran, since the thread left the CPU to which it comes back. To take turns on crowded CPUs is no trip for nothing: somebody waits there.
 //!
 //! Bound: three such trips a thread, and one more every five seconds, counted from a second after the last change of the load
 //! and the last fault: a policy may be wrong for as long as it believes readings that were.
@@ -22,7 +22,7 @@ const EACH: Span = Span::from_ms(5_000);
 /// Waiting below this part of the running time is none.
 const NOTHING: f64 = 0.02;
 
-/// Where a thread was put, and what its program had run and waited when it was.
+/// Where a thread was, and what all had run and waited when it left.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     cpu: OsCpu,
@@ -36,9 +36,10 @@ pub(crate) struct Trips {
     /// By thread: where it is, where it was before.
     places: BTreeMap<ThreadId, (OsCpu, Option<Left>)>,
     vain: BTreeMap<ThreadId, u64>,
-    /// By thread its place in the world, and by program what its threads have run and waited.
+    /// By thread its place in the world, and what all have run and waited.
     seen: BTreeMap<ThreadId, (Who, OsCpu)>,
-    spent: BTreeMap<usize, (Span, Span)>,
+    run: Span,
+    wait: Span,
     at: Moment,
 }
 
@@ -54,12 +55,11 @@ impl Checker for Trips {
     fn look(&mut self, _terms: &Terms, _before: &Scene, now: &Scene, _found: &mut Found) {
         self.at = now.at;
         self.seen.clear();
-        self.spent.clear();
+        (self.run, self.wait) = (Span::ZERO, Span::ZERO);
         for thread in &now.threads {
-            let (run, wait) = self.spent.entry(thread.program).or_default();
-            (*run, *wait) = (*run + thread.run, *wait + thread.wait);
             if let Some(id) = thread.id {
                 self.seen.insert(id, (Who::of(thread), thread.cpu));
+                (self.run, self.wait) = (self.run + thread.run, self.wait + thread.wait);
             }
         }
     }
@@ -69,7 +69,7 @@ impl Checker for Trips {
             let single = decision.act.to().filter(|to| to.len() == 1).and_then(|to| to.first());
             let Some(to) = single else { continue };
             let Some(&(who, on)) = self.seen.get(&decision.thread) else { continue };
-            let (run, wait) = self.spent.get(&who.program).copied().unwrap_or_default();
+            let (run, wait) = (self.run, self.wait);
             let (from, before) = self.places.get(&decision.thread).copied().unwrap_or((on, None));
             if from == to {
                 continue;
