@@ -111,6 +111,10 @@ impl Account {
             }
             self.pending.remove(thread);
             let Some(decision) = self.asked.remove(thread) else { continue };
+            // Who was said to be freed is, though this one move was refused.
+            if matches!((end, &decision.reason), (Settled::Refused(_), Reason::Free { .. })) {
+                self.freed.insert(*thread);
+            }
             match (end, decision.act) {
                 (Settled::Applied, Act::Confine(to)) => {
                     self.bound.insert(*thread, to);

@@ -3,10 +3,11 @@
 //! Time after the last change is cut into windows of a second, or twenty of the policy's intervals if that is longer. A window
 //! in which threads came or went is not judged. One is unsettled
 //!
-//! - where no thread of the policy's waited for as much as a fiftieth of the time, and the policy moved some for balance all the same;
-//! - where nothing binds anybody, all compute all the time with equal weights, and a thread has less than seven tenths of what the crowd's fullest
-//!   CPU gives when threads are spread as evenly as they can be: 1 / ⌈threads / CPUs⌉. A kernel that pins deals each program's
-//!   threads from the first CPU on and does not promise that.
+//! - where no thread of the policy's slept, or waited for as much as a fiftieth of the time, and the policy moved some for balance all the same;
+//! - where nothing binds anybody, all compute or poll all the time with equal weights, and a thread has less than seven tenths of what the crowd's
+//!   fullest CPU gives when threads are spread as evenly as they can be: 1 / ⌈threads / CPUs⌉. Who polls by yielding gives its share
+//!   away; a kernel that pins deals each program's threads from the first CPU on; and a round of everybody on such a CPU must
+//!   fit ten times into the window, or the window cannot tell.
 //!
 //! Bound: four unsettled windows in a row. A policy needs some of its steps to believe what it sees, a failed trial of `auto` takes half
 //! a second and is not repeated at once, and one window may be one in which somebody moved.
@@ -14,6 +15,7 @@
 use super::trips::balances;
 use super::{Checker, Found, Law, Scene, Terms, Who};
 use crate::kernel::Kind;
+use crate::program::Wait;
 use crate::world::{Activity, ThreadSeen};
 use std::collections::BTreeMap;
 use trimtab_core::drive::Step;
@@ -29,6 +31,8 @@ const IN_A_ROW: u32 = 4;
 const NOTHING: f64 = 0.02;
 /// The part of an even share that a thread must have.
 const SHARE: f64 = 0.7;
+/// So many rounds a window must hold.
+const ROUNDS: f64 = 10.0;
 
 /// The checker.
 #[derive(Debug, Default)]
@@ -50,21 +54,24 @@ impl Settling {
         }
         let pairs: Vec<(&ThreadSeen, &ThreadSeen)> = now.since(began).collect();
         let waited = |pairs: &mut dyn Iterator<Item = &(&ThreadSeen, &ThreadSeen)>| {
-            let (mut count, mut wait) = (0, 0.0);
+            let (mut count, mut wait, mut slept) = (0, 0.0, false);
             for (then, now) in pairs {
                 count += 1;
                 wait += now.wait.less(then.wait).seconds();
+                slept |= now.sleeps > then.sleeps;
             }
-            (count, wait)
+            (count, wait, slept)
         };
-        let (ours, wait) = waited(&mut pairs.iter().filter(|(_, now)| now.id.is_some()));
-        if terms.even && self.moves > 0 && wait < NOTHING * wall * f64::from(ours) {
+        let (ours, wait, slept) = waited(&mut pairs.iter().filter(|(_, now)| now.id.is_some()));
+        let knows = terms.even && terms.counts_waits() && !slept;
+        if knows && self.moves > 0 && wait < NOTHING * wall * f64::from(ours) {
             return Some(format!("{} moves for balance where nobody waits", self.moves));
         }
         let whole = terms.machine.cpus();
         let plain = terms.weights == 1.0
             && !terms.kernel.groups
             && terms.kernel.kind != Kind::Pinned
+            && terms.programs.iter().all(|program| program.wait != Wait::Yield)
             && pairs.iter().all(|(then, now)| {
                 let wanted = now.run.less(then.run) + now.wait.less(then.wait);
                 let free = self.homes.get(&Who::of(now)).is_some_and(|home| *home == whole);
@@ -73,7 +80,11 @@ impl Settling {
         if !plain || pairs.is_empty() {
             return None;
         }
-        let even = 1.0 / pairs.len().div_ceil(now.usable.len().max(1)) as f64;
+        let crowd = pairs.len().div_ceil(now.usable.len().max(1)) as f64;
+        if terms.turn().times(crowd * ROUNDS).seconds() > wall {
+            return None;
+        }
+        let even = 1.0 / crowd;
         let share = |(then, now): &(&ThreadSeen, &ThreadSeen)| now.run.less(then.run).seconds() / wall;
         let (least, last) =
             pairs.iter().map(|pair| (share(pair), pair.1)).min_by(|a, b| a.0.total_cmp(&b.0))?;

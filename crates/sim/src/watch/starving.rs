@@ -5,7 +5,7 @@
 //! do all of a session where sessions share. Who only polls for others may be passed over for as long as they compute.
 
 use super::{Checker, Found, Law, Scene, Terms, Who};
-use crate::kernel::{Kind, Order};
+use crate::kernel::Kind;
 use crate::world::Activity;
 use std::collections::BTreeMap;
 use trimtab_core::time::{Moment, Span};
@@ -23,10 +23,7 @@ pub(crate) struct Starving {
 }
 
 fn bound(terms: &Terms, crowd: usize) -> Span {
-    let kernel = &terms.kernel;
-    let latency = if kernel.order == Order::Least { kernel.latency } else { Span::ZERO };
-    let turn = kernel.slice.max(latency).max(kernel.tick);
-    LEAST + turn.times(ROUNDS * (1 + crowd) as f64 * terms.weights)
+    LEAST + terms.turn().times(ROUNDS * (1 + crowd) as f64 * terms.weights)
 }
 
 impl Checker for Starving {

@@ -1,10 +1,11 @@
 //! What a run was set up to be: all that bounds are made of.
 
 use crate::faults::Faults;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Order};
 use crate::program::Program;
 use crate::scenario::{Happening, Scenario};
 use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::observe::Metric;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 
@@ -68,6 +69,18 @@ impl Terms {
             calm: ends.into_iter().flatten().max().unwrap_or(Moment(0)),
             faults,
         }
+    }
+
+    /// Whether the policy knows waiting from sleeping.
+    pub(crate) fn counts_waits(&self) -> bool {
+        self.policy.as_ref().is_some_and(|(_, settings)| settings.metric == Metric::RunWait)
+    }
+
+    /// The longest that a thread runs while others of equal right wait.
+    pub(crate) fn turn(&self) -> Span {
+        let kernel = &self.kernel;
+        let latency = if kernel.order == Order::Least { kernel.latency } else { Span::ZERO };
+        kernel.slice.max(latency).max(kernel.tick)
     }
 
     /// The policy's interval.

@@ -3,6 +3,9 @@
 //! There is nothing to gain where all cores are alike and no thread that the policy looks after has waited for a CPU, by a fiftieth of the
 //! time that it ran, since the thread left the CPU to which it comes back. To take turns on crowded CPUs is no trip for nothing: somebody waits there.
 //!
+//! Nor is judged a trip during which somebody slept: who sleeps has no speed, so its CPU is known by what its own counter says, in steps of 10 ms.
+//! The paper's own metric, the share of all time, takes who sleeps for slow; what it does then is not judged.
+//!
 //! Bound: three such trips a thread, and one more every five seconds, counted from a second after the last change of the load
 //! and the last fault: a policy may be wrong for as long as it believes readings that were.
 
@@ -22,12 +25,27 @@ const EACH: Span = Span::from_ms(5_000);
 /// Waiting below this part of the running time is none.
 const NOTHING: f64 = 0.02;
 
-/// Where a thread was, and what all had run and waited when it left.
+/// What all that are looked after have run and waited, and how often they slept.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    run: Span,
+    wait: Span,
+    sleeps: u64,
+}
+
+impl Spent {
+    /// Whether nobody waited, or slept, since an earlier time.
+    fn smoothly(self, since: Self) -> bool {
+        let (ran, waited) = (self.run.less(since.run), self.wait.less(since.wait));
+        self.sleeps == since.sleeps && waited.seconds() < NOTHING * ran.seconds()
+    }
+}
+
+/// Where a thread was, and what all had spent when it left.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     cpu: OsCpu,
-    run: Span,
-    wait: Span,
+    spent: Spent,
 }
 
 /// The checker.
@@ -38,8 +56,7 @@ pub(crate) struct Trips {
     vain: BTreeMap<ThreadId, u64>,
     /// By thread its place in the world, and what all have run and waited.
     seen: BTreeMap<ThreadId, (Who, OsCpu)>,
-    run: Span,
-    wait: Span,
+    spent: Spent,
     at: Moment,
 }
 
@@ -55,11 +72,13 @@ impl Checker for Trips {
     fn look(&mut self, _terms: &Terms, _before: &Scene, now: &Scene, _found: &mut Found) {
         self.at = now.at;
         self.seen.clear();
-        (self.run, self.wait) = (Span::ZERO, Span::ZERO);
+        self.spent = Spent::default();
         for thread in &now.threads {
             if let Some(id) = thread.id {
                 self.seen.insert(id, (Who::of(thread), thread.cpu));
-                (self.run, self.wait) = (self.run + thread.run, self.wait + thread.wait);
+                let Spent { run, wait, sleeps } = self.spent;
+                let (run, wait) = (run + thread.run, wait + thread.wait);
+                self.spent = Spent { run, wait, sleeps: sleeps + thread.sleeps };
             }
         }
     }
@@ -69,16 +88,13 @@ impl Checker for Trips {
             let single = decision.act.to().filter(|to| to.len() == 1).and_then(|to| to.first());
             let Some(to) = single else { continue };
             let Some(&(who, on)) = self.seen.get(&decision.thread) else { continue };
-            let (run, wait) = (self.run, self.wait);
             let (from, before) = self.places.get(&decision.thread).copied().unwrap_or((on, None));
             if from == to {
                 continue;
             }
-            let back = before.filter(|left| left.cpu == to).is_some_and(|left| {
-                let (ran, waited) = (run.less(left.run), wait.less(left.wait));
-                waited.seconds() < NOTHING * ran.seconds()
-            });
-            let counts = back && balances(decision) && terms.even && self.at >= terms.calm + GRACE;
+            let back = before.is_some_and(|left| left.cpu == to && self.spent.smoothly(left.spent));
+            let fair = terms.even && terms.counts_waits();
+            let counts = back && balances(decision) && fair && self.at >= terms.calm + GRACE;
             if counts {
                 let vain = self.vain.entry(decision.thread).or_default();
                 *vain += 1;
@@ -91,7 +107,7 @@ impl Checker for Trips {
                     found.add(Law::Trips, Some(who), text);
                 }
             }
-            self.places.insert(decision.thread, (to, Some(Left { cpu: from, run, wait })));
+            self.places.insert(decision.thread, (to, Some(Left { cpu: from, spent: self.spent })));
         }
     }
 }

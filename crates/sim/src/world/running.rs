@@ -44,7 +44,15 @@ impl<P: Progress> World<P> {
         let Some(at) = self.seats.current(cpu) else { return };
         let thread = &self.threads[at];
         if thread.debt <= 0.0 && thread.left < GRAIN * thread.rate {
+            let due = self.now >= self.until[cpu];
             self.phase_over(at, cpu);
+            // A phase that ends with the slice must not make the others wait for the next end of one.
+            if due
+                && self.seats.current(cpu) == Some(at)
+                && self.scheduler.expired(&mut self.seats, self.now, cpu)
+            {
+                self.rotate(cpu);
+            }
             return;
         }
         if self.now >= self.until[cpu] && self.scheduler.expired(&mut self.seats, self.now, cpu) {
