@@ -12,7 +12,13 @@ fn main() {
         if let Some(v) = run.violations.first() {
             let c = count.entry(v.law).or_insert(0u64);
             *c += 1;
-            println!("{n}: {:?} {} {} of {}: {v}", draft.policy.as_ref().map(|p| p.0), draft.kernel, draft.ground.text(), run.violations.len());
+            println!(
+                "{n}: {:?} {} {} of {}: {v}",
+                draft.policy.as_ref().map(|p| p.0),
+                draft.kernel,
+                draft.ground.text(),
+                run.violations.len()
+            );
             if *c <= do_shrink {
                 let s = shrink(&draft, v.law);
                 println!("  shrunk after {}: {:#?}\n {:#?}", s.tried, s.draft, s.violations);

@@ -49,6 +49,9 @@ pub struct ScenarioArgs {
     /// What the picture shows: makespan, ratio, balance, busy, throughput, migrations or moves.
     #[arg(long, value_name = "VALUE", default_value = "makespan", requires = "svg")]
     pub value: String,
+    /// Run under all checkers (docs/simulator.md, "What is checked") and say which laws are broken; nothing else is shown.
+    #[arg(long, conflicts_with_all = ["svg", "trace"])]
+    pub check: bool,
     /// Record each run in a folder, or a single run in a file: traces that top --replay, report and replay open.
     #[arg(long, value_name = "PATH")]
     pub trace: Option<PathBuf>,

@@ -374,7 +374,8 @@ mod tests {
     #[test]
     fn where_a_program_was_does_not_shrink_when_its_threads_end() {
         let free = |to: &str| confine(0, to, Reason::Free { threads: 1, cpus: 2 });
-        let gone = |gone: &[u32]| Sample { gone: gone.iter().copied().map(ThreadId).collect(), ..Sample::default() };
+        let gone =
+            |gone: &[u32]| Sample { gone: gone.iter().copied().map(ThreadId).collect(), ..Sample::default() };
         assert_eq!(twice(confine(0, "0", Reason::Start), Settled::Applied, gone(&[1]), free("3")), []);
         let beyond = twice(confine(0, "0", Reason::Start), Settled::Applied, gone(&[1]), free("7"));
         assert!(beyond.contains(&Fault::NotProgram(ThreadId(0), set("7"))), "{beyond:?}");

@@ -35,7 +35,8 @@ pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
     let mut plan = rng.fork("plan");
     let settle = Span::from_ms(between(&mut plan, 300, 2_000));
     let policy = policy(&mut rng.fork("policy"));
-    let interval = policy.as_ref().map_or(Span::from_ms(50), |(_, settings): &(Kind, Settings)| settings.interval);
+    let interval =
+        policy.as_ref().map_or(Span::from_ms(50), |(_, settings): &(Kind, Settings)| settings.interval);
     let window = Span::from_ms(1_000).max(interval.times(20.0));
     let end = Moment(0) + settle + Span(WINDOWS * window.0);
     let mut programs = programs(&mut rng.fork("programs"), &cpus, settle, end);
@@ -146,11 +147,8 @@ fn programs(rng: &mut Rng, cpus: &CpuSet, settle: Span, end: Moment) -> Vec<Prog
     (0..count)
         .map(|at| {
             let mut rng = rng.nth(at);
-            let work = if chance(&mut rng, 0.6) {
-                lasts
-            } else {
-                Span::from_ms(between(&mut rng, 50, 3_000))
-            };
+            let work =
+                if chance(&mut rng, 0.6) { lasts } else { Span::from_ms(between(&mut rng, 50, 3_000)) };
             Program { name: format!("p{at}"), ..program(&mut rng, cpus, settle, work) }
         })
         .collect()
@@ -175,9 +173,8 @@ fn program(rng: &mut Rng, cpus: &CpuSet, settle: Span, work: Span) -> Program {
     let hog = chance(rng, 0.2);
     program.body = match rng.below(if hog { 1 } else { 10 }) {
         _ if hog => {
-            let duty = |rng: &mut Rng| {
-                (Span::from_ms(between(rng, 1, 300)), Span::from_ms(between(rng, 1, 300)))
-            };
+            let duty =
+                |rng: &mut Rng| (Span::from_ms(between(rng, 1, 300)), Span::from_ms(between(rng, 1, 300)));
             Body::Hog { duty: chance(rng, 0.5).then(|| duty(rng)) }
         }
         0 => Body::Churn {

@@ -175,7 +175,10 @@ fn plainer(program: &Program) -> Vec<Program> {
         Program { start: Moment(0), ..own() },
     ];
     if program.wait != Wait::Spin {
-        all.push(Program { wait: if program.wait == Wait::Sleep { Wait::Spin } else { Wait::Sleep }, ..own() });
+        all.push(Program {
+            wait: if program.wait == Wait::Sleep { Wait::Spin } else { Wait::Sleep },
+            ..own()
+        });
     }
     for threads in [1, program.threads.div_ceil(2), program.threads.saturating_sub(1)] {
         if (1..program.threads).contains(&threads) {
@@ -190,7 +193,12 @@ fn plainer(program: &Program) -> Vec<Program> {
             Body::Spmd { work, interval, imbalance, jitter: 0.0 },
         ],
         Body::Nested { inner, regions, work } => vec![
-            Body::Spmd { work: Span(work.0 * u64::from(regions)), interval: None, imbalance: 0.0, jitter: 0.0 },
+            Body::Spmd {
+                work: Span(work.0 * u64::from(regions)),
+                interval: None,
+                imbalance: 0.0,
+                jitter: 0.0,
+            },
             Body::Nested { inner: 1, regions, work },
             Body::Nested { inner: inner.div_ceil(2), regions, work },
             Body::Nested { inner, regions: regions.div_ceil(2), work },

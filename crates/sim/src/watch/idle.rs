@@ -1,5 +1,8 @@
 //! Idleness: no CPU rests beside a thread that waits, has work to do, and may come to it.
 //!
+//! What counts is that the CPU rests and that at each look somebody waits who may come: on a crowded CPU they take turns, so that
+//! each waits only a moment.
+//!
 //! Bound: what the kernel's own rule takes to see it. A kernel that pins leaves CPUs idle for ever: none. Those by rounds and by
 //! credits pull at the next tick, but a CPU that found nobody looks up to 16 ticks later: 20 ticks. Fair ones look at the widest domain after twice
 //! its width in milliseconds (8 of the kernels of 2008) while idle, take a thread that just ran only after two vain looks, and of all idle CPUs of a group
@@ -8,15 +11,15 @@
 
 use super::{Checker, Found, Law, Scene, Terms, Who};
 use crate::kernel::Kind;
-use crate::world::Activity;
+use crate::world::{Activity, ThreadSeen};
 use std::collections::BTreeMap;
-use trimtab_core::set::CpuSet;
+use trimtab_core::ids::OsCpu;
 use trimtab_core::time::{Moment, Span};
 
-/// The checker: who waits, since when, and which CPUs that it may come to have rested ever since.
+/// The checker: since when each CPU has rested while somebody could have come.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
-    waiting: BTreeMap<Who, (Moment, CpuSet)>,
+    resting: BTreeMap<OsCpu, Moment>,
 }
 
 /// The bound; `None` where there is none.
@@ -38,31 +41,29 @@ impl Checker for Idle {
     fn look(&mut self, terms: &Terms, before: &Scene, now: &Scene, found: &mut Found) {
         let Some(bound) = bound(terms) else { return };
         let rested = now.rested(before);
-        let mut waiting = BTreeMap::new();
-        for (then, thread) in now.since(before) {
-            let waits = then.activity == Activity::Queued
-                && thread.activity == Activity::Queued
-                && thread.slices == then.slices
-                && thread.left > 0.0;
-            if !waits || rested.is_empty() {
-                continue;
-            }
-            let who = Who::of(thread);
-            let (since, cpus) = match self.waiting.remove(&who) {
-                Some((since, cpus)) => (since, cpus.intersection(&rested)),
-                None => (before.at, then.mask.intersection(&rested)),
+        let mut resting = BTreeMap::new();
+        if !rested.is_empty() {
+            let crowded = |cpu: OsCpu| {
+                let load =
+                    |scene: &Scene| scene.loads.iter().find(|(at, _)| *at == cpu).map(|(_, load)| *load);
+                load(before) > Some(1) && load(now) > Some(1)
             };
-            let cpus = cpus.intersection(&thread.mask);
-            if cpus.is_empty() {
-                continue;
+            let waits = |thread: &ThreadSeen| thread.activity == Activity::Queued && thread.left > 0.0;
+            for thread in now.threads.iter().filter(|thread| waits(thread) && crowded(thread.cpu)) {
+                for cpu in thread.mask.intersection(&rested).iter() {
+                    resting
+                        .entry(cpu)
+                        .or_insert((thread, self.resting.get(&cpu).copied().unwrap_or(before.at)));
+                }
             }
-            let long = now.at.since(since);
-            if long > bound {
-                let text = format!("waits on CPU {} for {long} while CPUs {cpus} rest: {bound}", thread.cpu);
-                found.add(Law::Idle, Some(who), text);
-            }
-            waiting.insert(who, (since, cpus));
         }
-        self.waiting = waiting;
+        for (cpu, (thread, since)) in &resting {
+            let long = now.at.since(*since);
+            if long > bound {
+                let text = format!("waits on CPU {} while CPU {cpu} rests for {long}: {bound}", thread.cpu);
+                found.add(Law::Idle, Some(Who::of(thread)), text);
+            }
+        }
+        self.resting = resting.into_iter().map(|(cpu, (_, since))| (cpu, since)).collect();
     }
 }

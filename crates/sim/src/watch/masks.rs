@@ -54,10 +54,10 @@ impl Checker for Masks {
             if let Some(id) = thread.id {
                 self.numbers.insert(id, who);
             }
-            let mask = self.masks.entry(who).or_insert_with(|| Mask {
-                home: thread.mask.clone(),
-                expected: thread.mask.clone(),
-            });
+            let mask = self
+                .masks
+                .entry(who)
+                .or_insert_with(|| Mask { home: thread.mask.clone(), expected: thread.mask.clone() });
             if thread.mask != mask.expected {
                 let text = format!("has the mask {}, not {}", thread.mask, mask.expected);
                 found.add(Law::Masks, Some(who), text);

@@ -6,7 +6,7 @@
 //! - where no thread of the policy's slept, or waited for as much as a fiftieth of the time, and the policy moved some for balance all the same;
 //! - where nothing binds anybody, all compute or poll all the time with equal weights, and a thread has less than seven tenths of what the crowd's
 //!   fullest CPU gives when threads are spread as evenly as they can be: 1 / ⌈threads / CPUs⌉. Who polls by yielding gives its share
-//!   away; a kernel that pins deals each program's threads from the first CPU on; and a round of everybody on such a CPU must
+//!   away; a kernel that pins deals each program's threads from the first CPU on; the control `pinned` leaves threads where lost CPUs sent them; and a round of everybody on such a CPU must
 //!   fit ten times into the window, or the window cannot tell.
 //!
 //! Bound: four unsettled windows in a row. A policy needs some of its steps to believe what it sees, a failed trial of `auto` takes half
@@ -18,6 +18,7 @@ use crate::kernel::Kind;
 use crate::program::Wait;
 use crate::world::{Activity, ThreadSeen};
 use std::collections::BTreeMap;
+use trimtab_core::balance::Kind as Policy;
 use trimtab_core::drive::Step;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
@@ -71,6 +72,7 @@ impl Settling {
         let plain = terms.weights == 1.0
             && !terms.kernel.groups
             && terms.kernel.kind != Kind::Pinned
+            && terms.policy.as_ref().is_none_or(|(kind, _)| *kind != Policy::Pinned)
             && terms.programs.iter().all(|program| program.wait != Wait::Yield)
             && pairs.iter().all(|(then, now)| {
                 let wanted = now.run.less(then.run) + now.wait.less(then.wait);

@@ -3,7 +3,7 @@
 //! There is nothing to gain where all cores are alike and no thread that the policy looks after has waited for a CPU, by a fiftieth of the
 //! time that it ran, since the thread left the CPU to which it comes back. To take turns on crowded CPUs is no trip for nothing: somebody waits there.
 //!
-//! Nor is judged a trip during which somebody slept: who sleeps has no speed, so its CPU is known by what its own counter says, in steps of 10 ms.
+//! Nor is judged a trip during which somebody came, went or slept: who sleeps has no speed, so its CPU is known by what its own counter says, in steps of 10 ms.
 //! The paper's own metric, the share of all time, takes who sleeps for slow; what it does then is not judged.
 //!
 //! Bound: three such trips a thread, and one more every five seconds, counted from a second after the last change of the load
@@ -69,17 +69,23 @@ pub(crate) fn balances(decision: &Decision) -> bool {
 }
 
 impl Checker for Trips {
-    fn look(&mut self, _terms: &Terms, _before: &Scene, now: &Scene, _found: &mut Found) {
+    fn look(&mut self, _terms: &Terms, before: &Scene, now: &Scene, _found: &mut Found) {
         self.at = now.at;
         self.seen.clear();
-        self.spent = Spent::default();
+        let Spent { run, wait, sleeps } = &mut self.spent;
+        for (then, now) in now.since(before).filter(|(_, now)| now.id.is_some()) {
+            *run = *run + now.run.less(then.run);
+            *wait = *wait + now.wait.less(then.wait);
+            *sleeps += now.sleeps.saturating_sub(then.sleeps);
+        }
         for thread in &now.threads {
             if let Some(id) = thread.id {
                 self.seen.insert(id, (Who::of(thread), thread.cpu));
-                let Spent { run, wait, sleeps } = self.spent;
-                let (run, wait) = (run + thread.run, wait + thread.wait);
-                self.spent = Spent { run, wait, sleeps: sleeps + thread.sleeps };
             }
+        }
+        // Whoever came or went in between is not accounted for: that is no time in which nothing was to be gained.
+        if !before.alive().map(Who::of).eq(now.alive().map(Who::of)) {
+            *sleeps += 1;
         }
     }
 

@@ -12,6 +12,9 @@ const GRAIN: f64 = 0.5;
 /// A CPU that finds nobody looks at most this many doublings of a tick later.
 const LOOKS_MOST: u8 = 4;
 
+/// So many CPUs at rest are asked whether they may take who waits.
+const KICKS_MOST: usize = 16;
+
 /// The bounds of a search for somebody to run before the queue's first is taken.
 const PULLS_MOST: usize = 4;
 
@@ -188,9 +191,13 @@ impl<P: Progress> World<P> {
 
     /// A thread waits here while some CPU rests: that one looks at the next tick (`nohz_balancer_kick`).
     fn kick(&mut self, cpu: usize) {
-        let domains = &self.seats.domains;
-        let near =
-            domains.up(cpu).find_map(|at| self.seats.idle.around(&domains.all[at as usize].cpus, cpu, 1));
+        let seats = &self.seats;
+        let queue = &seats.cpus[cpu].queue;
+        // The first of them is in nobody's way, but for masks.
+        let helps = |&idle: &usize| queue.iter().any(|&task| seats.allowed(task as usize, idle));
+        let near = seats.domains.up(cpu).find_map(|at| {
+            seats.idle.each(&seats.domains.all[at as usize].cpus, cpu, 1).take(KICKS_MOST).find(helps)
+        });
         if let Some(idle) = near
             && self.looks[idle] == 0
         {

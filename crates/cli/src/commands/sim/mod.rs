@@ -3,6 +3,7 @@
 //! `scenario` runs scenario files and shows what came of them, `machines` shows the machines that come with trimtab, `figures` makes the
 //! published figures again, `swarm` looks for faults. Every number shown is `trimtab_sim`'s.
 
+mod check;
 mod figures;
 mod machines;
 mod scenario;
@@ -17,6 +18,7 @@ use crate::exit::Exit;
 /// [`crate::exit::FAILED`] when something cannot be read or written.
 pub fn run(args: &SimArgs) -> Result<u8, Exit> {
     match &args.what {
+        None if args.scenarios.check => check::run(&args.scenarios),
         None => scenario::run(&args.scenarios),
         Some(SimCommand::Figures(args)) => figures::run(args),
         Some(SimCommand::Swarm(args)) => swarm::run(args),
