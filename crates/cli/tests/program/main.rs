@@ -36,6 +36,7 @@ mod rules;
 mod runs;
 mod runtimes;
 mod survey;
+mod swarm;
 mod threads;
 mod top;
 mod transparent;
