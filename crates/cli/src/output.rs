@@ -25,6 +25,8 @@ pub enum Kind {
     Page,
     /// Chrome trace events.
     Chrome,
+    /// A picture, SVG.
+    Picture,
 }
 
 /// So much of a file is looked at.
@@ -38,6 +40,7 @@ impl Kind {
             Self::Report => "no report of trimtab",
             Self::Page => "no page of trimtab report",
             Self::Chrome => "no file of trimtab report --chrome",
+            Self::Picture => "no picture of trimtab",
         }
     }
 
@@ -50,6 +53,7 @@ impl Kind {
                 let mark = b"<meta name=\"generator\" content=\"trimtab report\">";
                 begins("<!doctype html>") && head.windows(mark.len()).any(|part| part == mark)
             }
+            Self::Picture => begins("<svg xmlns=\"http://www.w3.org/2000/svg\""),
             Self::Chrome => begins("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":"),
         }
     }
@@ -216,7 +220,7 @@ mod tests {
     fn only_nothing_and_its_own_kind_may_be_written_over() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        let kinds = [Kind::Trace, Kind::Report, Kind::Page, Kind::Chrome];
+        let kinds = [Kind::Trace, Kind::Report, Kind::Page, Kind::Chrome, Kind::Picture];
         for kind in kinds {
             assert!(spare("x", &path, kind).is_ok(), "not there");
         }
@@ -228,6 +232,7 @@ mod tests {
             (include_str!("commands/report/page.html"), &[Kind::Page]),
             ("<!doctype html>\n<html>", &[]),
             ("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":\"x\"", &[Kind::Chrome]),
+            ("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1\"/>", &[Kind::Picture]),
             ("\x7fELF", &[]),
             ("results", &[]),
         ] {

@@ -1,5 +1,9 @@
 //! What came of a simulated run.
 
+mod value;
+
+pub use value::{UnknownValue, Value};
+
 use serde::Serialize;
 use trimtab_core::balance::Settled;
 use trimtab_core::drive::Step;
@@ -41,9 +45,11 @@ pub struct ProgramOutcome {
     pub name: String,
     /// When it started.
     pub start: Moment,
+    /// Whether it ends by itself, as a hog does not.
+    pub ends: bool,
     /// How long it took; `None` if it had not ended.
     pub makespan: Option<Span>,
-    /// Time over the ideal's: all work of all threads, shared evenly by the machine's cores at full speed; `None` without an end.
+    /// Time over the ideal's: all work of all threads, shared evenly by the machine's cores at full speed; `None` without an end of its own.
     pub ratio: Option<f64>,
     /// How many threads it had.
     pub threads: u32,

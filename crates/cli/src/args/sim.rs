@@ -1,8 +1,10 @@
 //! Options of `trimtab sim`.
 
+use super::words::Words;
 use super::{FiguresArgs, SwarmArgs};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use trimtab_sim::outcome::Value;
 
 /// Simulate programs on machines that nobody here owns: what a scenario file says, under the policies of `trimtab run --balance`.
 ///
@@ -47,8 +49,9 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// What the picture shows: makespan, ratio, balance, busy, throughput, migrations or moves.
-    #[arg(long, value_name = "VALUE", default_value = "makespan", requires = "svg")]
-    pub value: String,
+    #[arg(long, value_name = "VALUE", default_value = "makespan", value_parser = Words::<Value>::of(Value::ALL.map(Value::word)),
+          hide_possible_values = true)]
+    pub value: Value,
     /// Run under all checkers (docs/simulator.md, "What is checked") and say which laws are broken; nothing else is shown.
     #[arg(long, conflicts_with_all = ["svg", "trace"])]
     pub check: bool,
@@ -63,8 +66,8 @@ const EXAMPLES: &str = "Examples:\n  trimtab sim three-on-two.toml              
     trimtab sim speed.toml --svg speed.svg --value ratio   a picture\n  \
     trimtab sim hog.toml --trace hog.trace && trimtab report hog.trace   a run, look by look\n  \
     trimtab sim machines                               the machines that come with trimtab\n\n\
-    Exit status: 0 done, 2 when a scenario cannot be read or something cannot be written; Ctrl-C ends it early with 130,\n\
-    and what was simulated until then is shown.";
+    Exit status: 0 done, 2 when a scenario cannot be read or something cannot be written; Ctrl-C ends it\n\
+    early with 130, and what was simulated until then is shown.";
 
 /// List the machines that come with trimtab, or print the file of one.
 #[derive(Args, Debug)]

@@ -14,6 +14,7 @@ pub mod replay;
 pub mod report;
 pub mod run;
 pub mod sim;
+mod svg;
 pub mod top;
 pub mod topo;
 

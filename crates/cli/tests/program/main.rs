@@ -35,6 +35,7 @@ mod report;
 mod rules;
 mod runs;
 mod runtimes;
+mod sim;
 mod survey;
 mod swarm;
 mod threads;

@@ -3,8 +3,8 @@
 use crate::util::{Sandbox, installed, need};
 use std::process::Command;
 
-const COMMANDS: [&str; 11] =
-    ["run", "attach", "detach", "replay", "plan", "topo", "ps", "top", "report", "doctor", "check"];
+const COMMANDS: [&str; 12] =
+    ["run", "attach", "detach", "replay", "plan", "topo", "ps", "top", "report", "doctor", "check", "sim"];
 
 #[test]
 fn every_command_has_help() {
@@ -110,6 +110,8 @@ fn completions_are_made_and_bash_accepts_its_own() {
         ("attach --balance e", "exchange"),
         ("attach --balance = e", "exchange"),
         ("replay --policy nu", "nudge"),
+        ("sim --value b", "balance busy"),
+        ("sim sw", "swarm"),
     ] {
         let words: Vec<&str> = ["trimtab"].into_iter().chain(words.split(' ')).collect();
         let (at, last) = (words.len() - 1, words.len() - 2);
@@ -156,15 +158,18 @@ fn zsh_and_fish_know_the_words_too() {
 fn help_and_manual_name_the_exit_statuses_and_what_intervals_mean() {
     let sandbox = Sandbox::new();
     let page = sandbox.trimtab("generate man").ends().ok();
-    for command in ["run", "attach", "detach", "replay", "doctor", "check", "top", "report"] {
+    for command in ["run", "attach", "detach", "replay", "doctor", "check", "top", "report", "sim"] {
         let help = sandbox.trimtab(&format!("{command} --help")).ends().ok();
         let said = help.to_lowercase();
         assert!(said.contains("exit status"), "{help}");
     }
     let synopsis = page.split(".SH SYNOPSIS").nth(1).unwrap().split(".SH").next().unwrap();
-    for line in
-        ["\\fBtrimtab run\\fR [OPTIONS] \\fICOMMAND\\fR...", "\\fBtrimtab bench balance\\fR [OPTIONS]"]
-    {
+    for line in [
+        "\\fBtrimtab run\\fR [OPTIONS] \\fICOMMAND\\fR...",
+        "\\fBtrimtab bench balance\\fR [OPTIONS]",
+        "\\fBtrimtab sim\\fR [OPTIONS] \\fISCENARIO.toml\\fR...",
+        "\\fBtrimtab sim machines\\fR [NAME]",
+    ] {
         assert!(synopsis.contains(line), "{synopsis}");
     }
     assert!(!page.contains("subcommands>") && !page.contains("EXTRA"), "{synopsis}");

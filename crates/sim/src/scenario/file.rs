@@ -38,6 +38,7 @@
 mod happenings;
 mod machines;
 mod programs;
+mod series;
 mod sweep;
 mod tree;
 mod write;
@@ -55,6 +56,7 @@ use toml::de::{DeTable, DeValue};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
+pub use series::{Series, series};
 pub use sweep::{Axis, MOST_VALUES};
 pub use write::{Unwritable, write};
 
@@ -155,6 +157,11 @@ impl File {
         Ok(file)
     }
 
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How many scenarios it stands for.
     pub fn len(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
@@ -209,17 +216,16 @@ impl File {
         for range in &self.settings {
             let setting = sweep::setting(self.all(), range.clone())?;
             let span = setting.value.span();
+            let kept = sweep::keep(&mut swept, &setting);
+            if kept.map_err(|problem| self.wrong(&setting.path, &setting.value, problem))? {
+                continue;
+            }
             swept.retain(|swept| swept.path != setting.path);
             match setting.value.get_ref() {
                 DeValue::Array(list) => {
                     if !(1..=MOST_VALUES).contains(&list.len()) {
                         let problem = format!("a list of up to {MOST_VALUES} values is allowed: each is run");
-                        return Err(self.all().error(
-                            span.start,
-                            setting.path.join("."),
-                            self.all().value(span),
-                            problem,
-                        ));
+                        return Err(self.wrong(&setting.path, &setting.value, problem));
                     }
                     let values = list.iter().cloned().collect();
                     let (key, path) = (setting.path.join("."), setting.path);
@@ -237,9 +243,13 @@ impl File {
         path: &[String],
         value: &tree::Node<'a>,
     ) -> Result<(), FileError> {
-        tree::put(table, path, value).map_err(|problem| {
-            self.all().error(value.span().start, path.join("."), self.all().value(value.span()), problem)
-        })
+        tree::put(table, path, value).map_err(|problem| self.wrong(path, value, problem))
+    }
+
+    /// What is wrong with a value that is set.
+    fn wrong(&self, path: &[String], value: &tree::Node<'_>, problem: String) -> FileError {
+        let span = value.span();
+        self.all().error(span.start, path.join("."), self.all().value(span), problem)
     }
 
     fn swept(&self) -> Result<Vec<Axis>, FileError> {

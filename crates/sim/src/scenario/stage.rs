@@ -62,7 +62,13 @@ impl<'a> Stage<'a> {
             Rng::new(scenario.seed).fork("world").draw(),
             memory,
         );
-        Self { scenario, host: Simulated::new(world, scenario.end), next: 0, every, inspect }
+        let mut stage = Self { scenario, host: Simulated::new(world, scenario.end), next: 0, every, inspect };
+        // What happens at the very start was always so: policies know no other machine.
+        while let Some(event) = scenario.events.get(stage.next).filter(|event| event.at == Moment(0)) {
+            stage.next += 1;
+            stage.happen(&event.what);
+        }
+        stage
     }
 
     pub(super) fn usable(&self) -> CpuSet {
@@ -121,6 +127,7 @@ impl<'a> Stage<'a> {
             .map(|(at, program)| ProgramOutcome {
                 name: program.name,
                 start: program.start,
+                ends: program.ends,
                 makespan: world.makespan(at),
                 ratio: None,
                 threads: program.born,
@@ -142,8 +149,9 @@ impl<'a> Stage<'a> {
         }
         for program in &mut programs {
             let ideal = program.work.seconds() / capacity;
+            let makespan = program.makespan.filter(|_| program.ends);
             program.ratio =
-                program.makespan.map(|makespan| makespan.seconds() / ideal).filter(|ratio| ratio.is_finite());
+                makespan.map(|makespan| makespan.seconds() / ideal).filter(|ratio| ratio.is_finite());
         }
         let over = programs.iter().filter(|program| program.makespan.is_some()).count();
         let seconds = ended.since(Moment(0)).seconds();

@@ -1,5 +1,6 @@
 //! What can be seen of a world from outside.
 
+use super::births::finite;
 use super::{Phase, World};
 use crate::progress::Progress;
 use crate::sched::State;
@@ -85,6 +86,8 @@ pub struct ProgramSeen {
     pub start: Moment,
     /// When it ended.
     pub ended: Option<Moment>,
+    /// Whether it ends by itself, as a hog does not.
+    pub ends: bool,
     /// How many threads it has now.
     pub alive: u32,
     /// How many it has had.
@@ -105,6 +108,7 @@ impl<P: Progress> World<P> {
             name: started.program.name.clone(),
             start: started.program.start,
             ended: started.ended.map(Moment),
+            ends: finite(&started.program),
             alive: started.alive,
             born: started.born,
             stopped: started.stopped,

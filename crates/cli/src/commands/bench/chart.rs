@@ -9,6 +9,7 @@
 use super::nested::Measured;
 use super::record::Start;
 use super::tables;
+use crate::commands::svg::{nice, short, text};
 use std::fmt::Write as _;
 use trimtab_core::stats::{Better, Estimate, Interval, Verdict};
 
@@ -166,53 +167,6 @@ fn rect(out: &mut String, style: &str, x: f64, y: f64, width: f64, height: f64) 
     );
 }
 
-fn text(out: &mut String, style: &str, x: f64, y: f64, words: &str) {
-    let mut plain = String::new();
-    for letter in words.chars() {
-        match letter {
-            '&' => plain.push_str("&amp;"),
-            '<' => plain.push_str("&lt;"),
-            '>' => plain.push_str("&gt;"),
-            ' '..='~' => plain.push(letter),
-            _ => plain.push('?'), // machine names come from firmware
-        }
-    }
-    let _ = writeln!(out, "<text class=\"{style}\" x=\"{x:.1}\" y=\"{y:.1}\">{plain}</text>");
-}
-
-/// The largest power of ten up to a number; 1 for one that has none. By hand, since a logarithm is the only thing that this
-/// program would load the mathematical library for, at every start.
-fn power_of_ten(number: f64) -> f64 {
-    if !(number.is_finite() && number > 0.0) {
-        return 1.0;
-    }
-    let mut power = 1.0;
-    while power * 10.0 <= number {
-        power *= 10.0;
-    }
-    while power > number {
-        power /= 10.0;
-    }
-    power
-}
-
-/// The next of 1, 2, 4, 5, 10 times a power of ten, so that quarters of it read well.
-fn nice(reach: f64) -> f64 {
-    if reach <= 0.0 || !reach.is_finite() {
-        return 1.0;
-    }
-    let power = power_of_ten(reach);
-    let steps = [1.0, 2.0, 4.0, 5.0, 10.0];
-    let step = steps.into_iter().find(|step| step * power >= reach).unwrap_or(10.0);
-    step * power
-}
-
-/// A scale's number, without zeros that say nothing.
-fn short(value: f64) -> String {
-    let text = format!("{value:.6}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 /// Colours tell apart with any of the common colour blindnesses; patterns do without colour.
 const STYLE: &str = r##"<style>
 text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
@@ -236,21 +190,3 @@ text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
 <pattern id="p-same" width="6" height="6" patternUnits="userSpaceOnUse"><rect width="6" height="6" fill="#e8f1fa"/><path d="M0 3h6" stroke="#6aa0d0"/></pattern>
 </defs>
 "##;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scales_end_on_round_numbers() {
-        for (reach, scale) in
-            [(0.0, 1.0), (0.9, 1.0), (1.1, 2.0), (4.3, 5.0), (7.0, 10.0), (43.0, 50.0), (2655.0, 4000.0)]
-        {
-            assert!((nice(reach) - scale).abs() < 1e-9, "{reach}: {}", nice(reach));
-        }
-        assert_eq!(
-            (short(0.25), short(10.0), short(0.0)),
-            ("0.25".to_owned(), "10".to_owned(), "0".to_owned())
-        );
-    }
-}

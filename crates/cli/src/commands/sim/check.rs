@@ -1,18 +1,15 @@
 //! `trimtab sim SCENARIO.toml --check`: scenarios run under all checkers.
 
+use super::scenario::open;
 use crate::args::ScenarioArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::Read;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use trimtab_sim::reader::MOST_TEXT;
 use trimtab_sim::scenario::Scenario;
-use trimtab_sim::scenario::file::File;
 use trimtab_sim::watch::{Violation, check};
 
 /// The version of the JSON.
@@ -41,9 +38,7 @@ fn judge(args: &ScenarioArgs) -> Result<u8> {
     for path in &args.files {
         let file = open(path, args)?;
         for run in 0..file.len() {
-            let mut scenario = file.scenario(run)?;
-            scenario.seed = args.seed.unwrap_or(scenario.seed);
-            scenarios.push((path.display().to_string(), run, scenario));
+            scenarios.push((path.display().to_string(), run, file.scenario(run)?));
         }
     }
     let mut broken = 0;
@@ -90,26 +85,4 @@ fn all(args: &ScenarioArgs, scenarios: &[(String, usize, Scenario)]) -> Vec<(u64
         }
     });
     found.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn open(path: &Path, args: &ScenarioArgs) -> Result<File> {
-    let text = read(path)?;
-    let folder = path.parent().unwrap_or_else(|| Path::new(""));
-    let mut machines = |name: &str| read(&folder.join(name)).map_err(|cause| format!("{cause:#}"));
-    Ok(File::open(&path.display().to_string(), &text, &args.set, &mut machines)?)
-}
-
-fn read(path: &Path) -> Result<String> {
-    let mut text = String::new();
-    let most = MOST_TEXT as u64;
-    let read = if path == Path::new("-") {
-        std::io::stdin().take(most + 1).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_string(&mut text))
-    };
-    read.with_context(|| format!("cannot read {}", path.display()))?;
-    if text.len() > MOST_TEXT {
-        return Err(anyhow!("{}: more than {MOST_TEXT} bytes", path.display()));
-    }
-    Ok(text)
 }

@@ -1,13 +1,17 @@
 //! `trimtab sim`: programs on simulated machines.
 //!
-//! `scenario` runs scenario files and shows what came of them, `machines` shows the machines that come with trimtab, `figures` makes the
+//! `scenario` runs scenario files (`pool` on all cores, `traces` records them) and shows what came of them (`tables`, `chart`) or which laws they break (`check`), `machines` shows the machines that come with trimtab, `figures` makes the
 //! published figures again, `swarm` looks for faults. Every number shown is `trimtab_sim`'s.
 
+mod chart;
 mod check;
 mod figures;
 mod machines;
+mod pool;
 mod scenario;
 mod swarm;
+mod tables;
+mod traces;
 
 use crate::args::{SimArgs, SimCommand};
 use crate::exit::Exit;

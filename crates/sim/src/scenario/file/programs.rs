@@ -1,7 +1,7 @@
 //! The programs of a scenario.
 
 use super::{END, Ground};
-use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
+use crate::program::{Bind, Body, Footprint, Pages, Program, Wait, nas};
 use crate::reader::{Counts, FileError, Limits, Section, Times};
 use crate::scenario::{Event, Happening};
 use trimtab_core::time::{Moment, Span};
@@ -93,20 +93,25 @@ pub(super) fn bounded(top: &Section<'_>, programs: &[Program], events: &[Event])
 
 /// One program, without its start.
 pub(super) fn one(section: &Section<'_>, ground: &Ground, name: &str) -> Result<Program, FileError> {
-    let name = section.words("name")?.unwrap_or(name);
+    let profile = profile(section)?;
+    let name = section.words("name")?.unwrap_or(profile.map_or(name, |profile| profile.name));
     let kind = section.one_of("kind", &KINDS)?.unwrap_or(Kind::Spmd);
+    if profile.is_some() && !matches!(kind, Kind::Spmd) {
+        return Err(section.error("profile", "contradicts kind: profiles are of kind \"spmd\""));
+    }
     let threads = match kind {
         Kind::Churn => section.count("threads", THREADS)?.map_or(1, |threads| threads as u32),
         _ => section.needed_count("threads", THREADS)? as u32,
     };
-    let body = body(section, kind, threads)?;
+    let like = profile.map(|profile| profile.program(threads, Wait::Spin, f64::INFINITY));
+    let body = body(section, kind, threads, like.as_ref())?;
     let hog = matches!(kind, Kind::Hog);
     Ok(Program {
         name: name.to_owned(),
         start: Moment(0),
         threads,
         body,
-        footprint: footprint(section, ground)?,
+        footprint: footprint(section, ground, like.map(|like| like.footprint).unwrap_or_default())?,
         wait: wait(section)?,
         mask: section.cpus("mask", &ground.cpus)?,
         bind: bind(section, ground)?,
@@ -116,14 +121,28 @@ pub(super) fn one(section: &Section<'_>, ground: &Ground, name: &str) -> Result<
     })
 }
 
-fn body(section: &Section<'_>, kind: Kind, threads: u32) -> Result<Body, FileError> {
+/// The benchmark that a program is like. What is given beside it takes the place of what the benchmark has.
+fn profile(section: &Section<'_>) -> Result<Option<&'static nas::Profile>, FileError> {
+    let Some(name) = section.words("profile")? else { return Ok(None) };
+    let known: Vec<String> = nas::PROFILES.iter().map(|profile| format!("\"{}\"", profile.name)).collect();
+    let found = nas::find(name);
+    found.map(Some).ok_or_else(|| section.error("profile", format!("{} are allowed", known.join(", "))))
+}
+
+fn body(section: &Section<'_>, kind: Kind, threads: u32, like: Option<&Program>) -> Result<Body, FileError> {
     Ok(match kind {
-        Kind::Spmd => Body::Spmd {
-            work: work(section, threads)?,
-            interval: section.time("interval", WORK)?,
-            imbalance: section.number("imbalance", IMBALANCE)?.unwrap_or(0.0),
-            jitter: section.number("jitter", JITTER)?.unwrap_or(0.0),
-        },
+        Kind::Spmd => {
+            let (known, every, noise) = match like.map(|like| &like.body) {
+                Some(Body::Spmd { work, interval, jitter, .. }) => (Some(*work), *interval, *jitter),
+                _ => (None, None, 0.0),
+            };
+            Body::Spmd {
+                work: work(section, threads, known)?,
+                interval: section.time("interval", WORK)?.or(every),
+                imbalance: section.number("imbalance", IMBALANCE)?.unwrap_or(0.0),
+                jitter: section.number("jitter", JITTER)?.unwrap_or(noise),
+            }
+        }
         Kind::Nested => {
             let inner = section.needed_count("inner", THREADS)? as u32;
             if u64::from(inner) * u64::from(threads) > MOST_THREADS {
@@ -155,9 +174,12 @@ fn body(section: &Section<'_>, kind: Kind, threads: u32) -> Result<Body, FileErr
 }
 
 /// The work of a thread: `work`, or its part of `total_work`.
-fn work(section: &Section<'_>, threads: u32) -> Result<Span, FileError> {
+fn work(section: &Section<'_>, threads: u32, known: Option<Span>) -> Result<Span, FileError> {
     match section.time("total_work", WORK)? {
-        None => section.needed_time("work", WORK),
+        None => match known {
+            Some(known) => Ok(section.time("work", WORK)?.unwrap_or(known)),
+            None => section.needed_time("work", WORK),
+        },
         Some(_) if section.has("work") => {
             Err(section.error("total_work", "contradicts work: only one of them is allowed"))
         }
@@ -195,9 +217,8 @@ fn bind(section: &Section<'_>, ground: &Ground) -> Result<Bind, FileError> {
     })
 }
 
-fn footprint(section: &Section<'_>, ground: &Ground) -> Result<Footprint, FileError> {
-    let Some(section) = section.section("footprint")? else { return Ok(Footprint::default()) };
-    let base = Footprint::default();
+fn footprint(section: &Section<'_>, ground: &Ground, base: Footprint) -> Result<Footprint, FileError> {
+    let Some(section) = section.section("footprint")? else { return Ok(base) };
     let footprint = Footprint {
         working_set: section.bytes("working_set", MEMORY)?.unwrap_or(base.working_set),
         misses: section.number("misses", RATE)?.unwrap_or(base.misses),
@@ -205,17 +226,17 @@ fn footprint(section: &Section<'_>, ground: &Ground) -> Result<Footprint, FileEr
         locality: section.number("locality", LOCALITY)?.unwrap_or(base.locality),
         shared: section.bytes("shared", MEMORY)?.unwrap_or(base.shared),
         shared_writes: section.number("shared_writes", RATE)?.unwrap_or(base.shared_writes),
-        pages: pages(&section, ground)?,
+        pages: pages(&section, ground)?.unwrap_or(base.pages),
     };
     section.finish()?;
     Ok(footprint)
 }
 
-fn pages(section: &Section<'_>, ground: &Ground) -> Result<Pages, FileError> {
+fn pages(section: &Section<'_>, ground: &Ground) -> Result<Option<Pages>, FileError> {
     let nodes = ground.model.machine.nodes().len();
-    let Some(word) = section.words("pages")? else { return Ok(Pages::FirstTouch) };
+    let Some(word) = section.words("pages")? else { return Ok(None) };
     let node = || word.strip_prefix("node ")?.parse().ok().filter(|&node: &u32| (node as usize) < nodes);
-    Ok(match word {
+    Ok(Some(match word {
         "first-touch" => Pages::FirstTouch,
         "master" => Pages::Master,
         "interleave" => Pages::Interleave,
@@ -226,5 +247,5 @@ fn pages(section: &Section<'_>, ground: &Ground) -> Result<Pages, FileError> {
                 format!("\"first-touch\", \"master\", \"interleave\" and \"node 0\" to \"node {last}\" are allowed"),
             )
         })?),
-    })
+    }))
 }

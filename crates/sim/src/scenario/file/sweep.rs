@@ -136,6 +136,25 @@ fn dotted(table: &mut DeTable<'_>) {
     }
 }
 
+/// Keeps the variants that a setting names, where there are any; whether that was what it was for.
+pub(super) fn keep(swept: &mut [Swept<'_>], setting: &Setting<'_>) -> Result<bool, String> {
+    let Some(axis) = swept.iter_mut().find(|axis| axis.key == VARIANT && setting.path == [VARIANT]) else {
+        return Ok(false);
+    };
+    let one = std::slice::from_ref(&setting.value);
+    let wanted = setting.value.get_ref().as_array().map_or(one, |list| &list[..]);
+    let mut kept = Vec::new();
+    for name in wanted.iter().map(|name| name.get_ref().as_str().unwrap_or_default()) {
+        let found = axis.values.iter().find(|(known, _)| known == name);
+        kept.push(found.cloned().ok_or_else(|| {
+            let known: Vec<&str> = axis.values.iter().map(|(known, _)| known.as_str()).collect();
+            format!("no variant is called so; there are {}", known.join(", "))
+        })?);
+    }
+    axis.values = kept;
+    Ok(true)
+}
+
 /// Something that is set from outside the file.
 #[derive(Debug)]
 pub(super) struct Setting<'a> {

@@ -104,6 +104,13 @@ fn variants_set_several_keys_at_once() {
     assert_eq!((runs[0].kernel.kind, runs[2].kernel.kind), (Scheduler::Load, Scheduler::Eevdf));
     assert_eq!((runs[1].programs[0].wait, runs[3].programs[0].wait), (Wait::Yield, Wait::Sleep));
     assert_eq!((runs[1].seed, runs[2].seed, runs[0].name.as_str()), (5, 4, "x"));
+    // One of them, by its name, and another order.
+    let one = open(&text, &["variant=SPEED"]).unwrap();
+    assert_eq!((one.len(), &one.axes()[0].values[..]), (2, &["SPEED".to_owned()][..]));
+    assert!(one.scenario(0).unwrap().policy.is_some());
+    let turned = open(&text, &["variant=['SPEED', 'LOAD']", "seed=3"]).unwrap();
+    assert_eq!(turned.scenario(1).unwrap().kernel.kind, Scheduler::Load);
+    refused(&text, &["variant=BRM"], &["--set variant=BRM:1: variant = BRM", "there are LOAD, SPEED"]);
     refused(
         &format!("{SMALL}[sweep]\nvariant = [{{ policy = 'speed' }}]\n"),
         &[],
@@ -129,6 +136,20 @@ fn programs_can_be_many_and_share_out_work() {
         (&Happening::Stop(1), Moment(1_000_000)),
         "the earliest first"
     );
+}
+
+#[test]
+fn programs_can_be_like_benchmarks() {
+    let text = SMALL.replace("work = '10 ms'", "profile = 'cg'").replace("name = 'app'\n", "");
+    let cg = &one(&text, &[]).programs[0];
+    let profile = crate::program::nas::find("cg").unwrap().program(3, Wait::Spin, f64::INFINITY);
+    assert_eq!(*cg, Program { name: "cg".to_owned(), ..profile.clone() });
+    let set = ["program.1.total_work=30 ms", "program.1.jitter=0", "program.1.footprint.misses=1"];
+    let changed = &one(&text, &set).programs[0];
+    assert!(matches!(changed.body, Body::Spmd { work, jitter: 0.0, .. } if work == Span::from_ms(10)));
+    assert_eq!(changed.footprint, Footprint { misses: 1.0, ..profile.footprint });
+    refused(&text, &["program.1.profile=xx"], &["profile = xx", "\"ep\", \"cg\""]);
+    refused(&text, &["program.1.kind=hog"], &["profile", "contradicts kind"]);
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! The runs of a sweep as lines over its first key.
+
+use super::File;
+use trimtab_core::stats::median;
+
+/// One line: what it is called, and its points by the place of the first key.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Series {
+    /// The values of the other keys; empty where there are none.
+    pub name: String,
+    /// Place on the first axis, and value.
+    pub points: Vec<(usize, f64)>,
+}
+
+/// Whether runs that differ in it only are repetitions of each other.
+fn repeats(key: &str) -> bool {
+    key == "seed" || key.ends_with(".seed")
+}
+
+/// The runs with these values: a line for each combination of the keys after the first. Runs that differ only in a seed give one point, the
+/// median.
+pub fn series(file: &File, values: &[Option<f64>]) -> Vec<Series> {
+    let mut lines: Vec<(String, Vec<Vec<f64>>)> = Vec::new();
+    let Some(first) = file.axes().first() else { return Vec::new() };
+    for (run, value) in (0..file.len()).zip(values) {
+        let places = file.places(run);
+        let others = file.axes().iter().zip(&places).skip(1).filter(|(axis, _)| !repeats(&axis.key));
+        let name: Vec<&str> = others.map(|(axis, &place)| axis.values[place].as_str()).collect();
+        let name = name.join(", ");
+        let at = lines.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            lines.push((name, vec![Vec::new(); first.values.len()]));
+            lines.len() - 1
+        });
+        lines[at].1[places[0]].extend(value);
+    }
+    let points = |places: Vec<Vec<f64>>| -> Vec<(usize, f64)> {
+        (0..).zip(places).filter_map(|(place, values)| Some((place, median(&values)?))).collect()
+    };
+    lines.into_iter().map(|(name, places)| Series { name, points: points(places) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_repetitions_and_other_keys_lines() {
+        let text = "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n[[program]]\nthreads = 1\nwork = '1 ms'\n\
+            [sweep]\nprogram.1.threads = [1, 2]\npolicy = ['none', 'speed']\nseed = [1, 2, 3]\n";
+        let file = File::open("x.toml", text, &[], &mut |_| Err(String::new())).unwrap();
+        let values: Vec<Option<f64>> = (0..12).map(|run| (run != 11).then_some(f64::from(run))).collect();
+        let line =
+            |name: &str, points: &[(usize, f64)]| Series { name: name.to_owned(), points: points.to_vec() };
+        assert_eq!(
+            series(&file, &values),
+            [line("none", &[(0, 1.0), (1, 7.0)]), line("speed", &[(0, 4.0), (1, 9.5)])]
+        );
+    }
+}
