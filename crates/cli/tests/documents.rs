@@ -77,6 +77,22 @@ fn every_field_of_a_measurement_is_documented() {
 }
 
 #[test]
+fn every_field_of_a_simulated_run_is_documented() {
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/sim/hog.toml");
+    let mut line = trimtab(&["sim", "--json", "--set", "policy=exchange", scenario]);
+    // Its keys are those of the scenario.
+    line["set"] = Value::Null;
+    let mut found = BTreeSet::new();
+    words(&line, &mut found);
+    let described = described();
+    let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
+    assert!(
+        found.contains("makespan") && missing.is_empty(),
+        "{missing:?} are not described in docs/json.md"
+    );
+}
+
+#[test]
 fn every_field_of_looks_and_reports_is_documented() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("run.trace");

@@ -287,6 +287,39 @@ fn sweeps_and_settings_are_checked_too() {
     }
 }
 
+#[test]
+fn every_key_is_documented() {
+    let page = include_str!("../../../../../docs/simulator.md");
+    let after = |text: &str| format!("{SMALL}{text}zzz = 1\n");
+    let kind = |kind: &str, keys: &str| {
+        format!("{}zzz = 1\n", SMALL.replace("work = '10 ms'", &format!("kind = '{kind}'\n{keys}")))
+    };
+    let files = [
+        format!("zzz = 1\n{SMALL}"),
+        SMALL.replace("'core:2'", "{ base = 'core:2', zzz = 1 }"),
+        SMALL.replace("'linux-6.12'", "{ preset = 'linux-6.12', zzz = 1 }"),
+        after(""),
+        kind("nested", "inner = 2\nregions = 3\nwork = '1 ms'\n"),
+        kind("hog", ""),
+        kind("churn", "at_once = 2\nwork = '1 ms'\n"),
+        after("[program.footprint]\n"),
+        after("[[arrivals]]\nevery = '1 s'\nmost = 1\nthreads = 1\nwork = '1 ms'\n"),
+        after("[[event]]\nat = '1 s'\nstop = 1\n"),
+        after("[faults]\n"),
+        after("[policy]\nkind = 'speed'\n"),
+    ];
+    for file in files {
+        let error = open(&file, &[]).map(|_| ()).unwrap_err().to_string();
+        let (_, known) = error.split_once("known are ").unwrap_or_else(|| panic!("{error}"));
+        for key in known.split(", ").filter(|key| !["title", "switching"].contains(key)) {
+            let shown = ["`", "[", ".", "[["].iter().any(|head| {
+                ["`", "]", ".", "]]"].iter().any(|tail| page.contains(&format!("{head}{key}{tail}")))
+            });
+            assert!(shown, "{key} is not described in docs/simulator.md");
+        }
+    }
+}
+
 fn span(low: u64, high: u64) -> impl Strategy<Value = Span> {
     (low..=high, prop_oneof![Just(1_000_000_u64), Just(1_000), Just(1)])
         .prop_map(move |(time, grain)| Span((time / grain * grain).max(low)))
