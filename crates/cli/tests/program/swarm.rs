@@ -46,7 +46,7 @@ fn a_scenario_is_checked_in_each_of_its_runs() {
     assert!(told.lines().all(|line| line.contains("no law is broken")), "{told}");
     let json = sandbox.trimtab("sim --check --json").arg(&path).ends().ok();
     let end = last(&json);
-    assert_eq!((&end["schema"], &end["run"]), (&"trimtab.sim.check/1".into(), &2.into()));
+    assert_eq!((&end["schema"], &end["run"]), (&"trimtab.sim.check/1".into(), &3.into()));
     assert_eq!(end["violations"], Value::Array(Vec::new()));
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Bound: a tenth of a second, and four rounds of everybody on its CPU, each with the longest turn the kernel knows (its slice, its
 //! latency, its tick), weighed by how much heavier others are. Rounds and credits go round the whole machine, so there everybody counts; so
-//! do all of a session where sessions share. Who only polls for others may be passed over for as long as they compute.
+//! do all of a session where sessions share. Xen's credits are dealt over the whole machine whatever masks say, and wakers with credit go first: on
+//! a CPU to which many are confined the rest may wait for ever, there as here, and while any mask confines anybody nothing is promised. Who only polls for others may be passed over for as long as they compute.
 
 use super::{Checker, Found, Law, Scene, Terms, Who};
 use crate::kernel::Kind;
@@ -29,6 +30,11 @@ fn bound(terms: &Terms, crowd: usize) -> Span {
 impl Checker for Starving {
     fn look(&mut self, terms: &Terms, before: &Scene, now: &Scene, found: &mut Found) {
         let mut waiting = BTreeMap::new();
+        if terms.kernel.kind == Kind::Credit && now.alive().any(|thread| !now.usable.is_subset(&thread.mask))
+        {
+            self.waiting = waiting;
+            return;
+        }
         let all: usize = now.loads.iter().map(|(_, load)| load).sum();
         let whole = terms.kernel.groups || matches!(terms.kernel.kind, Kind::Dwrr | Kind::Credit);
         for (then, thread) in now.since(before) {

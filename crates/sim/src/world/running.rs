@@ -198,10 +198,13 @@ impl<P: Progress> World<P> {
         let near = seats.domains.up(cpu).find_map(|at| {
             seats.idle.each(&seats.domains.all[at as usize].cpus, cpu, 1).take(KICKS_MOST).find(helps)
         });
-        if let Some(idle) = near
-            && self.looks[idle] == 0
-        {
+        let Some(idle) = near else { return };
+        if self.looks[idle] == 0 {
             self.plan_balance(idle, self.seats.tick_after(self.now));
+        } else if self.events.planned(self.balance_slot(idle)).is_none() {
+            // It gave up when nobody waited who could be moved, and now somebody does.
+            let later = self.now + (self.seats.tick << self.looks[idle]);
+            self.plan_balance(idle, self.seats.tick_at(later));
         }
     }
 

@@ -38,7 +38,7 @@ fn judge(args: &ScenarioArgs) -> Result<u8> {
     for path in &args.files {
         let file = open(path, args)?;
         for run in 0..file.len() {
-            scenarios.push((path.display().to_string(), run, file.scenario(run)?));
+            scenarios.push((path.display().to_string(), run + 1, file.scenario(run)?));
         }
     }
     let mut broken = 0;
@@ -50,7 +50,7 @@ fn judge(args: &ScenarioArgs) -> Result<u8> {
             continue;
         }
         let mut text = format!("{file}");
-        if *run > 0 {
+        if *run > 1 {
             let _ = write!(text, ", run {run}");
         }
         let _ = match violations.is_empty() {
