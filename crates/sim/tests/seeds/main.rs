@@ -1,5 +1,7 @@
 //! Scenarios that once broke a law, made small by the swarm: each a file whose first lines say what it was.
 
+#![expect(clippy::disallowed_methods, reason = "the simulator does no I/O; this test reads files for it")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
