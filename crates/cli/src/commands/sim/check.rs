@@ -49,7 +49,7 @@ fn judge(args: &ScenarioArgs) -> Result<u8> {
             print(&format!("{}\n", serde_json::to_string(&line)?))?;
             continue;
         }
-        let mut text = format!("{file}");
+        let mut text = file.clone();
         if *run > 1 {
             let _ = write!(text, ", run {run}");
         }
