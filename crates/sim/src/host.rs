@@ -64,6 +64,14 @@ impl<P: Progress> Simulated<P> {
         self.world
     }
 
+    /// Gives all threads the masks back that their programs gave them, as the live host does at its end.
+    pub fn restore(&mut self) {
+        for id in 0..self.world.watched_count() {
+            // Who has ended needs no mask.
+            let _ended = self.world.confine(ThreadId::from_index(id), None);
+        }
+    }
+
     fn tell_news(&mut self, sample: &mut Sample) {
         let born = self.world.watched_count();
         // Who was born and ended between two looks is never heard of.

@@ -36,4 +36,6 @@ pub mod reader;
 pub mod rng;
 pub mod scenario;
 mod sched;
+pub mod swarm;
+pub mod watch;
 pub mod world;

@@ -14,7 +14,8 @@ use crate::program::Program;
 use crate::rng::Rng;
 use crate::world::World;
 use stage::Stage;
-use trimtab_core::balance::{Kind, Settings, policy};
+use std::cell::RefCell;
+use trimtab_core::balance::{Kind, Policy, Settings, policy};
 use trimtab_core::drive::{Awake, Go, Step, drive};
 use trimtab_core::observe::Observer;
 use trimtab_core::set::CpuSet;
@@ -81,6 +82,18 @@ pub enum Happening {
 /// How often a run without a policy is inspected.
 const INSPECTED: Span = Span::from_ms(100);
 
+/// Who looks at a run from outside.
+pub trait Watch {
+    /// The world: before each look of the policy, every so often in between, before and after what happens.
+    fn world(&mut self, world: &World<Memory>);
+
+    /// What the policy saw and did.
+    fn step(&mut self, step: &Step<'_>) -> Go;
+
+    /// The world when the policy is gone and all threads have their own masks back.
+    fn end(&mut self, world: &World<Memory>);
+}
+
 /// Runs a scenario. `inspect` sees the world at each look, before the policy does; `watch` sees the policy's steps and may end the run.
 pub fn run(
     scenario: &Scenario,
@@ -88,21 +101,61 @@ pub fn run(
     watch: &mut dyn FnMut(&Step<'_>) -> Go,
 ) -> Outcome {
     let mut tally = Tally::default();
-    let mut stage = Stage::new(scenario, inspect);
-    match &scenario.policy {
-        Some((kind, settings)) => {
-            let mut policy = policy(*kind, &scenario.model.machine, settings);
-            let mut observer = Observer::new(stage.usable());
-            let mut faulty =
-                Faulty::new(&mut stage, scenario.faults, &Rng::new(scenario.seed).fork("faults"));
-            let Ok(()) = drive(&mut faulty, policy.as_mut(), &mut observer, &mut |step| {
-                tally.take(step);
-                watch(step)
-            });
-        }
-        None => while stage.pass(INSPECTED) == Awake::Due {},
-    }
+    let mut stage = Stage::new(scenario, None, inspect);
+    let mut policy = scenario.policy();
+    play(scenario, &mut stage, policy.as_deref_mut(), &mut tally, watch);
     stage.outcome(tally)
+}
+
+/// Runs a scenario under the eyes of a watcher, who sees the world at least every so often. That changes nothing in the run.
+pub fn watched(scenario: &Scenario, every: Span, watch: &mut dyn Watch) -> Outcome {
+    let mut policy = scenario.policy();
+    watched_under(scenario, policy.as_deref_mut(), every, watch)
+}
+
+/// The same under a policy that is no kind of its own, or under none.
+pub fn watched_under(
+    scenario: &Scenario,
+    policy: Option<&mut (dyn Policy + '_)>,
+    every: Span,
+    watch: &mut dyn Watch,
+) -> Outcome {
+    let mut tally = Tally::default();
+    let shared = RefCell::new(watch);
+    let mut inspect = |world: &World<Memory>| shared.borrow_mut().world(world);
+    let mut stage = Stage::new(scenario, Some(every), &mut inspect);
+    play(scenario, &mut stage, policy, &mut tally, &mut |step| shared.borrow_mut().step(step));
+    shared.borrow_mut().world(stage.world());
+    let outcome = stage.outcome(tally);
+    stage.give_back();
+    shared.borrow_mut().end(stage.world());
+    outcome
+}
+
+fn play(
+    scenario: &Scenario,
+    stage: &mut Stage<'_>,
+    policy: Option<&mut (dyn Policy + '_)>,
+    tally: &mut Tally,
+    watch: &mut dyn FnMut(&Step<'_>) -> Go,
+) {
+    let Some(policy) = policy else {
+        while stage.pass(INSPECTED) == Awake::Due {}
+        return;
+    };
+    let mut observer = Observer::new(stage.usable());
+    let mut faulty = Faulty::new(stage, scenario.faults, &Rng::new(scenario.seed).fork("faults"));
+    let Ok(()) = drive(&mut faulty, policy, &mut observer, &mut |step| {
+        tally.take(step);
+        watch(step)
+    });
+}
+
+impl Scenario {
+    fn policy(&self) -> Option<Box<dyn Policy>> {
+        let (kind, settings) = self.policy.as_ref()?;
+        Some(policy(*kind, &self.model.machine, settings))
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,9 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "VALUE", default_value = "makespan", value_parser = Words::<Value>::of(Value::ALL.map(Value::word)),
           hide_possible_values = true)]
     pub value: Value,
+    /// Run under all checkers (docs/simulator.md, "What is checked") and say which laws are broken; nothing else is shown.
+    #[arg(long, conflicts_with_all = ["svg", "trace"])]
+    pub check: bool,
     /// Record each run in a folder, or a single run in a file: traces that top --replay, report and replay open.
     #[arg(long, value_name = "PATH")]
     pub trace: Option<PathBuf>,

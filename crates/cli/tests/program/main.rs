@@ -38,6 +38,7 @@ mod runs;
 mod runtimes;
 mod sim;
 mod survey;
+mod swarm;
 mod threads;
 mod top;
 mod transparent;

@@ -85,7 +85,8 @@ impl Auto {
             let sitter = &self.base.seating.sitters[i];
             let (standing, stale, open) =
                 (sitter.standing, sitter.stale, !self.base.seating.room(i).is_empty());
-            if !sitter.free() {
+            // Who is held on a lost CPU is asked again however often it was refused.
+            if !sitter.free() && lost.binary_search(&i).is_err() {
                 continue;
             }
             match standing {

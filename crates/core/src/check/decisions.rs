@@ -6,7 +6,7 @@
 //! it can be run over any recorded trace.
 
 use crate::balance::{Act, Decision, Outcome, Reason, Refusal, Settled, Turn};
-use crate::ids::{OsCpu, ThreadId};
+use crate::ids::{OsCpu, ProgramId, ThreadId};
 use crate::observe::{Observation, ThreadView};
 use crate::set::CpuSet;
 use crate::time::Moment;
@@ -31,7 +31,7 @@ pub enum Fault {
     NotUsable(ThreadId, CpuSet),
     /// A move out of the thread's own mask, by a policy that did not free it of that.
     NotHome(ThreadId, CpuSet),
-    /// A freed thread goes where none of its program's threads might be.
+    /// A freed thread goes where none of its program's threads might be, those that have ended included.
     NotProgram(ThreadId, CpuSet),
     /// A move to another memory node although that is not allowed.
     OtherNode(ThreadId),
@@ -56,6 +56,9 @@ pub struct Account {
     forbidden: BTreeSet<ThreadId>,
     meanwhile: BTreeSet<ThreadId>,
     pending: BTreeSet<ThreadId>,
+    /// Where threads may be by their programs' will, and where those might that have ended, by program.
+    homes: BTreeMap<ThreadId, (ProgramId, CpuSet)>,
+    ended: BTreeMap<ProgramId, CpuSet>,
 }
 
 impl Account {
@@ -108,6 +111,10 @@ impl Account {
             }
             self.pending.remove(thread);
             let Some(decision) = self.asked.remove(thread) else { continue };
+            // Who was said to be freed is, though this one move was refused.
+            if matches!((end, &decision.reason), (Settled::Refused(_), Reason::Free { .. })) {
+                self.freed.insert(*thread);
+            }
             match (end, decision.act) {
                 (Settled::Applied, Act::Confine(to)) => {
                     self.bound.insert(*thread, to);
@@ -133,6 +140,13 @@ impl Account {
             self.asked.remove(thread);
             self.bound.remove(thread);
             self.pending.remove(thread);
+            if let Some((program, home)) = self.homes.remove(thread) {
+                let all = self.ended.entry(program).or_default();
+                *all = all.union(&home);
+            }
+        }
+        for view in &seen.threads {
+            self.homes.insert(view.id(), (view.info.program, view.info.home.clone()));
         }
         // The mask of a thread that somebody else places is not by our doing, whatever was done to it before.
         let ours = |thread: &ThreadId| seen.thread(*thread).is_some_and(ThreadView::movable);
@@ -184,7 +198,9 @@ impl Account {
             decision.reason == Reason::Undo && to.len() > 1 && view.info.home.intersects(seen.usable);
         if freed && !undone {
             let program = seen.threads.iter().filter(|other| other.info.program == view.info.program);
-            let homes = program.fold(CpuSet::new(), |homes, other| homes.union(&other.info.home));
+            // Where its program was is where those were too that have ended since.
+            let ended = self.ended.get(&view.info.program).cloned().unwrap_or_default();
+            let homes = program.fold(ended, |homes, other| homes.union(&other.info.home));
             if !to.is_subset(&homes) {
                 faults.push(Fault::NotProgram(thread, to.difference(&homes)));
             }
@@ -242,7 +258,6 @@ fn shares(decision: &Decision) -> bool {
 mod tests {
     use super::*;
     use crate::balance::Settled;
-    use crate::ids::ProgramId;
     use crate::observe::{Left, Notice, Observer, Sample, ThreadInfo, ThreadSample};
     use crate::time::Span;
     use crate::topology::parse_synthetic;
@@ -354,6 +369,16 @@ mod tests {
         );
         let usable = Sample { notices: vec![Notice::Usable(set("2-3"))], ..quiet() };
         assert_eq!(twice(free, Settled::Applied, usable, confine(0, "2-3", Reason::Undo)), []);
+    }
+
+    #[test]
+    fn where_a_program_was_does_not_shrink_when_its_threads_end() {
+        let free = |to: &str| confine(0, to, Reason::Free { threads: 1, cpus: 2 });
+        let gone =
+            |gone: &[u32]| Sample { gone: gone.iter().copied().map(ThreadId).collect(), ..Sample::default() };
+        assert_eq!(twice(confine(0, "0", Reason::Start), Settled::Applied, gone(&[1]), free("3")), []);
+        let beyond = twice(confine(0, "0", Reason::Start), Settled::Applied, gone(&[1]), free("7"));
+        assert!(beyond.contains(&Fault::NotProgram(ThreadId(0), set("7"))), "{beyond:?}");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(super) struct Stage<'a> {
     scenario: &'a Scenario,
     host: Simulated<Memory>,
     next: usize,
+    /// How often the world is inspected between two looks; `None` for never.
+    every: Option<Span>,
     inspect: &'a mut dyn FnMut(&World<Memory>),
 }
 
@@ -47,7 +49,11 @@ fn programs(scenario: &Scenario) -> Vec<Program> {
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(scenario: &'a Scenario, inspect: &'a mut dyn FnMut(&World<Memory>)) -> Self {
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        every: Option<Span>,
+        inspect: &'a mut dyn FnMut(&World<Memory>),
+    ) -> Self {
         let memory = Memory::new(&scenario.model);
         let world = World::with(
             scenario.model.clone(),
@@ -56,7 +62,7 @@ impl<'a> Stage<'a> {
             Rng::new(scenario.seed).fork("world").draw(),
             memory,
         );
-        let mut stage = Self { scenario, host: Simulated::new(world, scenario.end), next: 0, inspect };
+        let mut stage = Self { scenario, host: Simulated::new(world, scenario.end), next: 0, every, inspect };
         // What happens at the very start was always so: policies know no other machine.
         while let Some(event) = scenario.events.get(stage.next).filter(|event| event.at == Moment(0)) {
             stage.next += 1;
@@ -77,6 +83,23 @@ impl<'a> Stage<'a> {
         awake
     }
 
+    /// Gives all threads their own masks back.
+    pub(super) fn give_back(&mut self) {
+        self.host.restore();
+    }
+
+    /// The world.
+    pub(super) fn world(&self) -> &World<Memory> {
+        self.host.world()
+    }
+
+    /// When the world is inspected next, if that is before a moment.
+    fn inspection(&self, before: Moment) -> Option<Moment> {
+        let every = self.every?.0.max(1);
+        let next = Moment((self.host.world().now().0 / every + 1).saturating_mul(every));
+        (next < before).then_some(next)
+    }
+
     fn happen(&mut self, what: &Happening) {
         let world = self.host.world_mut();
         match what {
@@ -90,8 +113,8 @@ impl<'a> Stage<'a> {
     }
 
     /// What came of it.
-    pub(super) fn outcome(self, tally: Tally) -> Outcome {
-        let world = self.host.into_world();
+    pub(super) fn outcome(&self, tally: Tally) -> Outcome {
+        let world = self.host.world();
         let ended = world.now();
         let usable = world.usable();
         let busy: Vec<f64> =
@@ -164,13 +187,30 @@ impl Host for Stage<'_> {
 
     fn wait(&mut self, until: Moment) -> Result<Awake, Infallible> {
         let scenario = self.scenario;
-        while let Some(event) = scenario.events.get(self.next).filter(|event| event.at <= until) {
-            if self.host.wait(event.at)? == Awake::Over {
+        loop {
+            let event = scenario.events.get(self.next).filter(|event| event.at <= until);
+            let at = event.map_or(until, |event| event.at);
+            if let Some(look) = self.inspection(at) {
+                if self.host.wait(look)? == Awake::Over {
+                    return Ok(Awake::Over);
+                }
+                (self.inspect)(self.host.world());
+                continue;
+            }
+            let awake = self.host.wait(at)?;
+            let Some(event) = event else { return Ok(awake) };
+            if awake == Awake::Over {
                 return Ok(Awake::Over);
+            }
+            // What is inspected often is seen before and after what happens.
+            if self.every.is_some() {
+                (self.inspect)(self.host.world());
             }
             self.next += 1;
             self.happen(&event.what);
+            if self.every.is_some() {
+                (self.inspect)(self.host.world());
+            }
         }
-        self.host.wait(until)
     }
 }

@@ -15,6 +15,9 @@ use crate::kernel::Kernel;
 /// Accounting comes every so many ticks.
 const TICKS: u64 = 3;
 
+/// With masks in the way, so many CPUs are tried.
+const TRIES: usize = 32;
+
 /// The model.
 #[derive(Clone, Debug)]
 pub(crate) struct Credit {
@@ -66,10 +69,12 @@ impl Credit {
         }
         seats.domains.up(cpu).find_map(|at| {
             let cpus = &seats.domains.all[at as usize].cpus;
-            let from = self.best.around(cpus, cpu, than + 1)?;
             let can = |task: usize| priority(seats, task) > than && seats.allowed(task, cpu);
-            let at = Self::first(seats, from, can)?;
-            Some(seats.cpus[from].queue[at] as usize)
+            // Where masks are in the way, the next ones.
+            self.best.each(cpus, cpu, than + 1).take(TRIES).find_map(|from| {
+                let at = Self::first(seats, from, can)?;
+                Some(seats.cpus[from].queue[at] as usize)
+            })
         })
     }
 }

@@ -17,6 +17,9 @@ use crate::kernel::{Kernel, Yielding};
 /// A CPU's key in the tree of what can be pulled: the earlier the round, the larger.
 const LATEST: u64 = u32::MAX as u64;
 
+/// With masks in the way, so many CPUs are tried.
+const TRIES: usize = 32;
+
 /// The model.
 #[derive(Clone, Debug)]
 pub(crate) struct Dwrr {
@@ -86,13 +89,19 @@ impl Dwrr {
             if most < least {
                 continue;
             }
-            let from = self.early.around(cpus, cpu, most)?;
             let can = |task: usize| {
                 let seat = &seats.tasks[task];
                 !seat.passive && seat.round <= round && seats.allowed(task, cpu)
             };
-            if let Some(at) = Self::first(seats, from, can) {
-                return Some(seats.cpus[from].queue[at] as usize);
+            // The furthest behind first; where its mask is in the way, others that are behind.
+            let most = self.early.around(cpus, cpu, most);
+            let others = self.early.each(cpus, cpu, least).take(TRIES);
+            let found = most.into_iter().chain(others).find_map(|from| {
+                let at = Self::first(seats, from, can)?;
+                Some(seats.cpus[from].queue[at] as usize)
+            });
+            if found.is_some() {
+                return found;
             }
         }
         None
@@ -103,7 +112,11 @@ impl Scheduler for Dwrr {
     fn joins(&mut self, seats: &mut Seats, task: usize, cpu: usize, why: Why) {
         // A CPU that rested joins the present round.
         self.rounds[cpu] = self.rounds[cpu].max(self.latest.saturating_sub(1));
-        let round = self.rounds[cpu];
+        // Somebody here has had a slice and waits for the next round: whoever is born now comes then, or those who are born one
+        // after the other put it off for ever.
+        let later = |&task: &u32| seats.tasks[task as usize].round > self.rounds[cpu];
+        let waits = why == Why::New && seats.cpus[cpu].queue.iter().any(later);
+        let round = self.rounds[cpu] + u64::from(waits);
         let seat = &mut seats.tasks[task];
         if why != Why::Moved && seat.round < round {
             // Who slept through rounds does not get them back.

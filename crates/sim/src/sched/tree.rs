@@ -90,6 +90,23 @@ impl Tree {
         let start = start.clamp(range.start, range.end);
         self.first(&(start..range.end), least).or_else(|| self.first(&(range.start..start), least))
     }
+
+    /// The CPUs of a range with at least this value, from `start` on and around to it.
+    pub(crate) fn each<'a>(
+        &'a self,
+        range: &Range<usize>,
+        start: usize,
+        least: u32,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let start = start.clamp(range.start, range.end);
+        [start..range.end, range.start..start].into_iter().flat_map(move |mut rest| {
+            std::iter::from_fn(move || {
+                let at = self.first(&rest, least)?;
+                rest.start = at + 1;
+                Some(at)
+            })
+        })
+    }
 }
 
 #[cfg(test)]
@@ -111,6 +128,10 @@ mod tests {
                 assert_eq!(tree.most(&(start..end)), plain[start..end].iter().copied().max().unwrap_or(0));
                 let first = (start..end).find(|&at| plain[at] >= 2);
                 assert_eq!(tree.first(&(start..end), 2), first);
+                let around = start..cpus;
+                let each: Vec<usize> = tree.each(&(0..cpus), start, 2).collect();
+                let scan: Vec<usize> = around.chain(0..start).filter(|&at| plain[at] >= 2).collect();
+                assert_eq!(each, scan);
                 assert_eq!(tree.top(), plain.iter().copied().max().unwrap_or(0));
             }
         }

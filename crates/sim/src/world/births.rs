@@ -6,7 +6,7 @@ use crate::progress::{Progress, quiet};
 use crate::sched::{Task, Why};
 use trimtab_core::ids::{Id, Pu};
 use trimtab_core::set::{CpuSet, Set};
-use trimtab_core::time::Moment;
+use trimtab_core::time::{Moment, Span};
 
 /// What a new thread is given.
 struct Birth {
@@ -232,6 +232,7 @@ impl<P: Progress> World<P> {
         let thread = &self.threads[at];
         self.counters.done += thread.done;
         self.counters.asked += if thread.asked.is_finite() { thread.asked } else { 0.0 };
+        self.counters.ran = self.counters.ran + Span(thread.run);
         let program = thread.program as usize;
         if let Some(id) = thread.id {
             self.watched[id as usize] = None;

@@ -77,7 +77,7 @@ impl<P: Progress> World<P> {
     }
 
     /// The CPUs that may be used from now on. Threads on others are moved; one whose mask has none of them left may run
-    /// anywhere. Without any, nothing changes.
+    /// anywhere until one returns. Without any, nothing changes.
     pub fn set_usable(&mut self, cpus: &CpuSet) {
         let pus = self.pus(cpus);
         if pus.is_empty() {
@@ -96,6 +96,13 @@ impl<P: Progress> World<P> {
             self.seats.set_usable(cpu, false);
             let queue = self.seats.cpus[cpu].queue.clone();
             for task in queue.into_iter().map(|task| task as usize).chain(self.seats.current(cpu)) {
+                self.evict(task);
+            }
+        }
+        // Who was let out because all of its CPUs were gone is put back when one returns, as a cpuset does.
+        for task in 0..self.seats.tasks.len() {
+            let seat = &self.seats.tasks[task];
+            if seat.state != State::Off && !self.seats.allowed(task, seat.cpu as usize) {
                 self.evict(task);
             }
         }

@@ -12,6 +12,9 @@ const GRAIN: f64 = 0.5;
 /// A CPU that finds nobody looks at most this many doublings of a tick later.
 const LOOKS_MOST: u8 = 4;
 
+/// So many CPUs at rest are asked whether they may take who waits.
+const KICKS_MOST: usize = 16;
+
 /// The bounds of a search for somebody to run before the queue's first is taken.
 const PULLS_MOST: usize = 4;
 
@@ -44,7 +47,15 @@ impl<P: Progress> World<P> {
         let Some(at) = self.seats.current(cpu) else { return };
         let thread = &self.threads[at];
         if thread.debt <= 0.0 && thread.left < GRAIN * thread.rate {
+            let due = self.now >= self.until[cpu];
             self.phase_over(at, cpu);
+            // A phase that ends with the slice must not make the others wait for the next end of one.
+            if due
+                && self.seats.current(cpu) == Some(at)
+                && self.scheduler.expired(&mut self.seats, self.now, cpu)
+            {
+                self.rotate(cpu);
+            }
             return;
         }
         if self.now >= self.until[cpu] && self.scheduler.expired(&mut self.seats, self.now, cpu) {
@@ -180,13 +191,20 @@ impl<P: Progress> World<P> {
 
     /// A thread waits here while some CPU rests: that one looks at the next tick (`nohz_balancer_kick`).
     fn kick(&mut self, cpu: usize) {
-        let domains = &self.seats.domains;
-        let near =
-            domains.up(cpu).find_map(|at| self.seats.idle.around(&domains.all[at as usize].cpus, cpu, 1));
-        if let Some(idle) = near
-            && self.looks[idle] == 0
-        {
+        let seats = &self.seats;
+        let queue = &seats.cpus[cpu].queue;
+        // The first of them is in nobody's way, but for masks.
+        let helps = |&idle: &usize| queue.iter().any(|&task| seats.allowed(task as usize, idle));
+        let near = seats.domains.up(cpu).find_map(|at| {
+            seats.idle.each(&seats.domains.all[at as usize].cpus, cpu, 1).take(KICKS_MOST).find(helps)
+        });
+        let Some(idle) = near else { return };
+        if self.looks[idle] == 0 {
             self.plan_balance(idle, self.seats.tick_after(self.now));
+        } else if self.events.planned(self.balance_slot(idle)).is_none() {
+            // It gave up when nobody waited who could be moved, and now somebody does.
+            let later = self.now + (self.seats.tick << self.looks[idle]);
+            self.plan_balance(idle, self.seats.tick_at(later));
         }
     }
 

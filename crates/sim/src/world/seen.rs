@@ -25,6 +25,8 @@ pub struct Counters {
     pub done: f64,
     /// Work they were asked for.
     pub asked: f64,
+    /// Time they were on CPUs.
+    pub ran: Span,
 }
 
 /// What a thread is doing.
@@ -61,12 +63,18 @@ pub struct ThreadSeen {
     pub run: Span,
     /// Time ready without one, what it waits now included.
     pub wait: Span,
+    /// How often it was put on a CPU.
+    pub slices: u64,
+    /// How often it went to sleep.
+    pub sleeps: u64,
     /// How often it ran on another CPU than before.
     pub moves: u64,
     /// Work done.
     pub done: f64,
     /// Work asked for so far.
     pub asked: f64,
+    /// Work asked for and not done; infinite for who works for ever.
+    pub left: f64,
 }
 
 /// A program, now.
@@ -84,6 +92,8 @@ pub struct ProgramSeen {
     pub alive: u32,
     /// How many it has had.
     pub born: u32,
+    /// Whether it was ended before its end.
+    pub stopped: bool,
 }
 
 impl<P: Progress> World<P> {
@@ -101,6 +111,7 @@ impl<P: Progress> World<P> {
             ends: finite(&started.program),
             alive: started.alive,
             born: started.born,
+            stopped: started.stopped,
         })
     }
 
@@ -152,9 +163,12 @@ impl<P: Progress> World<P> {
             mask,
             run: Span(thread.run + going),
             wait: Span(thread.wait + waiting),
+            slices: thread.slices,
+            sleeps: thread.sleeps,
             moves: thread.moves,
             done: thread.done + worked,
             asked: thread.asked,
+            left: if thread.phase == Phase::Computes { thread.left - worked } else { 0.0 },
         }
     }
 

@@ -79,6 +79,7 @@ impl<P: Progress> World<P> {
             Wait::Sleep if state == State::Queued => {
                 self.leave_queue(at);
                 self.threads[at].phase = Phase::Sleeps;
+                self.threads[at].sleeps += 1;
                 return;
             }
             Wait::Sleep => {

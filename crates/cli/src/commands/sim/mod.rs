@@ -1,9 +1,10 @@
 //! `trimtab sim`: programs on simulated machines.
 //!
-//! `scenario` runs scenario files (`pool` on all cores, `traces` records them) and shows what came of them (`tables`, `chart`), `machines` shows the machines that come with trimtab, `figures` makes the
+//! `scenario` runs scenario files (`pool` on all cores, `traces` records them) and shows what came of them (`tables`, `chart`) or which laws they break (`check`), `machines` shows the machines that come with trimtab, `figures` makes the
 //! published figures again, `swarm` looks for faults. Every number shown is `trimtab_sim`'s.
 
 mod chart;
+mod check;
 mod figures;
 mod machines;
 mod pool;
@@ -21,6 +22,7 @@ use crate::exit::Exit;
 /// [`crate::exit::FAILED`] when something cannot be read or written.
 pub fn run(args: &SimArgs) -> Result<u8, Exit> {
     match &args.what {
+        None if args.scenarios.check => check::run(&args.scenarios),
         None => scenario::run(&args.scenarios),
         Some(SimCommand::Figures(args)) => figures::run(args),
         Some(SimCommand::Swarm(args)) => swarm::run(args),

@@ -144,7 +144,7 @@ fn line(files: &[File], cell: Cell, done: &Done) -> String {
 }
 
 /// Reads a scenario file, with what the options set in it. Machine files that it names lie beside it.
-fn open(path: &Path, args: &ScenarioArgs) -> Result<File> {
+pub(super) fn open(path: &Path, args: &ScenarioArgs) -> Result<File> {
     let stdin = path.as_os_str() == "-";
     let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
     let text = if stdin { limited(&mut std::io::stdin().lock(), &name) } else { text(path) }?;

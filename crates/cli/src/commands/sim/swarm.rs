@@ -1,13 +1,206 @@
-//! `trimtab sim swarm`.
+//! `trimtab sim swarm`: scenarios drawn at random, run under all checkers on all cores.
+//!
+//! Workers take the next number until the time or the numbers are over, or a lower number has failed. So the failure that is
+//! shown is the first of the seed, whatever the number of workers.
 
 use crate::args::SwarmArgs;
+use crate::commands::interrupt::Interrupt;
+use crate::commands::{print, progress};
 use crate::exit::{self, Exit};
-use anyhow::anyhow;
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use trimtab_sim::scenario::file::write;
+use trimtab_sim::swarm::{Run, Shrunk, Size, draw, run as run_draft, shrink};
+use trimtab_sim::watch::Violation;
 
-/// Runs the command.
+/// The version of the JSON.
+const SCHEMA: &str = "trimtab.sim.swarm/1";
+
+/// Without a number or a time.
+const SECONDS: u64 = 60;
+
+/// Looks for faults.
 ///
 /// # Errors
-/// [`exit::FAILED`].
-pub(super) fn run(_args: &SwarmArgs) -> Result<u8, Exit> {
-    Err(Exit::new(exit::FAILED, anyhow!("sim swarm: not built yet")))
+/// [`exit::FAILED`] when something cannot be written.
+pub(super) fn run(args: &SwarmArgs) -> Result<u8, Exit> {
+    hunt(args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+/// What is said first.
+#[derive(Serialize)]
+struct Begin {
+    schema: &'static str,
+    seed: u64,
+}
+
+/// What is said last.
+#[derive(Serialize)]
+struct End<'a> {
+    schema: &'static str,
+    seed: u64,
+    runs: u64,
+    events: u64,
+    failure: Option<Failure<'a>>,
+}
+
+/// The first scenario that failed.
+#[derive(Serialize)]
+struct Failure<'a> {
+    number: u64,
+    violations: &'a [Violation],
+    /// How many simpler scenarios were tried to make it small.
+    tried: usize,
+    /// What the small one violates.
+    shrunk: &'a [Violation],
+    file: &'a str,
+    again: String,
+}
+
+/// What has come of the runs so far.
+#[derive(Default)]
+struct Tally {
+    runs: u64,
+    events: u64,
+    first: Option<(u64, Run)>,
+}
+
+fn hunt(args: &SwarmArgs) -> Result<u8> {
+    if !args.out.is_dir() {
+        bail!("{}: no such folder; --out names one that exists", args.out.display());
+    }
+    let seed = args.seed.unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::from(now.subsec_nanos()) ^ now.as_secs()
+    });
+    match args.json {
+        true => say_json(&Begin { schema: SCHEMA, seed })?,
+        false => print(&format!("seed {seed}\n"))?,
+    }
+    let interrupt = Interrupt::listen()?;
+    let size = size(args);
+    let tally = work(args, seed, &interrupt);
+    if tally.first.is_none()
+        && let Some(signal) = interrupt.came()
+    {
+        return Ok(exit::by_signal(signal));
+    }
+    let failure = tally.first.as_ref().and_then(|(number, run)| Some((number, run, run.violations.first()?)));
+    let Some((&number, run, first)) = failure else {
+        end(args, seed, &tally, None)?;
+        return Ok(exit::DONE);
+    };
+    let shrunk = shrink(&draw(seed, number, size), first.law);
+    let (file, again) = keep(args, seed, number, &shrunk)?;
+    let failure = Failure {
+        number,
+        violations: &run.violations,
+        tried: shrunk.tried,
+        shrunk: &shrunk.violations,
+        file: &file,
+        again,
+    };
+    end(args, seed, &tally, Some(failure))?;
+    Ok(exit::NO)
+}
+
+fn size(args: &SwarmArgs) -> Size {
+    if args.small { Size::Small } else { Size::Any }
+}
+
+/// Runs scenarios until one fails or there is no more time.
+fn work(args: &SwarmArgs, seed: u64, interrupt: &Interrupt) -> Tally {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = args.jobs.map_or(cores, |jobs| jobs as usize);
+    let seconds = args.seconds.or(args.runs.is_none().then_some(SECONDS));
+    let begin = Instant::now();
+    let late = |now: Instant| seconds.is_some_and(|seconds| now - begin >= Duration::from_secs(seconds));
+    let last = args.runs.map_or(u64::MAX, |runs| args.first.saturating_add(runs));
+    let next = AtomicU64::new(args.first);
+    let tally = Mutex::new(Tally::default());
+    let steps = args.runs.or(seconds).unwrap_or(SECONDS);
+    let bar = progress::bar(usize::try_from(steps).unwrap_or(usize::MAX));
+    let worker = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let found =
+                tally.lock().unwrap_or_else(PoisonError::into_inner).first.as_ref().map(|(at, _)| *at);
+            // Numbers below one that failed are all run: they were taken before it.
+            if number >= last
+                || found.is_some_and(|found| number > found)
+                || interrupt.came().is_some()
+                || late(Instant::now())
+            {
+                return;
+            }
+            let run = run_draft(&draw(seed, number, size(args)));
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.runs += 1;
+            tally.events += run.events;
+            let done = if args.runs.is_some() { tally.runs } else { begin.elapsed().as_secs() };
+            bar.set_position(done);
+            bar.set_message(format!("{} scenarios", tally.runs));
+            let lower = tally.first.as_ref().is_none_or(|(at, _)| number < *at);
+            if lower && !run.violations.is_empty() {
+                tally.first = Some((number, run));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(worker);
+        }
+    });
+    bar.finish_and_clear();
+    tally.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes what is left of a failing scenario; says where, and how to run it again.
+fn keep(args: &SwarmArgs, seed: u64, number: u64, shrunk: &Shrunk) -> Result<(String, String)> {
+    let small = if args.small { " --small" } else { "" };
+    let found = format!("trimtab sim swarm --seed {seed} --first {number} --runs 1{small}");
+    let path: PathBuf = args.out.join(format!("swarm-{seed}-{number}.toml"));
+    let again = format!("trimtab sim {} --check", path.display());
+    let mut text =
+        format!("# Found by {found}\n# Run again with trimtab sim FILE --check. What it violates:\n");
+    for violation in &shrunk.violations {
+        let _ = writeln!(text, "# {violation}");
+    }
+    text.push_str(&write(&shrunk.draft.scenario())?);
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok((path.display().to_string(), again))
+}
+
+fn end(args: &SwarmArgs, seed: u64, tally: &Tally, failure: Option<Failure<'_>>) -> Result<()> {
+    let (runs, events) = (tally.runs, tally.events);
+    if args.json {
+        return say_json(&End { schema: SCHEMA, seed, runs, events, failure });
+    }
+    let mut text = format!("{runs} scenarios, {events} events: ");
+    match failure {
+        None => text.push_str("no law was broken\n"),
+        Some(failure) => {
+            let _ = writeln!(text, "number {} breaks a law", failure.number);
+            for violation in failure.violations {
+                let _ = writeln!(text, "  {violation}");
+            }
+            let _ = writeln!(text, "made small in {} runs: {}", failure.tried, failure.file);
+            for violation in failure.shrunk {
+                let _ = writeln!(text, "  {violation}");
+            }
+            let _ = writeln!(text, "run it again: {}", failure.again);
+        }
+    }
+    print(&text)?;
+    Ok(())
+}
+
+fn say_json(value: &impl Serialize) -> Result<()> {
+    print(&format!("{}\n", serde_json::to_string(value)?))?;
+    Ok(())
 }

@@ -1,0 +1,140 @@
+//! A scenario before it is built: small parts, so that some can be left out.
+
+use crate::faults::Faults;
+use crate::kernel::Kernel;
+use crate::model::Model;
+use crate::model::shipped;
+use crate::program::{Bind, Program};
+use crate::scenario::{Arrivals, Event, Happening, Scenario};
+use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::Moment;
+use trimtab_core::topology::parse_synthetic;
+
+/// A machine before it is built.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Ground {
+    /// One that comes with trimtab, by its name.
+    Shipped(&'static str),
+    /// A regular one: nodes, caches of each, cores of each, hardware threads of each.
+    Made {
+        /// Memory nodes, each a package.
+        nodes: u32,
+        /// Last-level caches of each node.
+        caches: u32,
+        /// Cores of each cache.
+        cores: u32,
+        /// Hardware threads of each core.
+        smt: u32,
+        /// How fast every second core is, if not as fast as the others.
+        slow: Option<f64>,
+    },
+}
+
+impl Ground {
+    /// One core, and no more.
+    pub const LEAST: Self = Self::Made { nodes: 1, caches: 1, cores: 1, smt: 1, slow: None };
+
+    /// Its topology as hwloc writes it, or its name.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Shipped(name) => (*name).to_owned(),
+            Self::Made { nodes, caches, cores, smt, .. } => {
+                format!("pack:{nodes} numa:1 l3:{caches} core:{cores} pu:{smt}")
+            }
+        }
+    }
+
+    /// The machine.
+    pub fn model(&self) -> Model {
+        let made = match self {
+            Self::Shipped(name) => shipped::find(name).and_then(Result::ok),
+            Self::Made { slow, .. } => parse_synthetic(&self.text()).ok().map(|machine| {
+                let mut model = Model::plain(machine);
+                for speed in model.speeds.iter_mut().skip(1).step_by(2) {
+                    *speed = slow.unwrap_or(1.0);
+                }
+                model
+            }),
+        };
+        made.unwrap_or_else(|| Self::LEAST.model())
+    }
+}
+
+/// A scenario in parts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Draft {
+    /// The machine.
+    pub ground: Ground,
+    /// Whether memory makes threads wait.
+    pub memory: bool,
+    /// The kernel, by its name.
+    pub kernel: &'static str,
+    /// What runs.
+    pub programs: Vec<Program>,
+    /// What comes.
+    pub arrivals: Vec<Arrivals>,
+    /// Who looks after it.
+    pub policy: Option<(Kind, Settings)>,
+    /// What happens.
+    pub events: Vec<Event>,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// When it ends.
+    pub end: Moment,
+    /// What it is drawn from.
+    pub seed: u64,
+}
+
+impl Draft {
+    /// The scenario. Masks that name CPUs which the machine does not have are cut; who would have none is free.
+    pub fn scenario(&self) -> Scenario {
+        let model = self.ground.model();
+        let cpus = model.machine.cpus();
+        let count = model.machine.pu_count();
+        let kernel = Kernel::preset(self.kernel, count).or_else(|_| Kernel::preset("linux-6.12", count));
+        let cut = |program: &Program| cut(program, &cpus);
+        let events = self.events.iter().filter_map(|event| {
+            let what = match &event.what {
+                Happening::Usable(usable) => {
+                    let usable = usable.intersection(&cpus);
+                    (!usable.is_empty()).then_some(Happening::Usable(usable))?
+                }
+                Happening::Start(program) => Happening::Start(Box::new(cut(program))),
+                Happening::Stop(program) => Happening::Stop(*program),
+            };
+            Some(Event { at: event.at, what })
+        });
+        Scenario {
+            name: format!("swarm {}", self.seed),
+            memory: self.memory,
+            // There is a preset of that name: it was drawn from them.
+            kernel: kernel.unwrap_or_else(|_| unreachable!("linux-6.12 is a preset")),
+            programs: self.programs.iter().map(cut).collect(),
+            arrivals: self
+                .arrivals
+                .iter()
+                .map(|arrivals| Arrivals { program: cut(&arrivals.program), ..arrivals.clone() })
+                .collect(),
+            policy: self.policy.clone(),
+            events: events.collect(),
+            faults: self.faults,
+            end: self.end,
+            seed: self.seed,
+            model,
+        }
+    }
+}
+
+fn cut(program: &Program, cpus: &CpuSet) -> Program {
+    let some = |mask: CpuSet| (!mask.is_empty()).then_some(mask);
+    let inside = |mask: &CpuSet| some(mask.intersection(cpus));
+    let bind = match &program.bind {
+        Bind::List(places) => {
+            let places: Vec<CpuSet> = places.iter().filter_map(inside).collect();
+            if places.is_empty() { Bind::Free } else { Bind::List(places) }
+        }
+        other => other.clone(),
+    };
+    Program { mask: program.mask.as_ref().and_then(inside), bind, ..program.clone() }
+}

@@ -1,0 +1,107 @@
+use super::*;
+use crate::scenario::Happening;
+use crate::watch::{Law, check};
+use trimtab_core::time::Moment;
+
+/// The seed of the drafts that every test run checks.
+const SEED: u64 = 1;
+
+/// Drafts that break no law; those of a quarter of them, so that quarters are checked side by side.
+fn quarter(first: u64) {
+    for number in (first..200).step_by(4) {
+        let run = run(&draw(SEED, number, Size::Small));
+        assert_eq!(run.violations, [], "draft {number} of seed {SEED}");
+    }
+}
+
+#[test]
+fn two_hundred_drafts_break_no_law_first_quarter() {
+    quarter(0);
+}
+
+#[test]
+fn two_hundred_drafts_break_no_law_second_quarter() {
+    quarter(1);
+}
+
+#[test]
+fn two_hundred_drafts_break_no_law_third_quarter() {
+    quarter(2);
+}
+
+#[test]
+fn two_hundred_drafts_break_no_law_last_quarter() {
+    quarter(3);
+}
+
+#[test]
+fn a_draft_is_the_same_whoever_draws_it() {
+    for number in [0, 7, 1_000_000] {
+        let one = draw(9, number, Size::Any);
+        assert_eq!(draw(9, number, Size::Any), one);
+        assert_eq!(run(&one), run(&one.clone()), "{number}");
+        assert_ne!(draw(8, number, Size::Any), one);
+    }
+}
+
+#[test]
+fn drafts_are_of_every_kind() {
+    let drafts: Vec<Draft> = (0..300).map(|number| draw(2, number, Size::Any)).collect();
+    let some = |what: &dyn Fn(&Draft) -> bool| drafts.iter().filter(|draft| what(draft)).count() > 3;
+    for kernel in crate::kernel::Kernel::PRESETS {
+        assert!(some(&|draft| draft.kernel == kernel), "{kernel}");
+    }
+    for kind in trimtab_core::balance::Kind::ALL {
+        assert!(some(&|draft| draft.policy.as_ref().is_some_and(|(of, _)| *of == kind)), "{kind}");
+    }
+    assert!(some(&|draft| draft.policy.is_none()));
+    assert!(some(&|draft| draft.memory) && some(&|draft| !draft.arrivals.is_empty()));
+    assert!(some(&|draft| matches!(draft.ground, Ground::Shipped(_))));
+    let happens =
+        |draft: &Draft, what: fn(&Happening) -> bool| draft.events.iter().any(|event| what(&event.what));
+    assert!(some(&|draft| happens(draft, |what| matches!(what, Happening::Usable(_)))));
+    assert!(some(&|draft| happens(draft, |what| matches!(what, Happening::Start(_)))));
+    assert!(some(&|draft| happens(draft, |what| matches!(what, Happening::Stop(_)))));
+    assert!(some(&|draft| draft.faults.stale > 0.0 && draft.faults.delayed > 0.0));
+    // Whatever is drawn ends, and names only what is there.
+    for draft in &drafts {
+        let scenario = draft.scenario();
+        assert!(scenario.end > Moment(0) && scenario.events.is_sorted_by_key(|event| event.at));
+        let cpus = scenario.model.machine.cpus();
+        let inside = scenario.programs.iter().filter_map(|program| program.mask.as_ref());
+        assert!(inside.into_iter().all(|mask| mask.is_subset(&cpus) && !mask.is_empty()));
+    }
+}
+
+/// A run that is said to break a law whenever there are two programs and CPU 1 may be used.
+fn contrived(draft: &Draft) -> Run {
+    let scenario = draft.scenario();
+    let wrong = scenario.programs.len() > 1 && scenario.model.machine.pu_count() > 1;
+    let at = Moment(5);
+    let violation = Violation { law: Law::Idle, at, thread: None, text: String::new() };
+    Run { events: 0, violations: if wrong { vec![violation] } else { Vec::new() } }
+}
+
+#[test]
+fn what_does_not_matter_is_left_out() {
+    let wrong = |number: &u64| !contrived(&draw(3, *number, Size::Any)).violations.is_empty();
+    for number in (0..).filter(wrong).take(20) {
+        let draft = draw(3, number, Size::Any);
+        let small = shrink::shrink_by(&draft, Law::Idle, &contrived);
+        let left = &small.draft;
+        assert!(!small.violations.is_empty());
+        assert_eq!((left.programs.len(), left.events.len(), left.arrivals.len()), (2, 0, 0), "{number}");
+        assert_eq!(left.ground.model().machine.pu_count(), 2, "{number}");
+        assert!(left.policy.is_none() && !left.memory, "{number}");
+        assert!(left.programs.iter().all(|program| program.threads == 1 && program.mask.is_none()));
+        assert_eq!(shrink::shrink_by(&draft, Law::Idle, &contrived), small, "equal drafts shrink alike");
+    }
+}
+
+#[test]
+fn a_law_that_is_not_broken_leaves_the_draft_as_it_is() {
+    let draft = draw(SEED, 0, Size::Small);
+    assert_eq!(check(&draft.scenario()).1, []);
+    let kept = shrink::shrink_by(&draft, Law::Time, &|_| Run { events: 0, violations: Vec::new() });
+    assert_eq!((kept.draft, kept.violations), (draft, Vec::new()));
+}

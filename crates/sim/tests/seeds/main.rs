@@ -1,0 +1,25 @@
+//! Scenarios that once broke a law, made small by the swarm: each a file whose first lines say what it was.
+
+#![expect(clippy::disallowed_methods, reason = "the simulator does no I/O; this test reads files for it")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use trimtab_sim::scenario::file::File;
+use trimtab_sim::watch::check;
+
+#[test]
+fn what_once_broke_a_law_does_not_any_more() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seeds/files");
+    let files: BTreeSet<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > 3);
+    for path in files {
+        let (name, text) = (path.display().to_string(), fs::read_to_string(&path).unwrap());
+        assert!(text.starts_with("# "), "{name} says what it was");
+        let file = File::open(&name, &text, &[], &mut |_| Err("no machine files here".to_owned())).unwrap();
+        for run in 0..file.len() {
+            let (_, violations) = check(&file.scenario(run).unwrap());
+            assert_eq!(violations, [], "{name}");
+        }
+    }
+}
