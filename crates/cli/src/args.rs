@@ -2,12 +2,18 @@
 
 pub mod balance;
 pub mod bench;
+pub mod sim;
+pub mod sim_figures;
+pub mod sim_swarm;
 pub mod time;
 pub mod view;
 mod words;
 
 pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
+pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
+pub use sim_figures::FiguresArgs;
+pub use sim_swarm::SwarmArgs;
 pub use time::Wait;
 pub use view::{ReportArgs, TopArgs};
 
@@ -53,6 +59,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     Check(CheckArgs),
     Bench(BenchArgs),
+    Sim(SimArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),
 }

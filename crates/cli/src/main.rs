@@ -4,7 +4,7 @@ use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
 use trimtab_cli::commands::{attach, bench, check, detach, doctor, generate, plan, ps};
-use trimtab_cli::commands::{replay, report, run, top, topo};
+use trimtab_cli::commands::{replay, report, run, sim, top, topo};
 use trimtab_cli::exit;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
         Command::Bench(args) => bench::run(&world, &args),
+        Command::Sim(args) => sim::run(&args),
         Command::Generate(args) => generate::run(&args),
     };
     match done {

@@ -17,11 +17,13 @@
 //! - [`progress`]: what the world asks of a model of memory.
 //! - [`scenario`]: all of it as data, run by one function; [`outcome`]: what came of it; [`faults`]: what goes wrong meanwhile.
 //! - [`live`]: what was measured on real machines, as runs of the model beside it.
+//! - [`published`]: what was published, as data; [`figures`]: the model beside it.
 //! - [`queue`], [`rng`]: events in order, numbers that look random.
 
 #![forbid(unsafe_code)]
 
 pub mod faults;
+pub mod figures;
 pub mod host;
 pub mod kernel;
 pub mod live;
@@ -30,6 +32,7 @@ pub mod model;
 pub mod outcome;
 pub mod program;
 pub mod progress;
+pub mod published;
 pub mod queue;
 pub mod reader;
 pub mod rng;

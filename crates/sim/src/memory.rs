@@ -76,6 +76,8 @@ pub struct Memory {
     llcs: Vec<Llc>,
     /// By thread; `None` for those that use no memory.
     tasks: Vec<Option<Box<Task>>>,
+    /// What those that are over counted, until their numbers are used again.
+    past: BTreeMap<usize, Counts>,
     /// By thread: the core on which it is, for all threads.
     places: Vec<Option<usize>>,
     teams: BTreeMap<usize, Team>,
@@ -120,6 +122,7 @@ impl Memory {
             layout,
             llcs,
             tasks: Vec::new(),
+            past: BTreeMap::new(),
             places: Vec::new(),
             teams: BTreeMap::new(),
             masters: BTreeMap::new(),
@@ -139,6 +142,7 @@ impl Memory {
             self.tasks.resize(thread + 1, None);
             self.places.resize(thread + 1, None);
         }
+        self.past.remove(&thread);
         let misses = footprint.misses.max(0.0) / 1e3;
         let written = if footprint.shared > 0 { footprint.shared_writes.max(0.0) / 1e3 } else { 0.0 };
         if misses <= 0.0 && written <= 0.0 {
@@ -157,6 +161,7 @@ impl Memory {
     pub fn remove(&mut self, now: Moment, thread: usize) {
         self.off_cpu(now, thread);
         let Some(task) = self.tasks.get_mut(thread).and_then(Option::take) else { return };
+        self.past.insert(thread, task.counts);
         for left in &task.left {
             let llc = &mut self.llcs[left.llc];
             llc.advance(now);
@@ -291,9 +296,10 @@ impl Memory {
         self.due = Some(now + self.gap);
     }
 
-    /// What counters would show for a thread; complete up to its last epoch or switch.
+    /// What counters would show for a thread, also when it is over; complete up to its last epoch or switch.
     pub fn counts(&self, thread: usize) -> Counts {
-        self.task(thread).map_or_else(Counts::default, |task| task.counts)
+        let past = || self.past.get(&thread).copied().unwrap_or_default();
+        self.task(thread).map_or_else(past, |task| task.counts)
     }
 
     /// Bytes a nanosecond that a running thread draws from memory now.

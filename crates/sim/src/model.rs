@@ -17,6 +17,8 @@ use trimtab_core::topology::Machine;
 /// A machine with numbers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Model {
+    /// The topology as it was described, from which `machine` was made.
+    pub topology: String,
     /// Packages, nodes, caches, cores and their names; distances between nodes.
     pub machine: Machine,
     /// How fast each core is when nothing else matters, by core, 1.0 for the reference.
@@ -105,6 +107,7 @@ impl Model {
     pub fn plain(machine: Machine) -> Self {
         let speeds = vec![1.0; machine.cores().len()];
         Self {
+            topology: machine.name().to_owned(),
             machine,
             speeds,
             turbo: Turbo::default(),

@@ -2,6 +2,9 @@
 //!
 //! Unit: work is nanoseconds on an idle reference core (see [`model`](crate::model)). A program is data; the world runs it.
 
+pub mod mixes;
+pub mod nas;
+
 use serde::{Deserialize, Serialize};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};

@@ -4,6 +4,13 @@
 //! and must be refused before anything runs, by name of file, line, key and value, with what is allowed. Idea: a reader asks for each key
 //! by name and limits, so that it knows all names that may stand there; whatever else stands there is unknown. Nothing here panics.
 
+mod times;
+mod values;
+
+pub use times::{parse as parse_time, write as write_time};
+pub(crate) use values::called;
+pub use values::{Counts, Times};
+
 use std::cell::RefCell;
 use std::fmt;
 use toml::Spanned;
@@ -71,7 +78,12 @@ impl<'a> Text<'a> {
         })
     }
 
-    fn error(self, at: usize, key: String, value: Option<String>, problem: String) -> FileError {
+    /// What stands there, as errors show it.
+    pub(crate) fn value(self, at: std::ops::Range<usize>) -> Option<String> {
+        self.text.get(at).map(shown)
+    }
+
+    pub(crate) fn error(self, at: usize, key: String, value: Option<String>, problem: String) -> FileError {
         let before = self.text.get(..at).unwrap_or(self.text);
         FileError { file: self.file.to_owned(), line: before.matches('\n').count() + 1, key, value, problem }
     }
@@ -124,7 +136,7 @@ impl<'a> Section<'a> {
     pub fn error(&self, key: &str, problem: impl Into<String>) -> FileError {
         let found = self.table.get(key);
         let at = found.map_or(self.at, |value| value.span().start);
-        let value = found.map(|value| shown(self.text.text.get(value.span()).unwrap_or("")));
+        let value = found.and_then(|value| self.text.value(value.span()));
         self.text.error(at, self.name(key), value, problem.into())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! A scenario is data, and [`run`] is a function of it: equal scenarios give equal outcomes and equal traces, to the byte.
 
+pub mod file;
 mod stage;
 
 use crate::faults::{Faults, Faulty};

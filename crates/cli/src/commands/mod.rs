@@ -6,11 +6,14 @@ pub mod check;
 pub mod detach;
 pub mod doctor;
 pub mod generate;
+mod interrupt;
 pub mod plan;
+mod progress;
 pub mod ps;
 pub mod replay;
 pub mod report;
 pub mod run;
+pub mod sim;
 pub mod top;
 pub mod topo;
 

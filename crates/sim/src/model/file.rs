@@ -74,21 +74,67 @@ pub const MOST_NODES: usize = 1 << 10;
 pub fn read(file: &str, text: &str) -> Result<Model, FileError> {
     let text = Text { file, text };
     let table = text.table()?;
-    let top = Section::top(text, table.get_ref());
-    let machine = machine(&top)?;
+    model(Section::top(text, table.get_ref()))
+}
+
+/// Reads a machine out of a table with the keys of a machine file.
+pub(crate) fn model(top: Section<'_>) -> Result<Model, FileError> {
+    let (machine, topology) = machine(&top)?;
     let cores = top.needed_section("cores")?;
-    let speeds = speeds(&cores, &machine)?;
-    let (turbo, smt) = (turbo(&cores)?, smt(&cores, &machine)?);
+    let speeds = speeds(&cores, &machine)?.unwrap_or_else(|| vec![1.0; machine.cores().len()]);
+    let turbo = turbo(&cores)?.unwrap_or_default();
+    let smt = smt(&cores, &machine)?.unwrap_or_else(|| Smt { throughput: vec![1.0] });
     cores.finish()?;
-    let caches = caches(top.needed_section("caches")?, &machine)?;
-    let memory = memory(top.needed_section("memory")?, &machine)?;
-    let switching = switching(top.needed_section("switching")?)?;
-    let model = Model { machine, speeds, turbo, smt, caches, memory, switching, sources: sources(&top)? };
+    let caches = caches(top.needed_section("caches")?, &machine, None)?;
+    let memory = memory(top.needed_section("memory")?, &machine, None)?;
+    let switching = switching(top.needed_section("switching")?, None)?;
+    let sources = sources(&top)?;
+    let model = Model { topology, machine, speeds, turbo, smt, caches, memory, switching, sources };
     top.finish()?;
     Ok(model)
 }
 
-fn machine(top: &Section<'_>) -> Result<Machine, FileError> {
+/// Changes what a table says of a machine; what it does not name stays. `base` has been asked for already.
+pub(crate) fn change(top: Section<'_>, base: Model) -> Result<Model, FileError> {
+    let mut model = base;
+    if let Some(name) = top.words("name")? {
+        let distances = Some(model.machine.parts().distances.clone());
+        model.machine = named(&top, model.machine, name, distances)?;
+    }
+    if let Some(cores) = top.section("cores")? {
+        model.speeds = speeds(&cores, &model.machine)?.unwrap_or(model.speeds);
+        model.turbo = turbo(&cores)?.unwrap_or(model.turbo);
+        model.smt = smt(&cores, &model.machine)?.unwrap_or(model.smt);
+        cores.finish()?;
+    }
+    if let Some(section) = top.section("caches")? {
+        model.caches = caches(section, &model.machine, Some(&model.caches))?;
+    }
+    if let Some(section) = top.section("memory")? {
+        model.memory = memory(section, &model.machine, Some(&model.memory))?;
+    }
+    if let Some(section) = top.section("switching")? {
+        model.switching = switching(section, Some(&model.switching))?;
+    }
+    top.finish()?;
+    Ok(model)
+}
+
+/// A number that must be there, unless there is one already.
+fn number(
+    section: &Section<'_>,
+    key: &'static str,
+    limits: Limits,
+    base: Option<f64>,
+) -> Result<f64, FileError> {
+    match base {
+        Some(base) => Ok(section.number(key, limits)?.unwrap_or(base)),
+        None => section.needed(key, limits),
+    }
+}
+
+/// The machine, and its topology as written.
+fn machine(top: &Section<'_>) -> Result<(Machine, String), FileError> {
     let name =
         top.words("name")?.ok_or_else(|| top.error("name", "is missing: a name in quotes is allowed"))?;
     top.words("title")?;
@@ -103,7 +149,7 @@ fn machine(top: &Section<'_>) -> Result<Machine, FileError> {
         (Some(_), Some(_)) => {
             return Err(top.error("distances", "contradicts distance: only one of them is allowed"));
         }
-        (None, None) => return named(top, machine, name, None),
+        (None, None) => return Ok((named(top, machine, name, None)?, written.to_owned())),
         (Some(one), None) => {
             if nodes > MOST_NODES {
                 let problem = format!("the machine has {nodes} nodes; up to {MOST_NODES} may have distances");
@@ -138,7 +184,7 @@ fn machine(top: &Section<'_>) -> Result<Machine, FileError> {
             rows.iter().flatten().map(|&distance| distance as u32).collect()
         }
     };
-    named(top, machine, name, Some(table))
+    Ok((named(top, machine, name, Some(table))?, written.to_owned()))
 }
 
 /// Of each node, the board on which it is, or the package where the machine has no boards.
@@ -165,9 +211,9 @@ fn named(
     Machine::build(parts).map_err(|error| top.error("topology", error.to_string()))
 }
 
-fn speeds(cores: &Section<'_>, machine: &Machine) -> Result<Vec<f64>, FileError> {
+fn speeds(cores: &Section<'_>, machine: &Machine) -> Result<Option<Vec<f64>>, FileError> {
     let count = machine.cores().len();
-    let mut speeds = cores.numbers("speed", FACTOR)?.unwrap_or_else(|| vec![1.0]);
+    let Some(mut speeds) = cores.numbers("speed", FACTOR)? else { return Ok(None) };
     if speeds.len() == 1 {
         speeds = vec![speeds[0]; count];
     }
@@ -176,19 +222,19 @@ fn speeds(cores: &Section<'_>, machine: &Machine) -> Result<Vec<f64>, FileError>
             format!("{} speeds for {count} cores: one, or one for each core, is allowed", speeds.len());
         return Err(cores.error("speed", problem));
     }
-    Ok(speeds)
+    Ok(Some(speeds))
 }
 
-fn turbo(cores: &Section<'_>) -> Result<Turbo, FileError> {
-    let factors = cores.numbers("turbo", FACTOR)?.unwrap_or_default();
+fn turbo(cores: &Section<'_>) -> Result<Option<Turbo>, FileError> {
+    let Some(factors) = cores.numbers("turbo", FACTOR)? else { return Ok(None) };
     if factors.windows(2).any(|pair| pair[0] < pair[1]) {
         return Err(cores.error("turbo", "rises with busy cores: only factors that fall or stay are allowed"));
     }
-    Ok(Turbo { factors })
+    Ok(Some(Turbo { factors }))
 }
 
-fn smt(cores: &Section<'_>, machine: &Machine) -> Result<Smt, FileError> {
-    let throughput = cores.numbers("smt", FACTOR)?.unwrap_or_else(|| vec![1.0]);
+fn smt(cores: &Section<'_>, machine: &Machine) -> Result<Option<Smt>, FileError> {
+    let Some(throughput) = cores.numbers("smt", FACTOR)? else { return Ok(None) };
     let threads = machine.smt();
     if throughput.is_empty() || throughput.len() > threads {
         let problem = format!("1 to {threads} factors are allowed: cores have {threads} hardware threads");
@@ -200,21 +246,22 @@ fn smt(cores: &Section<'_>, machine: &Machine) -> Result<Smt, FileError> {
     if throughput.iter().enumerate().any(|(at, &all)| all > (at + 1) as f64) {
         return Err(cores.error("smt", "up to n is allowed for n threads: none is faster than alone"));
     }
-    Ok(Smt { throughput })
+    Ok(Some(Smt { throughput }))
 }
 
-fn caches(section: Section<'_>, machine: &Machine) -> Result<Caches, FileError> {
-    let size = |key: &'static str| -> Result<u64, FileError> {
-        section.bytes(key, CACHE)?.ok_or_else(|| {
+fn caches(section: Section<'_>, machine: &Machine, base: Option<&Caches>) -> Result<Caches, FileError> {
+    let size = |key: &'static str, base: Option<u64>| -> Result<u64, FileError> {
+        section.bytes(key, CACHE)?.or(base).ok_or_else(|| {
             section.error(key, "is missing: bytes are allowed, such as \"256K\", or 0 where there is none")
         })
     };
+    let latency = |key: &'static str, base: Option<f64>| number(&section, key, LATENCY, base);
     let caches = Caches {
-        private_bytes: size("private")?,
-        shared_bytes: size("shared")?,
-        shared_ns: section.needed("shared_ns", LATENCY)?,
-        transfer_ns: section.needed("transfer_ns", LATENCY)?,
-        far_transfer_ns: section.needed("far_transfer_ns", LATENCY)?,
+        private_bytes: size("private", base.map(|base| base.private_bytes))?,
+        shared_bytes: size("shared", base.map(|base| base.shared_bytes))?,
+        shared_ns: latency("shared_ns", base.map(|base| base.shared_ns))?,
+        transfer_ns: latency("transfer_ns", base.map(|base| base.transfer_ns))?,
+        far_transfer_ns: latency("far_transfer_ns", base.map(|base| base.far_transfer_ns))?,
     };
     let nodes = machine.nodes().len();
     let node = NodeId::from_index;
@@ -228,29 +275,34 @@ fn caches(section: Section<'_>, machine: &Machine) -> Result<Caches, FileError> 
     Ok(caches)
 }
 
-fn memory(section: Section<'_>, machine: &Machine) -> Result<Memory, FileError> {
+fn memory(section: Section<'_>, machine: &Machine, base: Option<&Memory>) -> Result<Memory, FileError> {
     let nodes = machine.nodes().len();
-    let several = |key: &'static str, limits: Limits, without: f64| match section.number(key, limits)? {
-        Some(value) => Ok(value),
-        None if nodes > 1 => {
+    let several = |key: &'static str, limits: Limits, without: Option<f64>, alone: f64| match (
+        section.number(key, limits)?.or(without),
+        nodes,
+    ) {
+        (Some(value), _) => Ok(value),
+        (None, 2..) => {
             let problem =
                 format!("is missing, and the topology has {nodes} nodes: {} are needed", limits.unit);
             Err(section.error(key, problem))
         }
-        None => Ok(without),
+        (None, _) => Ok(alone),
     };
-    let page_bytes = section.bytes("page", PAGE.1)?.unwrap_or(4096);
+    let page_bytes = section.bytes("page", PAGE.1)?.or(base.map(|base| base.page_bytes)).unwrap_or(4096);
     if page_bytes < PAGE.0 || !page_bytes.is_power_of_two() {
         return Err(section.error("page", format!("powers of two from {} to {} are allowed", PAGE.0, PAGE.1)));
     }
+    let step = base.map(|base| base.per_distance_ns);
+    let link = base.map(|base| base.link_bandwidth);
     let memory = Memory {
-        local_ns: section.needed("local_ns", LATENCY)?,
-        per_distance_ns: several("per_distance_ns", STEP, 0.0)?,
-        node_bandwidth: section.needed("node_gbs", BANDWIDTH)?,
-        link_bandwidth: several("link_gbs", BANDWIDTH, f64::INFINITY)?,
-        core_bandwidth: section.needed("core_gbs", BANDWIDTH)?,
-        port_bandwidth: section.number("port_gbs", BANDWIDTH)?,
-        bus_bandwidth: section.number("bus_gbs", BANDWIDTH)?,
+        local_ns: number(&section, "local_ns", LATENCY, base.map(|base| base.local_ns))?,
+        per_distance_ns: several("per_distance_ns", STEP, step, 0.0)?,
+        node_bandwidth: number(&section, "node_gbs", BANDWIDTH, base.map(|base| base.node_bandwidth))?,
+        link_bandwidth: several("link_gbs", BANDWIDTH, link, f64::INFINITY)?,
+        core_bandwidth: number(&section, "core_gbs", BANDWIDTH, base.map(|base| base.core_bandwidth))?,
+        port_bandwidth: section.number("port_gbs", BANDWIDTH)?.or(base.and_then(|base| base.port_bandwidth)),
+        bus_bandwidth: section.number("bus_gbs", BANDWIDTH)?.or(base.and_then(|base| base.bus_bandwidth)),
         page_bytes,
     };
     if memory.port_bandwidth.is_some() && machine.at(Level::Package).next().is_none() {
@@ -271,13 +323,16 @@ fn memory(section: Section<'_>, machine: &Machine) -> Result<Memory, FileError> 
     Ok(memory)
 }
 
-fn switching(section: Section<'_>) -> Result<Switching, FileError> {
-    let span = |key: &'static str| Ok(Span(section.needed(key, STEP_COST)? as u64));
+fn switching(section: Section<'_>, base: Option<&Switching>) -> Result<Switching, FileError> {
+    let span = |key: &'static str, base: Option<Span>| {
+        let base = base.map(|base| base.0 as f64);
+        Ok(Span(number(&section, key, STEP_COST, base)? as u64))
+    };
     let switching = Switching {
-        switch: span("switch_ns")?,
-        migrate: span("migrate_ns")?,
-        wake: span("wake_ns")?,
-        yielding: span("yield_ns")?,
+        switch: span("switch_ns", base.map(|base| base.switch))?,
+        migrate: span("migrate_ns", base.map(|base| base.migrate))?,
+        wake: span("wake_ns", base.map(|base| base.wake))?,
+        yielding: span("yield_ns", base.map(|base| base.yielding))?,
     };
     section.finish()?;
     Ok(switching)

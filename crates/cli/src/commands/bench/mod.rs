@@ -1,6 +1,6 @@
 //! `trimtab bench`: programs measured with and without placement.
 //!
-//! `nested` is the order of events; `cases` says what is run, `programs` finds and runs it, `interrupt` hears Ctrl-C,
+//! `nested` is the order of events; `cases` says what is run, `programs` finds and runs it, Ctrl-C is `commands::interrupt`'s,
 //! `record` writes samples as they come, `published` holds what others measured, `tables` and `chart` show it all.
 //! `balance` is another order of events with the same helpers, and cases and a page of its own.
 //! Medians, intervals and verdicts are `trimtab_core::stats`' and `trimtab_core::yardstick`'s.
@@ -8,10 +8,8 @@
 mod balance;
 mod cases;
 mod chart;
-mod interrupt;
 mod nested;
 mod programs;
-mod progress;
 mod published;
 mod record;
 mod tables;

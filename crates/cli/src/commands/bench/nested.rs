@@ -5,13 +5,13 @@
 //! repetitions, because the repetitions of one run share its placement.
 
 use super::cases::{Case, Figure, Variant, cases, command};
-use super::interrupt::Interrupt;
 use super::programs::{self, Ran};
-use super::progress;
 use super::record::{End, Outcome, Record, Recorder, Run, Start};
 use super::{chart, tables};
 use crate::args::NestedArgs;
+use crate::commands::interrupt::Interrupt;
 use crate::commands::print;
+use crate::commands::progress;
 use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
 use crate::situation::Situation;

@@ -1,6 +1,6 @@
 //! Where the benchmark programs are, and what comes of running one.
 
-use super::interrupt::Interrupt;
+use crate::commands::interrupt::Interrupt;
 use anyhow::{Result, bail};
 use serde_json::Value;
 use std::ffi::OsString;

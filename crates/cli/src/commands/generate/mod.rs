@@ -48,16 +48,21 @@ fn man() -> std::io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The commands that do something; `bench` only names others.
+/// The commands that do something; `bench` only names others, `sim` does both.
 fn leaves(command: &Command) -> Vec<&Command> {
     let below = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
-    below.flat_map(|sub| if sub.has_subcommands() { leaves(sub) } else { vec![sub] }).collect()
+    let with_others = |sub| {
+        let own = Some(sub).filter(|sub: &&Command| !sub.is_subcommand_required_set());
+        own.into_iter().chain(leaves(sub)).collect()
+    };
+    below.flat_map(|sub| if sub.has_subcommands() { with_others(sub) } else { vec![sub] }).collect()
 }
 
 /// How a command is called: `trimtab run [OPTIONS] COMMAND...`.
 fn synopsis(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string();
-    let usage = usage.trim_start_matches("Usage:").trim();
+    // Commands below it have lines of their own.
+    let usage = usage.trim_start_matches("Usage:").trim().lines().next().unwrap_or_default();
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
     let rest = usage.strip_prefix(name).unwrap_or(usage);
     // What is to be replaced is set in italics, without the angles that stand for them elsewhere.

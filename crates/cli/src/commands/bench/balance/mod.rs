@@ -10,12 +10,12 @@ mod page;
 mod rival;
 mod scenarios;
 
-use super::interrupt::Interrupt;
 use super::programs::{self, Ran};
-use super::progress;
 use super::record::Recorder;
 use crate::args::{BenchBalanceArgs, Cli};
+use crate::commands::interrupt::Interrupt;
 use crate::commands::print;
+use crate::commands::progress;
 use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
 use crate::situation::Situation;

@@ -1,4 +1,4 @@
-//! Ctrl-C while measuring: the program that runs is ended, and what is known is kept.
+//! Ctrl-C while many runs are made: the program that runs, if one does, is ended, and what is known is kept.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -20,7 +20,7 @@ struct Shared {
 
 /// Hears SIGINT, SIGTERM and SIGHUP from now on.
 #[derive(Debug)]
-pub(super) struct Interrupt {
+pub(crate) struct Interrupt {
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -29,7 +29,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// The handlers cannot be installed.
-    pub(super) fn listen() -> Result<Self> {
+    pub(crate) fn listen() -> Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
         let interrupt = Self { shared: Arc::default() };
         let shared = Arc::clone(&interrupt.shared);
@@ -48,12 +48,12 @@ impl Interrupt {
     }
 
     /// The signal that came, if one did.
-    pub(super) fn came(&self) -> Option<i32> {
+    pub(crate) fn came(&self) -> Option<i32> {
         lock(&self.shared).came
     }
 
     /// Whether one comes before so much time has passed.
-    pub(super) fn comes_within(&self, time: Duration) -> bool {
+    pub(crate) fn comes_within(&self, time: Duration) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < time {
             if self.came().is_some() {
@@ -65,7 +65,7 @@ impl Interrupt {
     }
 
     /// From now on this program runs.
-    pub(super) fn runs(&self, child: &Child) {
+    pub(crate) fn runs(&self, child: &Child) {
         let descriptor = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
         let mut shared = lock(&self.shared);
         // The signal may have come before the program was there.
@@ -76,7 +76,7 @@ impl Interrupt {
     }
 
     /// It has ended.
-    pub(super) fn ended(&self) {
+    pub(crate) fn ended(&self) {
         lock(&self.shared).running = None;
     }
 }

@@ -1,0 +1,145 @@
+//! How figures are put together: cells by scenario, each once; points, published numbers and orders by what they are made of.
+
+use super::{Beside, Cell, Claim, Figure, FigureError, Measure, Metric, Point, Relation};
+use crate::faults::Faults;
+use crate::kernel::Kernel;
+use crate::model::{Model, shipped};
+use crate::program::nas::{self, Profile};
+use crate::program::{Bind, Program};
+use crate::progress::quiet;
+use crate::published::{self, Used};
+use crate::scenario::Scenario;
+use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::ids::OsCpu;
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::Moment;
+
+/// No run is longer than this: far beyond what any of them takes.
+const END: Moment = Moment(3_600_000_000_000);
+
+/// A figure in the making.
+pub(super) struct Draft {
+    figure: Figure,
+}
+
+/// Who looks after the threads: a kernel by its preset, a policy, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Contestant {
+    pub(super) name: &'static str,
+    pub(super) kernel: &'static str,
+    pub(super) policy: Option<Kind>,
+    /// Whether each thread is bound to one core, round robin.
+    pub(super) bound: bool,
+}
+
+pub(super) const LOAD: Contestant =
+    Contestant { name: "LOAD", kernel: "linux-2.6.28", policy: None, bound: false };
+pub(super) const PINNED: Contestant = Contestant { name: "PINNED", bound: true, ..LOAD };
+pub(super) const SPEED: Contestant = Contestant { name: "SPEED", policy: Some(Kind::Speed), ..LOAD };
+pub(super) const DWRR: Contestant = Contestant { name: "DWRR", kernel: "dwrr-2.6.22", ..LOAD };
+
+/// A shipped machine.
+pub(super) fn machine(name: &'static str) -> Result<Model, FigureError> {
+    Ok(shipped::find(name).ok_or(FigureError::Machine(name))??)
+}
+
+/// A benchmark's profile.
+pub(super) fn profile(name: &str) -> Result<&'static Profile, FigureError> {
+    nas::find(name).ok_or_else(|| FigureError::Key(name.to_owned()))
+}
+
+/// The first CPUs of a machine.
+pub(super) fn first(count: u32) -> CpuSet {
+    (0..count).map(OsCpu).collect()
+}
+
+/// Programs on a machine under a contestant.
+pub(super) fn scenario(
+    model: &Model,
+    of: Contestant,
+    mut programs: Vec<Program>,
+) -> Result<Scenario, FigureError> {
+    for program in programs.iter_mut().filter(|program| of.bound && program.balanced) {
+        program.bind = Bind::Close;
+    }
+    Ok(Scenario {
+        name: String::new(),
+        kernel: Kernel::preset(of.kernel, model.machine.pu_count())?,
+        memory: programs.iter().any(|program| !quiet(&program.footprint)),
+        programs,
+        arrivals: Vec::new(),
+        policy: of.policy.map(|kind| (kind, Settings::default())),
+        events: Vec::new(),
+        faults: Faults::default(),
+        end: END,
+        seed: 1,
+        model: model.clone(),
+    })
+}
+
+impl Draft {
+    /// An empty figure.
+    pub(super) fn new(
+        name: &'static str,
+        title: &'static str,
+        of: &'static str,
+        axes: [&'static str; 2],
+    ) -> Self {
+        let [x, y] = axes;
+        let figure = Figure {
+            name,
+            title,
+            of,
+            x,
+            y,
+            cells: Vec::new(),
+            points: Vec::new(),
+            beside: Vec::new(),
+            claims: Vec::new(),
+            notes: &[],
+        };
+        Self { figure }
+    }
+
+    /// A scenario to be run so often, under a name of its own.
+    pub(super) fn cell(&mut self, name: &str, mut scenario: Scenario, metric: Metric, runs: u32) -> Measure {
+        name.clone_into(&mut scenario.name);
+        self.figure.cells.push(Cell { name: name.to_owned(), scenario, metric, runs });
+        Measure::Cell(self.figure.cells.len() - 1)
+    }
+
+    pub(super) fn point(&mut self, series: impl Into<String>, x: impl ToString, measure: &Measure) {
+        self.figure.points.push(Point { series: series.into(), x: x.to_string(), measure: measure.clone() });
+    }
+
+    /// The published number of this key is beside the model's.
+    pub(super) fn beside(&mut self, key: &str, measure: Measure) -> Result<(), FigureError> {
+        let published = published::find(key).ok_or_else(|| FigureError::Key(key.to_owned()))?;
+        self.figure.beside.push(Beside { published, measure });
+        Ok(())
+    }
+
+    /// A published order, held out.
+    pub(super) fn claim(
+        &mut self,
+        what: impl Into<String>,
+        place: &'static str,
+        left: &Measure,
+        relation: Relation,
+        right: &Measure,
+    ) {
+        self.figure.claims.push(Claim {
+            what: what.into(),
+            place,
+            used: Used::HeldOut,
+            left: left.clone(),
+            relation,
+            right: right.clone(),
+        });
+    }
+
+    pub(super) fn done(mut self, notes: &'static [&'static str]) -> Figure {
+        self.figure.notes = notes;
+        self.figure
+    }
+}

@@ -1,0 +1,218 @@
+//! What a figure says once its cells are run: points, published beside modelled, orders judged; and all figures together.
+
+use super::{Figure, Measure, Relation, SLACK};
+use crate::published::{Used, Value};
+use serde::Serialize;
+
+/// A point with its height.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Plotted {
+    /// Which curve or row it belongs to.
+    pub series: String,
+    /// Where it is on it.
+    pub x: String,
+    /// How high it is.
+    pub y: f64,
+}
+
+/// A published number beside the model's.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Pair {
+    /// The published one.
+    #[serde(flatten)]
+    pub published: Value,
+    /// The model's.
+    pub simulated: f64,
+    /// The model's over the published one, less 1.
+    pub error: f64,
+}
+
+/// A published order, judged.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Judged {
+    /// What the text says.
+    pub what: String,
+    /// Where.
+    pub place: &'static str,
+    /// Whether the model was made from it.
+    pub used: Used,
+    /// The number of the one of which it is said.
+    pub left: f64,
+    /// The number of the other.
+    pub right: f64,
+    /// Whether the model agrees.
+    pub right_order: bool,
+}
+
+/// A figure, run.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// The figure's name.
+    pub name: &'static str,
+    /// What is drawn.
+    pub points: Vec<Plotted>,
+    /// Published beside modelled.
+    pub values: Vec<Pair>,
+    /// Orders.
+    pub claims: Vec<Judged>,
+}
+
+/// How good the model is over several figures, or one.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Summary {
+    /// Published values that were held out.
+    pub held_out: usize,
+    /// The median of their absolute errors; `None` without any.
+    pub median_error: Option<f64>,
+    /// Values the model is calibrated on.
+    pub calibrated: usize,
+    /// The median of their absolute errors.
+    pub median_error_calibrated: Option<f64>,
+    /// Published orders.
+    pub orders: usize,
+    /// How many of them the model has.
+    pub right: usize,
+}
+
+impl Figure {
+    /// The report, from each cell's runs.
+    ///
+    /// # Panics
+    /// When there are fewer cells than the figure has.
+    pub fn report(&self, runs: &[Vec<f64>]) -> Report {
+        Report {
+            name: self.name,
+            points: self
+                .points
+                .iter()
+                .map(|point| Plotted {
+                    series: point.series.clone(),
+                    x: point.x.clone(),
+                    y: point.measure.of(runs),
+                })
+                .collect(),
+            values: self
+                .beside
+                .iter()
+                .map(|beside| {
+                    let simulated = beside.measure.of(runs);
+                    let error = simulated / beside.published.value - 1.0;
+                    Pair { published: *beside.published, simulated, error }
+                })
+                .collect(),
+            claims: self
+                .claims
+                .iter()
+                .map(|claim| {
+                    let (left, right) = (claim.left.of(runs), claim.right.of(runs));
+                    Judged {
+                        what: claim.what.clone(),
+                        place: claim.place,
+                        used: claim.used,
+                        left,
+                        right,
+                        right_order: claim.relation.holds(left, right),
+                    }
+                })
+                .collect(),
+        }
+    }
+
+    /// Every run of every cell, as pairs of their numbers.
+    pub fn runs(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.cells.iter().enumerate().flat_map(|(at, cell)| (0..cell.runs).map(move |run| (at, run)))
+    }
+}
+
+impl Relation {
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Self::AtLeast => left >= right * (1.0 - SLACK),
+            Self::Above => left > right * (1.0 + SLACK),
+            Self::Alike => left <= right * (1.0 + SLACK) && right <= left * (1.0 + SLACK),
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let high = *values.get(middle)?;
+    Some(if values.len() % 2 == 1 { high } else { (values[middle - 1] + high) / 2.0 })
+}
+
+impl Measure {
+    fn of(&self, runs: &[Vec<f64>]) -> f64 {
+        let all = |list: &[Self]| list.iter().map(|measure| measure.of(runs)).collect::<Vec<f64>>();
+        match self {
+            Self::Cell(at) => median(runs[*at].clone()).unwrap_or(f64::NAN),
+            Self::Spread(at) => {
+                let highest = runs[*at].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                highest / runs[*at].iter().copied().fold(f64::INFINITY, f64::min)
+            }
+            Self::Given(value) => *value,
+            Self::Ratio(above, below) => above.of(runs) / below.of(runs),
+            Self::Highest(list) => all(list).into_iter().fold(f64::NEG_INFINITY, f64::max),
+            Self::Lowest(list) => all(list).into_iter().fold(f64::INFINITY, f64::min),
+            Self::Mean(list) => {
+                let logs: f64 = all(list).into_iter().map(f64::ln).sum();
+                (logs / list.len() as f64).exp()
+            }
+            Self::Farthest(list) => {
+                let far = |a: &f64, b: &f64| a.ln().abs().total_cmp(&b.ln().abs());
+                all(list).into_iter().max_by(far).unwrap_or(f64::NAN)
+            }
+        }
+    }
+}
+
+impl Summary {
+    /// Over these reports.
+    pub fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Self {
+        let (mut held, mut calibrated, mut orders, mut right) = (Vec::new(), Vec::new(), 0, 0);
+        for report in reports {
+            for pair in &report.values {
+                match pair.published.used {
+                    Used::HeldOut => held.push(pair.error.abs()),
+                    Used::Calibrated => calibrated.push(pair.error.abs()),
+                }
+            }
+            orders += report.claims.len();
+            right += report.claims.iter().filter(|claim| claim.right_order).count();
+        }
+        Self {
+            held_out: held.len(),
+            calibrated: calibrated.len(),
+            median_error: median(held),
+            median_error_calibrated: median(calibrated),
+            orders,
+            right,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measures_are_what_their_names_say() {
+        let runs = [vec![3.0, 1.0, 2.0], vec![4.0]];
+        let (a, b) = (Measure::Cell(0), Measure::Cell(1));
+        let of = |measure: &Measure| measure.of(&runs);
+        assert_eq!((of(&a), of(&Measure::Spread(0)), of(&b.over(&a))), (2.0, 3.0, 2.0));
+        let both = || vec![a.clone(), b.clone()];
+        assert_eq!((of(&Measure::Highest(both())), of(&Measure::Lowest(both()))), (4.0, 2.0));
+        assert!((of(&Measure::Mean(both())) - 8.0_f64.sqrt()).abs() < 1e-12);
+        let far = Measure::Farthest(vec![Measure::Given(1.5), Measure::Given(0.5), Measure::Given(1.0)]);
+        assert_eq!(of(&far), 0.5);
+    }
+
+    #[test]
+    fn orders_leave_a_slack() {
+        assert!(Relation::AtLeast.holds(0.98, 1.0) && !Relation::AtLeast.holds(0.96, 1.0));
+        assert!(Relation::Above.holds(1.04, 1.0) && !Relation::Above.holds(1.02, 1.0));
+        assert!(Relation::Alike.holds(1.02, 1.0) && !Relation::Alike.holds(0.9, 1.0));
+        assert!(!Relation::AtLeast.holds(f64::NAN, 1.0) && !Relation::Alike.holds(f64::INFINITY, 1.0));
+    }
+}

@@ -1,0 +1,34 @@
+use super::*;
+use std::collections::BTreeSet;
+
+#[test]
+fn each_figure_is_put_together_and_refers_only_to_what_it_has() {
+    let mut keys = BTreeSet::new();
+    for name in NAMES {
+        let figure = find(name).unwrap();
+        assert_eq!(figure.name, *name);
+        let names: BTreeSet<&str> = figure.cells.iter().map(|cell| cell.name.as_str()).collect();
+        assert_eq!(names.len(), figure.cells.len(), "{name}: a cell twice");
+        assert!(figure.cells.iter().all(|cell| cell.scenario.name == cell.name && cell.runs > 0));
+        assert!(!figure.points.is_empty() && !figure.notes.is_empty());
+        // Any numbers will do to see that all of them are found.
+        let runs: Vec<Vec<f64>> = figure.cells.iter().map(|cell| vec![1.0; cell.runs as usize]).collect();
+        let report = figure.report(&runs);
+        assert!(report.points.iter().all(|point| point.y.is_finite()));
+        for beside in &figure.beside {
+            assert!(keys.insert(beside.published.key), "{} twice", beside.published.key);
+        }
+    }
+    let all: BTreeSet<&str> = crate::published::all().map(|value| value.key).collect();
+    assert_eq!(keys, all, "each published value has its place in a figure");
+    assert!(matches!(find("fig7"), Err(FigureError::Unknown(_))));
+}
+
+#[test]
+fn a_cell_run_twice_says_the_same() {
+    let figure = find("stream").unwrap();
+    let cell = figure.cells.iter().find(|cell| cell.name == "barcelona-8356 bound 1x4").unwrap();
+    let found = cell.run(1);
+    assert_eq!(found.to_bits(), cell.run(1).to_bits());
+    assert!((found / 7.6 - 1.0).abs() < 0.05, "{found}");
+}

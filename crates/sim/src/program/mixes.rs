@@ -1,0 +1,120 @@
+//! Programs that studies put beside each other, by name: walks of lists, sweeps of arrays, hogs, compilations, jobs of one thread.
+
+use super::{Bind, Body, Footprint, Pages, Program, Wait};
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::Span;
+
+/// Steps of a list a microsecond of work: a step alone is about five nanoseconds, an addition and a hit.
+const STEPS: f64 = 200.0;
+
+/// A walk through a random list of so many bytes: each step needs the one before. The private part of the micro-benchmark of seed 002.
+pub fn walk(bytes: u64) -> Footprint {
+    Footprint { working_set: bytes, misses: STEPS, parallelism: 1.0, ..Footprint::default() }
+}
+
+/// The micro-benchmark of seed 002: threads walk private random lists, and add to lines that all of them share, `share` of all steps.
+pub fn micro(threads: u32, work: Span, private: u64, shared: u64, share: f64) -> Program {
+    let mut program = Program::spmd("micro", threads, work, Wait::Spin);
+    let private = if private > 0 { walk(private) } else { Footprint::default() };
+    program.footprint = Footprint { shared, shared_writes: STEPS * share, ..private };
+    program
+}
+
+/// A sweep over arrays far beyond any cache, with as many misses under way as the core can have: STREAM's triad.
+pub const STREAM: Footprint = Footprint {
+    working_set: 1 << 30,
+    misses: 1000.0,
+    parallelism: 64.0,
+    locality: 8.0,
+    shared: 0,
+    shared_writes: 0.0,
+    pages: Pages::FirstTouch,
+};
+
+/// Teams of `inner` threads, one for each of `outer`, that sweep arrays of their own: nested STREAM of seed 004. `places` are the CPUs of all
+/// threads, team by team; without, the kernel decides.
+pub fn nested_stream(
+    outer: u32,
+    inner: u32,
+    regions: u32,
+    work: Span,
+    places: Option<Vec<CpuSet>>,
+) -> Program {
+    let mut program = Program::spmd("stream", outer, Span::ZERO, Wait::Spin);
+    program.body = Body::Nested { inner, regions, work };
+    program.footprint = STREAM;
+    program.bind = places.map_or(Bind::Free, Bind::List);
+    program
+}
+
+/// `make -j`: compilations of 200 ms on average (estimated: a file of C of some thousand lines), so many at once, without end.
+pub fn make(at_once: u32) -> Program {
+    Program {
+        body: Body::Churn { at_once, work: Span::from_ms(200), jobs: None },
+        footprint: Footprint { working_set: 4 << 20, misses: 4.0, parallelism: 2.0, ..Footprint::default() },
+        ..Program::hog("make", at_once)
+    }
+}
+
+/// The jobs of one thread of seed 002: what they want of memory, lines a microsecond of work and bytes. Estimated from what has been
+/// published of SPEC CPU2006 in general: mcf chases pointers, milc sweeps, soplex does both, sphinx3 uses caches well.
+pub const JOBS: &[(&str, Footprint)] = &[
+    ("mcf", job(1 << 30, 25.0, 2.0, 0.5)),
+    ("milc", job(600 << 20, 20.0, 6.0, 8.0)),
+    ("soplex", job(200 << 20, 18.0, 3.0, 0.5)),
+    ("sphinx3", job(20 << 20, 12.0, 4.0, 0.7)),
+];
+
+const fn job(working_set: u64, misses: f64, parallelism: f64, locality: f64) -> Footprint {
+    Footprint {
+        working_set,
+        misses,
+        parallelism,
+        locality,
+        shared: 0,
+        shared_writes: 0.0,
+        pages: Pages::FirstTouch,
+    }
+}
+
+/// Four jobs of one thread side by side: four of the one named, or one of each.
+pub fn multiprogrammed(name: Option<&str>, work: Span) -> Vec<Program> {
+    let of = |at: usize| match name {
+        Some(name) => JOBS.iter().find(|(job, _)| *job == name),
+        None => JOBS.get(at),
+    };
+    let program = |at: usize| {
+        let (name, footprint) = of(at)?;
+        let program = Program::spmd(name, 1, work, Wait::Sleep);
+        Some(Program { footprint: *footprint, group: at as u32, ..program })
+    };
+    (0..4).filter_map(program).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_jobs_of_a_kind_or_one_of_each() {
+        let names = |name| -> Vec<String> {
+            multiprogrammed(name, Span::from_ms(10)).into_iter().map(|program| program.name).collect()
+        };
+        assert_eq!(names(Some("mcf")), ["mcf"; 4]);
+        assert_eq!(names(None), ["mcf", "milc", "soplex", "sphinx3"]);
+        assert!(names(Some("quake")).is_empty());
+    }
+
+    #[test]
+    fn a_walk_with_nothing_private_only_shares() {
+        let program = micro(4, Span::from_ms(10), 0, 64, 1.0);
+        assert_eq!((program.footprint.working_set, program.footprint.misses), (0, 0.0));
+        assert_eq!((program.footprint.shared, program.footprint.shared_writes), (64, STEPS));
+    }
+
+    #[test]
+    fn nothing_of_a_make_is_looked_after() {
+        assert!(!make(8).balanced && make(8).threads == 8);
+        assert_eq!(nested_stream(4, 4, 2, Span::from_ms(1), None).bind, Bind::Free);
+    }
+}

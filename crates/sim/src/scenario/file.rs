@@ -1,0 +1,306 @@
+//! A scenario as a TOML file, and what it is swept over.
+//!
+//! ```toml
+//! name = "three on two"        # absent: the file's name
+//! machine = "host-2"           # one that is shipped, a path ending in .toml, or levels: "pack:2 core:4"
+//! kernel = "linux-6.18"        # see Kernel::PRESETS; or [kernel] with preset and what differs
+//! policy = "speed"             # absent: none; or [policy] with kind and what differs
+//! end = "60 s"                 # the run ends then at the latest
+//! seed = 1                     # absent: 1
+//! memory = true                # absent: true; false: footprints do not matter
+//!
+//! [[program]]                  # what runs, in this order
+//! name = "app"
+//! threads = 3
+//! work = "10 s"                # of each thread
+//! interval = "10 ms"           # work between two barriers; absent: one barrier at the end
+//! wait = "yield"
+//!
+//! [[arrivals]]                 # what comes at random: a program without start, and
+//! every = "20 ms"
+//! most = 1000
+//!
+//! [[event]]                    # what happens
+//! at = "1 s"
+//! usable = "0-1"               # or stop = "app", or [event.start] with a program
+//!
+//! [faults]                     # what goes wrong between policy and machine
+//! lost = 0.01
+//!
+//! [sweep]                      # keys that are given one value after the other: all combinations are run
+//! program.app.threads = [2, 3, 4]
+//! policy = ["none", "speed", "exchange"]
+//! ```
+//!
+//! docs/simulator.md has all keys. Properties: every key may be swept or set from outside, and what is set is checked as if it stood in
+//! the file; all combinations are checked before the first is run; what [`write()`] writes is read again as an equal scenario.
+
+mod happenings;
+mod machines;
+mod programs;
+mod sweep;
+mod tree;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use super::Scenario;
+use crate::model::Model;
+use crate::reader::{Counts, FileError, Section, Text, Times};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::{Moment, Span};
+
+pub use sweep::{Axis, MOST_VALUES};
+pub use write::{Unwritable, write};
+
+/// How many runs a file may be swept over.
+pub const MOST_RUNS: usize = 10_000;
+/// How many things may be set from outside.
+pub const MOST_SETTINGS: usize = 1_000;
+/// Scenarios end: a day is 86,400 times as long as what is usually looked at.
+pub const END: Times = Times::new(Span::from_us(1), Span::from_ms(86_400_000));
+/// Any number there is.
+const SEED: Counts = Counts::new(0, u64::MAX, "whole numbers");
+
+/// A scenario file with all that it is run with.
+#[derive(Clone, Debug)]
+pub struct File {
+    name: String,
+    /// The file's text, and below it what was set from outside, a line each.
+    text: String,
+    own: usize,
+    settings: Vec<Range<usize>>,
+    axes: Vec<Axis>,
+    machines: BTreeMap<String, Result<String, String>>,
+}
+
+/// What a scenario is read with.
+struct Reading<'r> {
+    file: &'r str,
+    machines: &'r mut dyn FnMut(&str) -> Result<String, String>,
+}
+
+/// A model, and the CPUs that it has.
+struct Ground {
+    model: Model,
+    cpus: CpuSet,
+}
+
+impl File {
+    /// Reads a file, with what is set from outside (`KEY=VALUE`; a list is swept over), and checks every scenario that it stands for.
+    /// `machines` answers the text of the machine file at a path that the scenario names.
+    ///
+    /// # Errors
+    /// [`FileError`] names file, line, key, value and what is allowed there.
+    pub fn open(
+        name: &str,
+        text: &str,
+        set: &[String],
+        machines: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<Self, FileError> {
+        let alone = Text { file: name, text };
+        if set.len() > MOST_SETTINGS {
+            let problem = format!("{} settings: up to {MOST_SETTINGS} are allowed", set.len());
+            return Err(FileError {
+                file: "--set".to_owned(),
+                line: 1,
+                key: String::new(),
+                value: None,
+                problem,
+            });
+        }
+        // Before anything is put behind it, the text must be sound alone.
+        alone.table()?;
+        let mut all = text.to_owned();
+        let mut settings = Vec::new();
+        for setting in set {
+            all.push('\n');
+            let start = all.len();
+            // A line each, so that an error's line says which it was.
+            all.extend(setting.chars().map(|c| if c.is_control() { ' ' } else { c }));
+            settings.push(start..all.len());
+        }
+        let mut file = Self {
+            name: name.to_owned(),
+            text: all,
+            own: text.len(),
+            settings,
+            axes: Vec::new(),
+            machines: BTreeMap::new(),
+        };
+        file.axes = file.swept()?;
+        let runs = file.axes.iter().try_fold(1_usize, |runs, axis| runs.checked_mul(axis.values.len()));
+        if runs.is_none_or(|runs| runs > MOST_RUNS) {
+            let counts: Vec<String> = file.axes.iter().map(|axis| axis.values.len().to_string()).collect();
+            let problem = format!("{} runs: up to {MOST_RUNS} are allowed", counts.join(" x "));
+            return Err(file.said(alone.error(
+                text.find("[sweep").unwrap_or(0),
+                "sweep".to_owned(),
+                None,
+                problem,
+            )));
+        }
+        let mut known = BTreeMap::new();
+        for run in 0..file.len() {
+            file.read(run, &mut |path| {
+                known.entry(path.to_owned()).or_insert_with(|| machines(path)).clone()
+            })?;
+        }
+        file.machines = known;
+        Ok(file)
+    }
+
+    /// How many scenarios it stands for.
+    pub fn len(&self) -> usize {
+        self.axes.iter().map(|axis| axis.values.len()).product()
+    }
+
+    /// Never: a file stands for one scenario at least.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What it is swept over, in the order in which it is written; the last changes first.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// The place on each axis of a run.
+    pub fn places(&self, run: usize) -> Vec<usize> {
+        let mut rest = run;
+        let mut places: Vec<usize> = self
+            .axes
+            .iter()
+            .rev()
+            .map(|axis| {
+                let place = rest % axis.values.len();
+                rest /= axis.values.len();
+                place
+            })
+            .collect();
+        places.reverse();
+        places
+    }
+
+    /// The scenario of a run, from 0.
+    ///
+    /// # Errors
+    /// None for a run below [`File::len`], since all were read before.
+    pub fn scenario(&self, run: usize) -> Result<Scenario, FileError> {
+        self.read(run, &mut |path| {
+            self.machines.get(path).cloned().unwrap_or_else(|| Err("cannot be read".to_owned()))
+        })
+    }
+
+    fn all(&self) -> Text<'_> {
+        Text { file: &self.name, text: &self.text }
+    }
+
+    /// The tree of the file, with what is set in it, and what it is swept over.
+    fn tree(&self) -> Result<(Spanned<DeTable<'_>>, Vec<sweep::Swept<'_>>), FileError> {
+        let own = Text { file: &self.name, text: self.text.get(..self.own).unwrap_or_default() };
+        let mut table = own.table()?;
+        let mut swept = sweep::take(own, table.get_mut())?;
+        for range in &self.settings {
+            let setting = sweep::setting(self.all(), range.clone())?;
+            let span = setting.value.span();
+            swept.retain(|swept| swept.path != setting.path);
+            match setting.value.get_ref() {
+                DeValue::Array(list) => {
+                    if !(1..=MOST_VALUES).contains(&list.len()) {
+                        let problem = format!("a list of up to {MOST_VALUES} values is allowed: each is run");
+                        return Err(self.all().error(
+                            span.start,
+                            setting.path.join("."),
+                            self.all().value(span),
+                            problem,
+                        ));
+                    }
+                    let values = list.iter().cloned().collect();
+                    let (key, path) = (setting.path.join("."), setting.path);
+                    swept.push(sweep::Swept::new(self.all(), key, path, values, span.start));
+                }
+                _ => self.put(table.get_mut(), &setting.path, &setting.value)?,
+            }
+        }
+        Ok((table, swept))
+    }
+
+    fn put<'a>(
+        &self,
+        table: &mut DeTable<'a>,
+        path: &[String],
+        value: &tree::Node<'a>,
+    ) -> Result<(), FileError> {
+        tree::put(table, path, value).map_err(|problem| {
+            self.all().error(value.span().start, path.join("."), self.all().value(value.span()), problem)
+        })
+    }
+
+    fn swept(&self) -> Result<Vec<Axis>, FileError> {
+        let (_, swept) = self.tree().map_err(|error| self.said(error))?;
+        Ok(swept.iter().map(sweep::Swept::axis).collect())
+    }
+
+    fn read(
+        &self,
+        run: usize,
+        machines: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<Scenario, FileError> {
+        let mut read = || {
+            let (mut table, swept) = self.tree()?;
+            for (swept, place) in swept.iter().zip(self.places(run)) {
+                self.put(table.get_mut(), &swept.path, &swept.values[place].1)?;
+            }
+            let mut reading = Reading { file: &self.name, machines };
+            reading.scenario(Section::top(self.all(), table.get_ref()))
+        };
+        read().map_err(|error| self.said(error))
+    }
+
+    /// An error in what was set names that, and not a line below the file.
+    fn said(&self, mut error: FileError) -> FileError {
+        let own = self.text.get(..self.own).unwrap_or_default().matches('\n').count() + 1;
+        if let Some(which) = error.line.checked_sub(own + 1)
+            && let Some(range) = self.settings.get(which)
+        {
+            let written = self.text.get(range.clone()).unwrap_or_default();
+            error.file = format!("--set {written}");
+            error.line = 1;
+        }
+        error
+    }
+}
+
+impl Reading<'_> {
+    fn scenario(&mut self, top: Section<'_>) -> Result<Scenario, FileError> {
+        let stem = self.file.rsplit('/').next().unwrap_or_default();
+        let name =
+            top.words("name")?.unwrap_or_else(|| stem.strip_suffix(".toml").unwrap_or(stem)).to_owned();
+        let model = self.machine(&top)?;
+        let ground = Ground { cpus: model.machine.cpus(), model };
+        let kernel = machines::kernel(&top, ground.model.machine.pu_count())?;
+        let memory = top.flag("memory")?.unwrap_or(true);
+        let seed = top.count("seed", SEED)?.unwrap_or(1);
+        let end = Moment(0) + top.needed_time("end", END)?;
+        let policy = happenings::policy(&top, seed)?;
+        let programs = programs::all(&top, &ground)?;
+        let arrivals = happenings::arrivals(&top, &ground)?;
+        let events = happenings::events(&top, &ground, &programs)?;
+        let faults = happenings::faults(&top)?;
+        if programs.is_empty() && arrivals.is_empty() {
+            return Err(
+                top.error("program", "is missing: what runs is needed, as [[program]] or [[arrivals]]")
+            );
+        }
+        programs::bounded(&top, &programs, &events)?;
+        top.finish()?;
+        let model = ground.model;
+        Ok(Scenario { name, model, memory, kernel, programs, arrivals, policy, events, faults, end, seed })
+    }
+}

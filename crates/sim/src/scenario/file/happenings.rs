@@ -1,0 +1,136 @@
+//! Who looks after the programs, what happens meanwhile, and what goes wrong.
+
+use super::{END, Ground, SEED, programs};
+use crate::faults::Faults;
+use crate::program::Program;
+use crate::reader::{Counts, FileError, Limits, Section, Times};
+use crate::scenario::{Arrivals, Event, Happening};
+use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::observe::Metric;
+use trimtab_core::time::{Moment, Span};
+
+/// How many streams of arrivals and how many events there may be.
+const MOST_STREAMS: usize = 1_000;
+const MOST_EVENTS: usize = 100_000;
+/// How many jobs may come of one stream.
+const JOBS: Counts = Counts::new(1, 1_000_000, "jobs");
+/// The time between two jobs.
+const EVERY: Times = Times::new(Span::from_us(1), Span::from_ms(86_400_000));
+/// The time between two looks, as `trimtab run --interval` has it.
+const INTERVAL: Times = Times::new(Span::from_ms(1), Span::from_ms(3_600_000));
+const THRESHOLD: Limits = Limits::new(0.01, 1.0, "parts of the mean speed");
+const PROBABILITY: Limits = Limits::new(0.0, 1.0, "probabilities");
+/// How late a look may be.
+const LATE: Times = Times::new(Span::ZERO, Span::from_ms(60_000));
+
+pub(super) const METRICS: [(&str, Metric); 2] =
+    [("run-wait", Metric::RunWait), ("cpu-share", Metric::CpuShare)];
+
+/// `policy`: a word, or a table with `kind` and what differs from the defaults. What is random is drawn from the scenario's seed.
+pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<Option<(Kind, Settings)>, FileError> {
+    let settings = Settings { seed, ..Settings::default() };
+    if !top.is_section("policy") {
+        let kind = kind(top, "policy")?.unwrap_or(None);
+        return Ok(kind.map(|kind| (kind, settings)));
+    }
+    let section = top.needed_section("policy")?;
+    let kind = kind(&section, "kind")?;
+    let kind = kind.ok_or_else(|| section.error("kind", "is missing: which policy?"))?;
+    let settings = Settings {
+        seed: section.count("seed", SEED)?.unwrap_or(seed),
+        interval: section.time("interval", INTERVAL)?.unwrap_or(settings.interval),
+        metric: section.one_of("metric", &METRICS)?.unwrap_or(settings.metric),
+        threshold: section.number("threshold", THRESHOLD)?.unwrap_or(settings.threshold),
+        across_nodes: section.flag("across_nodes")?.unwrap_or(settings.across_nodes),
+    };
+    section.finish()?;
+    Ok(kind.map(|kind| (kind, settings)))
+}
+
+fn kind(section: &Section<'_>, key: &'static str) -> Result<Option<Option<Kind>>, FileError> {
+    let mut words = vec![("none", None)];
+    words.extend(Kind::ALL.map(|kind| (kind.word(), Some(kind))));
+    section.one_of(key, &words)
+}
+
+pub(super) fn arrivals(top: &Section<'_>, ground: &Ground) -> Result<Vec<Arrivals>, FileError> {
+    let mut all = Vec::new();
+    for section in top.sections("arrivals", MOST_STREAMS)? {
+        let every = section.needed_time("every", EVERY)?;
+        let most = section.needed_count("most", JOBS)? as u32;
+        let program = programs::one(&section, ground, "job")?;
+        let threads = u64::from(most) * programs::threads(&program);
+        if threads > programs::MOST_COMING {
+            let problem =
+                format!("{threads} threads in all would come: up to {} are allowed", programs::MOST_COMING);
+            return Err(section.error("most", problem));
+        }
+        section.finish()?;
+        all.push(Arrivals { program, every, most });
+    }
+    Ok(all)
+}
+
+pub(super) fn events(top: &Section<'_>, ground: &Ground, known: &[Program]) -> Result<Vec<Event>, FileError> {
+    let mut all = Vec::new();
+    for section in top.sections("event", MOST_EVENTS)? {
+        let at = section.needed_time("at", Times::new(Span::ZERO, END.high))?;
+        let usable = section.cpus("usable", &ground.cpus)?.map(Happening::Usable);
+        let stop = stopped(&section, known)?.map(Happening::Stop);
+        let start = match section.section("start")? {
+            Some(inner) => {
+                let program = programs::one(&inner, ground, "started")?;
+                inner.finish()?;
+                Some(Happening::Start(Box::new(program)))
+            }
+            None => None,
+        };
+        let mut given = [usable, stop, start].into_iter().flatten();
+        let (Some(what), None) = (given.next(), given.next()) else {
+            return Err(section.error("at", "one of usable, stop and start is allowed beside it, and needed"));
+        };
+        section.finish()?;
+        all.push(Event { at: Moment(0) + at, what });
+    }
+    // Of events at one moment, the one written first comes first.
+    all.sort_by_key(|event| event.at);
+    Ok(all)
+}
+
+/// The program that stops: by its name, or its place from 1.
+fn stopped(section: &Section<'_>, known: &[Program]) -> Result<Option<usize>, FileError> {
+    if section.is_number("stop") {
+        let places = Counts::new(1, known.len() as u64, "places of programs");
+        return Ok(section.count("stop", places)?.map(|place| place as usize - 1));
+    }
+    section.words("stop")?.map(|name| named(section, name, known)).transpose()
+}
+
+/// The place of the program with this name.
+fn named(section: &Section<'_>, name: &str, known: &[Program]) -> Result<usize, FileError> {
+    let mut found = (0..known.len()).filter(|&at| known[at].name == name);
+    match (found.next(), found.next()) {
+        (Some(at), None) => Ok(at),
+        (Some(_), Some(_)) => Err(section.error("stop", "several programs have this name")),
+        (None, _) => {
+            let names: Vec<&str> = known.iter().take(20).map(|program| program.name.as_str()).collect();
+            Err(section.error("stop", format!("no program has this name; there are {}", names.join(", "))))
+        }
+    }
+}
+
+pub(super) fn faults(top: &Section<'_>) -> Result<Faults, FileError> {
+    let Some(section) = top.section("faults")? else { return Ok(Faults::default()) };
+    let probability = |key: &'static str| Ok(section.number(key, PROBABILITY)?.unwrap_or(0.0));
+    let faults = Faults {
+        lost: probability("lost")?,
+        stale: probability("stale")?,
+        refused: probability("refused")?,
+        delayed: probability("delayed")?,
+        late: section.time("late", LATE)?.unwrap_or(Span::ZERO),
+        jumps: probability("jumps")?,
+        until: section.time("until", Times::new(Span::ZERO, END.high))?.map(|until| Moment(0) + until),
+    };
+    section.finish()?;
+    Ok(faults)
+}

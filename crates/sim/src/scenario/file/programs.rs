@@ -1,0 +1,230 @@
+//! The programs of a scenario.
+
+use super::{END, Ground};
+use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
+use crate::reader::{Counts, FileError, Limits, Section, Times};
+use crate::scenario::{Event, Happening};
+use trimtab_core::time::{Moment, Span};
+
+/// How many programs there may be, copies included.
+const MOST_PROGRAMS: usize = 10_000;
+/// How many threads a scenario may have at once, apart from those that arrive.
+pub(super) const MOST_THREADS: u64 = 1 << 16;
+/// How many may arrive one after the other.
+pub(super) const MOST_COMING: u64 = 10_000_000;
+
+const THREADS: Counts = Counts::new(1, MOST_THREADS, "threads");
+const COPIES: Counts = Counts::new(1, MOST_PROGRAMS as u64, "copies");
+const REGIONS: Counts = Counts::new(1, 1_000_000_000, "regions");
+const JOBS: Counts = Counts::new(1, u32::MAX as u64, "jobs");
+/// `nice` from 19 to -20.
+const WEIGHT: Counts = Counts::new(15, 88_761, "weights");
+const GROUP: Counts = Counts::new(0, u32::MAX as u64, "groups");
+/// Work, and the time of waiting.
+const WORK: Times = Times::new(Span::from_us(1), Span::from_ms(360_000_000));
+const PATIENCE: Times = Times::new(Span::ZERO, END.high);
+/// A thread may have next to nothing, or twice its share.
+const IMBALANCE: Limits = Limits::new(-0.99, 0.99, "parts of the work");
+const JITTER: Limits = Limits::new(0.0, 1.0, "relative deviations");
+/// The largest memory of one thread: a terabyte.
+const MEMORY: u64 = 1 << 40;
+const RATE: Limits = Limits::new(0.0, 1e4, "a microsecond of work");
+const PARALLELISM: Limits = Limits::new(1.0, 128.0, "misses at once");
+const LOCALITY: Limits = Limits::new(0.01, 100.0, "exponents");
+
+/// What a program does.
+#[derive(Clone, Copy)]
+enum Kind {
+    Spmd,
+    Nested,
+    Hog,
+    Churn,
+}
+
+const KINDS: [(&str, Kind); 4] =
+    [("spmd", Kind::Spmd), ("nested", Kind::Nested), ("hog", Kind::Hog), ("churn", Kind::Churn)];
+
+/// Threads that a program has at once.
+pub(super) fn threads(program: &Program) -> u64 {
+    match program.body {
+        Body::Nested { inner, .. } => u64::from(program.threads) * u64::from(inner),
+        Body::Churn { at_once, .. } => u64::from(at_once),
+        Body::Spmd { .. } | Body::Hog { .. } => u64::from(program.threads),
+    }
+}
+
+/// The programs that a scenario begins with.
+pub(super) fn all(top: &Section<'_>, ground: &Ground) -> Result<Vec<Program>, FileError> {
+    let mut programs = Vec::new();
+    for (place, section) in (1..).zip(top.sections("program", MOST_PROGRAMS)?) {
+        let start = section.time("start", PATIENCE)?.unwrap_or(Span::ZERO);
+        let copies = section.count("count", COPIES)?;
+        let mut program = one(&section, ground, &format!("program {place}"))?;
+        program.start = Moment(0) + start;
+        match copies {
+            None => programs.push(program),
+            Some(copies) if programs.len() + copies as usize > MOST_PROGRAMS => {
+                let problem = format!("more than {MOST_PROGRAMS} programs in all: that many are allowed");
+                return Err(section.error("count", problem));
+            }
+            Some(copies) => programs.extend(
+                (1..=copies)
+                    .map(|copy| Program { name: format!("{} {copy}", program.name), ..program.clone() }),
+            ),
+        }
+        section.finish()?;
+    }
+    Ok(programs)
+}
+
+/// Refuses more threads than may be at once.
+pub(super) fn bounded(top: &Section<'_>, programs: &[Program], events: &[Event]) -> Result<(), FileError> {
+    let started = events.iter().filter_map(|event| match &event.what {
+        Happening::Start(program) => Some(program.as_ref()),
+        Happening::Usable(_) | Happening::Stop(_) => None,
+    });
+    let all: u64 = programs.iter().chain(started).map(threads).sum();
+    if all > MOST_THREADS {
+        let problem = format!("all programs together have {all} threads: up to {MOST_THREADS} are allowed");
+        return Err(top.error("program", problem));
+    }
+    Ok(())
+}
+
+/// One program, without its start.
+pub(super) fn one(section: &Section<'_>, ground: &Ground, name: &str) -> Result<Program, FileError> {
+    let name = section.words("name")?.unwrap_or(name);
+    let kind = section.one_of("kind", &KINDS)?.unwrap_or(Kind::Spmd);
+    let threads = match kind {
+        Kind::Churn => section.count("threads", THREADS)?.map_or(1, |threads| threads as u32),
+        _ => section.needed_count("threads", THREADS)? as u32,
+    };
+    let body = body(section, kind, threads)?;
+    let hog = matches!(kind, Kind::Hog);
+    Ok(Program {
+        name: name.to_owned(),
+        start: Moment(0),
+        threads,
+        body,
+        footprint: footprint(section, ground)?,
+        wait: wait(section)?,
+        mask: section.cpus("mask", &ground.cpus)?,
+        bind: bind(section, ground)?,
+        balanced: section.flag("balanced")?.unwrap_or(!hog),
+        weight: section.count("weight", WEIGHT)?.map_or(1024, |weight| weight as u32),
+        group: section.count("group", GROUP)?.map_or(u32::from(hog), |group| group as u32),
+    })
+}
+
+fn body(section: &Section<'_>, kind: Kind, threads: u32) -> Result<Body, FileError> {
+    Ok(match kind {
+        Kind::Spmd => Body::Spmd {
+            work: work(section, threads)?,
+            interval: section.time("interval", WORK)?,
+            imbalance: section.number("imbalance", IMBALANCE)?.unwrap_or(0.0),
+            jitter: section.number("jitter", JITTER)?.unwrap_or(0.0),
+        },
+        Kind::Nested => {
+            let inner = section.needed_count("inner", THREADS)? as u32;
+            if u64::from(inner) * u64::from(threads) > MOST_THREADS {
+                let problem = format!("{threads} x {inner} threads: up to {MOST_THREADS} are allowed");
+                return Err(section.error("inner", problem));
+            }
+            let regions = section.needed_count("regions", REGIONS)? as u32;
+            Body::Nested { inner, regions, work: section.needed_time("work", WORK)? }
+        }
+        Kind::Hog => {
+            let duty = (section.time("works", WORK)?, section.time("sleeps", WORK)?);
+            match duty {
+                (Some(works), Some(sleeps)) => Body::Hog { duty: Some((works, sleeps)) },
+                (None, None) => Body::Hog { duty: None },
+                (Some(_), None) => {
+                    return Err(section.error("works", "needs sleeps beside it: for how long?"));
+                }
+                (None, Some(_)) => {
+                    return Err(section.error("sleeps", "needs works beside it: for how long?"));
+                }
+            }
+        }
+        Kind::Churn => Body::Churn {
+            at_once: section.needed_count("at_once", THREADS)? as u32,
+            work: section.needed_time("work", WORK)?,
+            jobs: section.count("jobs", JOBS)?.map(|jobs| jobs as u32),
+        },
+    })
+}
+
+/// The work of a thread: `work`, or its part of `total_work`.
+fn work(section: &Section<'_>, threads: u32) -> Result<Span, FileError> {
+    match section.time("total_work", WORK)? {
+        None => section.needed_time("work", WORK),
+        Some(_) if section.has("work") => {
+            Err(section.error("total_work", "contradicts work: only one of them is allowed"))
+        }
+        Some(total) => Ok(Span((total.0 / u64::from(threads)).max(1))),
+    }
+}
+
+fn wait(section: &Section<'_>) -> Result<Wait, FileError> {
+    let words = [
+        ("spin", Wait::Spin),
+        ("yield", Wait::Yield),
+        ("sleep", Wait::Sleep),
+        ("spin-then-sleep", DEFAULT_PATIENCE),
+    ];
+    let wait = section.one_of("wait", &words)?.unwrap_or(Wait::Spin);
+    match (wait, section.time("spin_for", PATIENCE)?) {
+        (Wait::SpinThenSleep(_), Some(patience)) => Ok(Wait::SpinThenSleep(patience)),
+        (_, Some(_)) => Err(section.error("spin_for", "contradicts wait: it is for \"spin-then-sleep\"")),
+        (wait, None) => Ok(wait),
+    }
+}
+
+/// libomp's `KMP_BLOCKTIME` before it was made zero.
+const DEFAULT_PATIENCE: Wait = Wait::SpinThenSleep(Span::from_ms(200));
+
+fn bind(section: &Section<'_>, ground: &Ground) -> Result<Bind, FileError> {
+    if section.is_list("bind") {
+        return Ok(Bind::List(section.cpu_sets("bind", &ground.cpus, MOST_THREADS as usize)?));
+    }
+    let words = ["free", "close", "spread"].map(|word| (word, word));
+    Ok(match section.one_of("bind", &words)? {
+        Some("close") => Bind::Close,
+        Some("spread") => Bind::Spread,
+        _ => Bind::Free,
+    })
+}
+
+fn footprint(section: &Section<'_>, ground: &Ground) -> Result<Footprint, FileError> {
+    let Some(section) = section.section("footprint")? else { return Ok(Footprint::default()) };
+    let base = Footprint::default();
+    let footprint = Footprint {
+        working_set: section.bytes("working_set", MEMORY)?.unwrap_or(base.working_set),
+        misses: section.number("misses", RATE)?.unwrap_or(base.misses),
+        parallelism: section.number("parallelism", PARALLELISM)?.unwrap_or(base.parallelism),
+        locality: section.number("locality", LOCALITY)?.unwrap_or(base.locality),
+        shared: section.bytes("shared", MEMORY)?.unwrap_or(base.shared),
+        shared_writes: section.number("shared_writes", RATE)?.unwrap_or(base.shared_writes),
+        pages: pages(&section, ground)?,
+    };
+    section.finish()?;
+    Ok(footprint)
+}
+
+fn pages(section: &Section<'_>, ground: &Ground) -> Result<Pages, FileError> {
+    let nodes = ground.model.machine.nodes().len();
+    let Some(word) = section.words("pages")? else { return Ok(Pages::FirstTouch) };
+    let node = || word.strip_prefix("node ")?.parse().ok().filter(|&node: &u32| (node as usize) < nodes);
+    Ok(match word {
+        "first-touch" => Pages::FirstTouch,
+        "master" => Pages::Master,
+        "interleave" => Pages::Interleave,
+        _ => Pages::Node(node().ok_or_else(|| {
+            let last = nodes.saturating_sub(1);
+            section.error(
+                "pages",
+                format!("\"first-touch\", \"master\", \"interleave\" and \"node 0\" to \"node {last}\" are allowed"),
+            )
+        })?),
+    })
+}

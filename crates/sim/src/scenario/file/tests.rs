@@ -1,0 +1,472 @@
+use super::*;
+use crate::faults::Faults;
+use crate::kernel::{Kernel, Kind as Scheduler};
+use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
+use crate::scenario::{Arrivals, Event, Happening};
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::observe::Metric;
+use trimtab_core::topology::parse_synthetic;
+
+const SMALL: &str = "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n\
+    [[program]]\nname = 'app'\nthreads = 3\nwork = '10 ms'\n";
+
+fn open(text: &str, set: &[&str]) -> Result<File, FileError> {
+    let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
+    File::open("x.toml", text, &set, &mut |path| Err(format!("{path} is not there")))
+}
+
+fn one(text: &str, set: &[&str]) -> Scenario {
+    let file = open(text, set).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(file.len(), 1);
+    file.scenario(0).unwrap()
+}
+
+#[track_caller]
+fn refused(text: &str, set: &[&str], words: &[&str]) {
+    let error = open(text, set).map(|_| ()).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "{error}");
+    for word in words {
+        assert!(error.contains(word), "\"{word}\" is missing: {error}");
+    }
+}
+
+#[test]
+fn a_small_file_says_all_that_is_needed() {
+    let scenario = one(SMALL, &[]);
+    assert_eq!(scenario.name, "x");
+    let wanted = Scenario {
+        name: "x".to_owned(),
+        model: Model::plain(parse_synthetic("core:2").unwrap()),
+        memory: true,
+        kernel: Kernel::preset("linux-6.12", 2).unwrap(),
+        programs: vec![Program::spmd("app", 3, Span::from_ms(10), Wait::Spin)],
+        arrivals: Vec::new(),
+        policy: None,
+        events: Vec::new(),
+        faults: Faults::default(),
+        end: Moment(1_000_000_000),
+        seed: 1,
+    };
+    assert_eq!(scenario, wanted);
+}
+
+#[test]
+fn every_key_can_be_set_and_swept() {
+    let scenario = one(
+        SMALL,
+        &[
+            "program.app.threads=5",
+            "policy=speed",
+            "policy.interval=20 ms",
+            "seed=9",
+            "kernel.slice = 2ms",
+            "name=other",
+        ],
+    );
+    assert_eq!((scenario.programs[0].threads, scenario.seed, scenario.name.as_str()), (5, 9, "other"));
+    let (kind, settings) = scenario.policy.unwrap();
+    assert_eq!((kind, settings.interval, settings.seed), (Kind::Speed, Span::from_ms(20), 9));
+    assert_eq!(scenario.kernel.slice, Span::from_ms(2));
+    let text = format!(
+        "{SMALL}[sweep]\nprogram.1.threads = [2, 3]\n'policy' = ['none', {{ kind = 'speed', interval = '10 ms' }}]\n"
+    );
+    let file = open(&text, &["machine.cores.speed=[1, [1, 0.5]]"]).unwrap();
+    let keys: Vec<&str> = file.axes().iter().map(|axis| axis.key.as_str()).collect();
+    assert_eq!(keys, ["program.1.threads", "policy", "machine.cores.speed"]);
+    assert_eq!((file.len(), file.places(0), file.places(5)), (8, vec![0, 0, 0], vec![1, 0, 1]));
+    let last = file.scenario(7).unwrap();
+    assert_eq!((last.programs[0].threads, &last.model.speeds[..]), (3, &[1.0, 0.5][..]));
+    assert_eq!(last.policy.unwrap().1.interval, Span::from_ms(10));
+    assert_eq!(file.axes()[1].values, ["none", "{ kind = 'speed', interval = '10 ms' }"]);
+    // What is set takes the place of a sweep; a word of a table leaves its other keys.
+    let file = open(&text, &["policy=exchange", "program.1.threads=[7]"]).unwrap();
+    assert_eq!((file.len(), file.axes()[0].key.as_str()), (1, "program.1.threads"));
+    let table = format!("{SMALL}[policy]\nkind = 'speed'\ninterval = '30 ms'\n");
+    let (kind, settings) = one(&table, &["policy=exchange"]).policy.unwrap();
+    assert_eq!((kind, settings.interval), (Kind::Exchange, Span::from_ms(30)));
+}
+
+#[test]
+fn variants_set_several_keys_at_once() {
+    let text = format!(
+        "{SMALL}[sweep]\nvariant = [\n {{ name = 'LOAD', kernel = 'linux-2.6.28', 'program.app.wait' = 'yield' }},\n \
+         {{ name = 'SPEED', policy = 'speed', program.app.wait = 'sleep' }} ]\nseed = [4, 5]\n"
+    );
+    let file = open(&text, &[]).unwrap();
+    assert_eq!(
+        file.axes()[0],
+        Axis { key: "variant".to_owned(), values: vec!["LOAD".to_owned(), "SPEED".to_owned()] }
+    );
+    let runs: Vec<Scenario> = (0..4).map(|run| file.scenario(run).unwrap()).collect();
+    assert_eq!((runs[0].kernel.kind, runs[2].kernel.kind), (Scheduler::Load, Scheduler::Eevdf));
+    assert_eq!((runs[1].programs[0].wait, runs[3].programs[0].wait), (Wait::Yield, Wait::Sleep));
+    assert_eq!((runs[1].seed, runs[2].seed, runs[0].name.as_str()), (5, 4, "x"));
+    refused(
+        &format!("{SMALL}[sweep]\nvariant = [{{ policy = 'speed' }}]\n"),
+        &[],
+        &["x.toml:9: sweep.variant", "name"],
+    );
+}
+
+#[test]
+fn programs_can_be_many_and_share_out_work() {
+    let text = SMALL
+        .replace("work = '10 ms'", "total_work = '30 ms'\ncount = 3\nstart = '5 ms'\nbind = ['0', '0-1']");
+    let scenario = one(&text, &[]);
+    let names: Vec<&str> = scenario.programs.iter().map(|program| program.name.as_str()).collect();
+    assert_eq!(names, ["app 1", "app 2", "app 3"]);
+    let third = &scenario.programs[2];
+    assert!(matches!(third.body, Body::Spmd { work, .. } if work == Span::from_ms(10)), "{third:?}");
+    assert_eq!(third.start, Moment(5_000_000));
+    let event =
+        format!("{text}[[event]]\nat = '2 ms'\nstop = 'app 2'\n[[event]]\nat = '1 ms'\nusable = '0'\n");
+    let events = one(&event, &[]).events;
+    assert_eq!(
+        (&events[1].what, events[0].at),
+        (&Happening::Stop(1), Moment(1_000_000)),
+        "the earliest first"
+    );
+}
+
+#[test]
+fn machines_are_shipped_read_described_or_changed() {
+    let named = SMALL.replace("core:2", "host-2");
+    assert_eq!(one(&named, &[]).model.machine.name(), "host-2");
+    assert_eq!(one(&named, &["machine.memory.local_ns=200"]).model.memory.local_ns, 200.0);
+    let elsewhere = SMALL.replace("core:2", "my/own.toml");
+    refused(&elsewhere, &[], &["x.toml:1: machine = 'my/own.toml'", "my/own.toml is not there"]);
+    let mut asked = Vec::new();
+    let mut find = |path: &str| {
+        asked.push(path.to_owned());
+        Ok(crate::model::shipped::SHIPPED[0].text.to_owned())
+    };
+    let file = File::open("x.toml", &format!("{elsewhere}[sweep]\nseed = [1, 2]\n"), &[], &mut find).unwrap();
+    assert_eq!(file.scenario(1).unwrap().model.machine.name(), "barcelona-8350");
+    assert_eq!(asked, ["my/own.toml"], "once");
+    let mut bad = |_: &str| Ok("name = 'x'\n".to_owned());
+    let error = File::open("x.toml", &elsewhere, &[], &mut bad).map(|_| ()).unwrap_err().to_string();
+    assert!(error.starts_with("my/own.toml:1: topology: is missing"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_what_is_allowed() {
+    refused("machine = ", &[], &["x.toml:1:"]);
+    refused("", &[], &["machine: is missing", "host-2", "pack:2 core:4"]);
+    let swap = |from: &str, to: &str| SMALL.replace(from, to);
+    refused(&swap("core:2", "pdp-11"), &[], &["x.toml:1: machine = 'pdp-11'", "tigerton-e7310"]);
+    refused(&swap("core:2", "core:0"), &[], &["machine = 'core:0'", "no count of at least 1"]);
+    refused(&swap("linux-6.12", "linux-7"), &[], &["x.toml:2: kernel = 'linux-7'", "linux-6.18"]);
+    refused(&swap("end = '1 s'", ""), &[], &["end: is missing", "86400 s"]);
+    refused(&swap("'1 s'", "'-1 s'"), &[], &["x.toml:3: end = '-1 s'", "times from \"1 us\" to \"86400 s\""]);
+    refused(&swap("'1 s'", "60"), &[], &["end = 60", "units: ns, us"]);
+    refused(
+        &swap("threads = 3", "threads = 0"),
+        &[],
+        &["x.toml:6: program.app.threads = 0", "threads from 1 to 65536"],
+    );
+    refused(
+        &swap("threads = 3", "threads = 1_000_000_000"),
+        &[],
+        &["program.app.threads", "threads from 1 to"],
+    );
+    refused(&swap("threads = 3", "threads = 3.5"), &[], &["threads = 3.5"]);
+    refused(&swap("threads = 3", "thread = 3"), &[], &["program.app.threads: is missing"]);
+    refused(
+        &swap("'10 ms'", "'10 ms'\nfoo = 1"),
+        &[],
+        &["x.toml:8: program.app.foo = 1", "is unknown here", "interval"],
+    );
+    refused(&swap("'10 ms'", "'10 ms'\njitter = nan"), &[], &["jitter = nan", "from 0 to 1"]);
+    refused(&swap("'10 ms'", "'10 ms'\nimbalance = 2"), &[], &["imbalance = 2"]);
+    refused(&swap("'10 ms'", "'10 ms'\ntotal_work = '1 s'"), &[], &["total_work", "contradicts work"]);
+    refused(
+        &swap("'10 ms'", "'10 ms'\nwait = 'spin'\nspin_for = '1 s'"),
+        &[],
+        &["spin_for", "contradicts wait"],
+    );
+    refused(&swap("'10 ms'", "'10 ms'\nwait = 'nap'"), &[], &["wait = 'nap'", "\"spin-then-sleep\""]);
+    refused(&swap("'10 ms'", "'10 ms'\nmask = '0-7'"), &[], &["mask = '0-7'", "\"0-1\" or some of them"]);
+    refused(&swap("'10 ms'", "'10 ms'\nbind = ['0', '9']"), &[], &["bind = ['0', '9']"]);
+    refused(&swap("'10 ms'", "'10 ms'\nbind = []"), &[], &["bind = []"]);
+    refused(
+        &swap("'10 ms'", "'10 ms'\n[program.footprint]\npages = 'node 1'"),
+        &[],
+        &["footprint.pages", "\"node 0\""],
+    );
+    refused(&swap("'10 ms'", "'10 ms'\n[program.footprint]\nworking_set = '9999T'"), &[], &["working_set"]);
+    refused(&swap("'10 ms'", "'10 ms'\ncount = 40000"), &[], &["count = 40000"]);
+    refused(&swap("threads = 3", "threads = 60000\ncount = 2"), &[], &["120000 threads"]);
+    refused(&swap("'10 ms'", "'10 ms'\nkind = 'hog'"), &[], &["program.app.work", "is unknown here"]);
+    refused(&swap("[[program]]", "[program]"), &[], &["program", "[[program]]"]);
+    refused(&format!("seed = -1\n{SMALL}"), &[], &["seed = -1"]);
+    refused(&format!("policy = 'magic'\n{SMALL}"), &[], &["policy = 'magic'", "\"none\"", "\"exchange\""]);
+    refused(
+        &format!("{SMALL}[policy]\nkind = 'speed'\ninterval = '1 us'\n"),
+        &[],
+        &["policy.interval", "\"1 ms\""],
+    );
+    refused(
+        &format!("{SMALL}[faults]\nlost = 1.5\n"),
+        &[],
+        &["faults.lost = 1.5", "probabilities from 0 to 1"],
+    );
+    refused(&format!("{SMALL}[[event]]\nat = '1 s'\n"), &[], &["event.1.at", "usable, stop and start"]);
+    refused(
+        &format!("{SMALL}[[event]]\nat = '1 s'\nstop = 'ap'\n"),
+        &[],
+        &["event.1.stop = 'ap'", "there are app"],
+    );
+    refused(&format!("{SMALL}[[event]]\nat = '1 s'\nstop = 2\n"), &[], &["event.1.stop = 2"]);
+    refused(
+        &format!("{SMALL}[[arrivals]]\nevery = '0 s'\nmost = 1\n"),
+        &[],
+        &["arrivals.1.every", "times from"],
+    );
+    refused(&format!("{SMALL}[kernel]\npreset = 'linux-6.1'\n"), &[], &["x.toml:8", "duplicate key"]);
+    refused(
+        &swap("kernel = 'linux-6.12'", "kernel = { preset = 'linux-6.1', slice = '0 s' }"),
+        &[],
+        &["kernel.slice"],
+    );
+    refused(&swap("'core:2'", "{ cores = {} }"), &[], &["x.toml:1: machine.name: is missing"]);
+}
+
+#[test]
+fn sweeps_and_settings_are_checked_too() {
+    let sweep = |line: &str| format!("{SMALL}[sweep]\n{line}\n");
+    refused(&sweep("seed = 3"), &[], &["x.toml:9: sweep.seed = 3", "a list of up to 1000 values"]);
+    refused(&sweep("seed = []"), &[], &["sweep.seed"]);
+    refused(&format!("sweep = 3\n{SMALL}"), &[], &["sweep = 3", "[sweep]"]);
+    refused(&sweep("program.app.threads = [1, 0]"), &[], &["x.toml:9: program.app.threads = 0"]);
+    refused(&sweep("program.foo.threads = [1]"), &[], &["no program is called foo; there are app"]);
+    refused(&sweep("end.x = ['1 s']"), &[], &["end.x", "no keys below it"]);
+    refused(&sweep("program.app = [3]"), &[], &["program.app is a section"]);
+    refused(&sweep("nothing = [3]"), &[], &["x.toml:9: nothing = 3", "is unknown here"]);
+    let many: Vec<String> = (0..101).map(|seed| seed.to_string()).collect();
+    let many = many.join(", ");
+    let text = sweep(&format!("seed = [{many}]\npolicy.seed = [{many}]\npolicy.kind = ['speed']"));
+    refused(&text, &[], &["sweep: 101 x 101 x 1 runs", "10000"]);
+    for (set, words) in [
+        ("policy", &["--set policy:1:", "KEY=VALUE"][..]),
+        ("=3", &["--set =3:1:", "no key"]),
+        ("policy=magic", &["--set policy=magic:1: policy = magic", "\"speed\""]),
+        (
+            "program.app.threads=-1",
+            &["--set program.app.threads=-1:1: program.app.threads = -1", "threads from"],
+        ),
+        ("program.app.wait=[spin, nap]", &["program.app.wait"]),
+        ("seed=[]", &["a list of up to"]),
+        ("foo.bar=1", &["foo", "is unknown here"]),
+        ("sweep.seed=[1]", &["is unknown here"]),
+    ] {
+        refused(SMALL, &["seed=3", set], words);
+    }
+}
+
+fn span(low: u64, high: u64) -> impl Strategy<Value = Span> {
+    (low..=high, prop_oneof![Just(1_000_000_u64), Just(1_000), Just(1)])
+        .prop_map(move |(time, grain)| Span((time / grain * grain).max(low)))
+}
+
+/// Machines that are shipped, plain, changed, and given whole.
+fn model() -> impl Strategy<Value = Model> {
+    let shipped = crate::model::shipped::SHIPPED.len();
+    let shape = prop_oneof![
+        (0..shipped).prop_map(|at| crate::model::shipped::SHIPPED[at].model().unwrap()),
+        (1..3_u32, 1..3_u32, 1..5_u32, 1..3_u32).prop_map(|(packs, nodes, cores, pus)| {
+            let text = format!("pack:{packs} numa:{nodes} core:{cores} pu:{pus}");
+            Model::plain(parse_synthetic(&text).unwrap())
+        }),
+    ];
+    (shape, 0..4, 0.1..4.0_f64, any::<bool>()).prop_map(|(mut model, change, value, renamed)| {
+        match change {
+            1 => model.speeds[0] = value,
+            2 => model = model.free(),
+            3 => {
+                model.memory.local_ns = 100.0 * value;
+                model.turbo.factors = vec![value + 1.0, value];
+            }
+            _ => {}
+        }
+        if renamed {
+            let mut parts = model.machine.parts().clone();
+            parts.name = "another \"name\"".to_owned();
+            model.machine = trimtab_core::topology::Machine::build(parts).unwrap();
+        }
+        model
+    })
+}
+
+fn wait() -> impl Strategy<Value = Wait> {
+    prop_oneof![
+        Just(Wait::Spin),
+        Just(Wait::Yield),
+        Just(Wait::Sleep),
+        span(0, 1_000_000_000).prop_map(Wait::SpinThenSleep)
+    ]
+}
+
+fn body() -> impl Strategy<Value = Body> {
+    let work = || span(1_000, 10_000_000_000);
+    prop_oneof![
+        (work(), of(work()), -0.9..0.9_f64, 0.0..1.0_f64)
+            .prop_map(|(work, interval, imbalance, jitter)| Body::Spmd { work, interval, imbalance, jitter }),
+        (1..9_u32, 1..1000_u32, work()).prop_map(|(inner, regions, work)| Body::Nested {
+            inner,
+            regions,
+            work
+        }),
+        of((work(), work())).prop_map(|duty| Body::Hog { duty }),
+        (1..9_u32, work(), of(1..u32::MAX)).prop_map(|(at_once, work, jobs)| Body::Churn {
+            at_once,
+            work,
+            jobs
+        }),
+    ]
+}
+
+fn footprint() -> impl Strategy<Value = Footprint> {
+    let pages = prop_oneof![
+        Just(Pages::FirstTouch),
+        Just(Pages::Master),
+        Just(Pages::Interleave),
+        Just(Pages::Node(0))
+    ];
+    prop_oneof![
+        Just(Footprint::default()),
+        (0..1_u64 << 40, 0.0..1e4, 1.0..128.0, 0.01..100.0, 0..1_u64 << 40, 0.0..1e4, pages).prop_map(
+            |(working_set, misses, parallelism, locality, shared, shared_writes, pages)| Footprint {
+                working_set,
+                misses,
+                parallelism,
+                locality,
+                shared,
+                shared_writes,
+                pages
+            }
+        )
+    ]
+}
+
+fn program() -> impl Strategy<Value = Program> {
+    let cpu = || Just("0".parse::<CpuSet>().unwrap());
+    let bind = prop_oneof![
+        Just(Bind::Free),
+        Just(Bind::Close),
+        Just(Bind::Spread),
+        vec(cpu(), 1..3).prop_map(Bind::List)
+    ];
+    let what = ("[a-z\"\\\\ \u{e9}\n.]{0,8}", 1..9_u32, body(), footprint(), wait(), of(cpu()), bind);
+    (what, any::<bool>(), 15..88_761_u32, any::<u32>()).prop_map(
+        |((name, threads, body, footprint, wait, mask, bind), balanced, weight, group)| Program {
+            name,
+            start: Moment(0),
+            threads,
+            body,
+            footprint,
+            wait,
+            mask,
+            bind,
+            balanced,
+            weight,
+            group,
+        },
+    )
+}
+
+fn policy() -> impl Strategy<Value = (Kind, Settings)> {
+    let metric = prop_oneof![Just(Metric::RunWait), Just(Metric::CpuShare)];
+    (0..6_usize, any::<u64>(), span(1_000_000, 1_000_000_000), metric, 0.01..1.0_f64, any::<bool>()).prop_map(
+        |(kind, seed, interval, metric, threshold, across_nodes)| {
+            (Kind::ALL[kind], Settings { seed, interval, metric, threshold, across_nodes })
+        },
+    )
+}
+
+fn scenario() -> impl Strategy<Value = Scenario> {
+    let kernel = (0..Kernel::PRESETS.len(), of((span(10_000, 1_000_000_000), any::<bool>(), 1..1000_u32)));
+    let programs = vec((program(), span(0, 1_000_000_000)), 1..4);
+    let arrivals = vec((program(), span(1_000, 1_000_000_000), 1..1000_u32), 0..2);
+    let happening = prop_oneof![
+        Just(Happening::Usable("0".parse().unwrap())),
+        program().prop_map(|program| Happening::Start(Box::new(program))),
+        Just(Happening::Stop(0))
+    ];
+    let events = vec((span(0, 1_000_000_000), happening), 0..4);
+    let chance = || prop_oneof![Just(0.0), 0.0..1.0_f64];
+    let faults =
+        (chance(), chance(), chance(), chance(), chance(), span(0, 1_000_000_000), of(0..u64::MAX >> 20));
+    let rest = (of(policy()), events, faults, span(1_000, 86_400_000_000_000), any::<u64>(), any::<bool>());
+    ("[a-z ]{0,8}", model(), kernel, programs, arrivals, rest).prop_map(
+        |(
+            name,
+            model,
+            (preset, changed),
+            programs,
+            arrivals,
+            (policy, events, faults, end, seed, memory),
+        )| {
+            let mut kernel = Kernel::preset(Kernel::PRESETS[preset], model.machine.pu_count()).unwrap();
+            if let Some((slice, pull, busy)) = changed {
+                (kernel.slice, kernel.idle_pull, kernel.busy_factor) = (slice, pull, busy);
+            }
+            let mut events: Vec<Event> =
+                events.into_iter().map(|(at, what)| Event { at: Moment(at.0), what }).collect();
+            events.sort_by_key(|event| event.at);
+            let (lost, stale, refused, delayed, jumps, late, until) = faults;
+            Scenario {
+                name,
+                model,
+                memory,
+                kernel,
+                programs: programs
+                    .into_iter()
+                    .map(|(program, start)| Program { start: Moment(start.0), ..program })
+                    .collect(),
+                arrivals: arrivals
+                    .into_iter()
+                    .map(|(program, every, most)| Arrivals { program, every, most })
+                    .collect(),
+                policy,
+                events,
+                faults: Faults { lost, stale, refused, delayed, late, jumps, until: until.map(Moment) },
+                end: Moment(end.0),
+                seed,
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn what_is_written_is_read_as_the_same(scenario in scenario()) {
+        let text = write(&scenario);
+        let text = text.unwrap_or_else(|error| panic!("{error}"));
+        prop_assert_eq!(one(&text, &[]), scenario);
+    }
+
+    #[test]
+    fn whatever_is_read_is_no_panic(text in "(machine = 'core:2'\n)?(\\[\\[program\\]\\]\n)?[a-z\\[\\]=\"' .0-9\n-]{0,80}") {
+        let _ = open(&text, &["policy=[speed]"]);
+        let _ = open(SMALL, &[&text]);
+    }
+}
+
+#[test]
+fn what_no_file_may_say_is_not_written() {
+    let mut scenario = one(SMALL, &[]);
+    scenario.end = Moment(0);
+    let error = write(&scenario).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the scenario cannot be written as a file: written:") && error.contains("end"),
+        "{error}"
+    );
+    let mut scenario = one(SMALL, &[]);
+    scenario.model.topology = "nowhere".to_owned();
+    assert!(write(&scenario).unwrap_err().to_string().contains("no description gives the machine core:2"));
+}
