@@ -12,6 +12,10 @@
 //!
 //! Source: `experiments/balance/results` and `experiments/simulator/live`.
 
+mod report;
+
+pub use report::{Gap, Report, Row};
+
 use crate::faults::Faults;
 use crate::kernel::{Kernel, UnknownKernel};
 use crate::model::shipped;
@@ -120,7 +124,7 @@ const QUIET: f64 = 0.005;
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum LiveError {
     /// No set has this name.
-    #[error("\"{0}\" is no set of measurements (known: {known})", known = SETS.map_names())]
+    #[error("\"{0}\" is no set of measurements (known: {known})", known = names())]
     Unknown(String),
     /// A line is not a cell.
     #[error("{set}.csv, line {line}: {what}")]
@@ -143,14 +147,8 @@ pub enum LiveError {
     Kernel(#[from] UnknownKernel),
 }
 
-trait Names {
-    fn map_names(&self) -> String;
-}
-
-impl Names for [Set] {
-    fn map_names(&self) -> String {
-        self.iter().map(|set| set.name).collect::<Vec<_>>().join(", ")
-    }
+fn names() -> String {
+    SETS.iter().map(|set| set.name).collect::<Vec<_>>().join(", ")
 }
 
 /// How a program was run.

@@ -57,7 +57,12 @@ pub(super) fn stream() -> Result<Figure, FigureError> {
                 }
                 let x = format!("{outer}x{inner}");
                 let scenario = scenario(&model, LOAD, vec![program])?;
-                let cell = draft.cell(&format!("{} {how} {x}", row.name), scenario, Metric::Bandwidth, if how == "bound" { 1 } else { 3 });
+                let cell = draft.cell(
+                    &format!("{} {how} {x}", row.name),
+                    scenario,
+                    Metric::Bandwidth,
+                    if how == "bound" { 1 } else { 3 },
+                );
                 draft.point(format!("{} {how}", row.key), &x, &cell);
                 let key = format!("stream/{}/{how}/{x}", row.key);
                 let value = published::find(&key).ok_or_else(|| FigureError::Key(key.clone()))?;

@@ -361,6 +361,12 @@ impl Seats {
         }
     }
 
+    /// Whether a CPU's core runs several threads.
+    pub(crate) fn is_doubled(&self, cpu: usize) -> bool {
+        let cpus = &self.domains.all[self.domains.core[cpu] as usize].cpus;
+        self.doubled.most(&(cpus.start..cpus.start + 1)) > 0
+    }
+
     /// Brings the trees up to date for a CPU.
     fn note(&mut self, cpu: usize) {
         let seat = &self.cpus[cpu];

@@ -172,17 +172,23 @@ impl<P: Progress> World<P> {
             if self.events.planned(self.balance_slot(cpu)).is_none() {
                 self.events.plan(self.balance_slot(cpu), self.seats.tick_after(self.now));
             }
-            if self.seats.cpus[cpu].movable > 0 && self.seats.idle.top() > 0 {
-                self.kick(cpu);
-            }
+            self.kick(cpu);
         }
     }
 
-    /// A thread waits here while some CPU rests: that one looks at the next tick (`nohz_balancer_kick`).
+    /// A thread waits here, or its core runs several, while some CPU or core rests: that one looks at the next tick
+    /// (`nohz_balancer_kick`).
     fn kick(&mut self, cpu: usize) {
-        let domains = &self.seats.domains;
-        let near =
-            domains.up(cpu).find_map(|at| self.seats.idle.around(&domains.all[at as usize].cpus, cpu, 1));
+        let seats = &self.seats;
+        let domains = &seats.domains;
+        let resting = if seats.cpus[cpu].movable > 0 && seats.idle.top() > 0 {
+            &seats.idle
+        } else if seats.doubled.top() > 0 && seats.cores.top() > 0 && seats.is_doubled(cpu) {
+            &seats.cores
+        } else {
+            return;
+        };
+        let near = domains.up(cpu).find_map(|at| resting.around(&domains.all[at as usize].cpus, cpu, 1));
         if let Some(idle) = near
             && self.looks[idle] == 0
         {
