@@ -8,7 +8,7 @@ use crate::program::nas::{self, Profile};
 use crate::program::{Bind, Program};
 use crate::progress::quiet;
 use crate::published::{self, Used};
-use crate::scenario::Scenario;
+use crate::scenario::{Event, Happening, Scenario};
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
@@ -75,6 +75,16 @@ pub(super) fn scenario(
         seed: 1,
         model: model.clone(),
     })
+}
+
+/// The same on the first CPUs alone, as if the machine had no others.
+pub(super) fn on_first(mut scenario: Scenario, count: u32) -> Scenario {
+    let cpus = first(count);
+    for program in &mut scenario.programs {
+        program.mask = Some(cpus.clone());
+    }
+    scenario.events.push(Event { at: Moment(0), what: Happening::Usable(cpus) });
+    scenario
 }
 
 impl Draft {

@@ -1,7 +1,7 @@
 //! What a figure says once its cells are run: points, published beside modelled, orders judged; and all figures together.
 
 use super::{Figure, Measure, Relation, SLACK};
-use crate::published::{Used, Value};
+use crate::published::{Basis, Used, Value};
 use serde::Serialize;
 
 /// A point with its height.
@@ -13,6 +13,8 @@ pub struct Plotted {
     pub x: String,
     /// How high it is.
     pub y: f64,
+    /// How high it was published, where it was.
+    pub published: Option<f64>,
 }
 
 /// A published number beside the model's.
@@ -64,6 +66,10 @@ pub struct Summary {
     pub held_out: usize,
     /// The median of their absolute errors; `None` without any.
     pub median_error: Option<f64>,
+    /// Those of them that a text states as a number.
+    pub stated: usize,
+    /// The median of their absolute errors.
+    pub median_error_stated: Option<f64>,
     /// Values the model is calibrated on.
     pub calibrated: usize,
     /// The median of their absolute errors.
@@ -89,6 +95,11 @@ impl Figure {
                     series: point.series.clone(),
                     x: point.x.clone(),
                     y: point.measure.of(runs),
+                    published: self
+                        .beside
+                        .iter()
+                        .find(|beside| beside.measure == point.measure)
+                        .map(|beside| beside.published.value),
                 })
                 .collect(),
             values: self
@@ -169,11 +180,15 @@ impl Measure {
 impl Summary {
     /// Over these reports.
     pub fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Self {
-        let (mut held, mut calibrated, mut orders, mut right) = (Vec::new(), Vec::new(), 0, 0);
+        let (mut held, mut stated, mut calibrated) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut orders, mut right) = (0, 0);
         for report in reports {
             for pair in &report.values {
                 match pair.published.used {
-                    Used::HeldOut => held.push(pair.error.abs()),
+                    Used::HeldOut => {
+                        held.push(pair.error.abs());
+                        stated.extend((pair.published.basis == Basis::Stated).then_some(pair.error.abs()));
+                    }
                     Used::Calibrated => calibrated.push(pair.error.abs()),
                 }
             }
@@ -182,7 +197,9 @@ impl Summary {
         }
         Self {
             held_out: held.len(),
+            stated: stated.len(),
             calibrated: calibrated.len(),
+            median_error_stated: median(stated),
             median_error: median(held),
             median_error_calibrated: median(calibrated),
             orders,

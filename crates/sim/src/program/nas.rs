@@ -38,8 +38,11 @@ pub struct Profile {
     pub sources: [&'static str; 4],
 }
 
-/// By how much intervals of a thread differ from each other, relative: the benchmarks divide their work evenly.
+/// By how much intervals of a thread of up to [`NOISY`] differ from each other, relative: the benchmarks divide their work evenly
+/// (estimated). Longer ones are many such pieces, whose noise evens out.
 pub const JITTER: f64 = 0.02;
+/// See [`JITTER`].
+const NOISY: f64 = 0.1;
 
 const SWEEP: f64 = 8.0;
 
@@ -224,7 +227,8 @@ impl Profile {
         let mut program = Program::spmd(&format!("{}.{}", self.name, self.class), threads, work, wait)
             .every(self.interval(threads));
         if let Body::Spmd { jitter, .. } = &mut program.body {
-            *jitter = JITTER;
+            let pieces = self.interval(threads).min(work).seconds() / NOISY;
+            *jitter = JITTER / pieces.max(1.0).sqrt();
         }
         program.footprint = Footprint {
             working_set: self.set(threads),

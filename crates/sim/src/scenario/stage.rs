@@ -56,7 +56,13 @@ impl<'a> Stage<'a> {
             Rng::new(scenario.seed).fork("world").draw(),
             memory,
         );
-        Self { scenario, host: Simulated::new(world, scenario.end), next: 0, inspect }
+        let mut stage = Self { scenario, host: Simulated::new(world, scenario.end), next: 0, inspect };
+        // What happens at the very start was always so: policies know no other machine.
+        while let Some(event) = scenario.events.get(stage.next).filter(|event| event.at == Moment(0)) {
+            stage.next += 1;
+            stage.happen(&event.what);
+        }
+        stage
     }
 
     pub(super) fn usable(&self) -> CpuSet {

@@ -1,0 +1,86 @@
+//! `trimtab sim figures`: the published tables and figures, simulated, beside what was published.
+//!
+//! `runs` runs the cells on all cores, `page` shows them as tables, `lines` as JSON, `picture` as SVG, `kept` writes all of it into folders.
+
+mod kept;
+mod lines;
+mod page;
+mod picture;
+mod runs;
+
+use crate::args::FiguresArgs;
+use crate::commands::interrupt::Interrupt;
+use crate::commands::print;
+use crate::exit::{self, Exit};
+use crate::table::{Align, Table};
+use anyhow::{Result, bail};
+use trimtab_sim::figures::{self, Figure, NAMES, Report};
+use trimtab_sim::scenario::file::write;
+
+/// A figure whose cells have been run.
+pub(super) struct Done {
+    figure: Figure,
+    /// By cell, the number of each run.
+    runs: Vec<Vec<f64>>,
+    report: Report,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// [`exit::FAILED`] when there is no such figure, or something cannot be written.
+pub(super) fn run(args: &FiguresArgs) -> Result<u8, Exit> {
+    show(args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+fn show(args: &FiguresArgs) -> Result<u8> {
+    let named = || args.names.iter().map(String::as_str);
+    let names: Vec<&str> = if args.names.is_empty() { NAMES.to_vec() } else { named().collect() };
+    let figures = names.into_iter().map(figures::find).collect::<Result<Vec<_>, _>>()?;
+    if args.list {
+        print(&list(&figures))?;
+        return Ok(exit::DONE);
+    }
+    if let Some(wanted) = &args.scenario {
+        print(&scenarios(&figures, wanted)?)?;
+        return Ok(exit::DONE);
+    }
+    let interrupt = Interrupt::listen()?;
+    let Some(done) = runs::all(figures, args.jobs, &interrupt) else {
+        return Ok(interrupt.came().map_or(exit::FAILED, |signal| 128_u8.saturating_add(signal as u8)));
+    };
+    if let Some(folder) = &args.out {
+        kept::keep(folder, &done)?;
+    }
+    if args.json {
+        print(&lines::all(&done)?)?;
+        return Ok(exit::DONE);
+    }
+    for done in &done {
+        print(&page::figure(done))?;
+    }
+    print(&page::summary(&done))?;
+    Ok(exit::DONE)
+}
+
+fn list(figures: &[Figure]) -> String {
+    let mut table =
+        Table::new(&[("figure", Align::Left), ("runs", Align::Right), ("what it is of", Align::Left)]);
+    for figure in figures {
+        table.row([figure.name.to_owned(), figure.runs().count().to_string(), figure.of.to_owned()]);
+    }
+    table.to_string()
+}
+
+/// The scenarios of the cells whose names contain this.
+fn scenarios(figures: &[Figure], wanted: &str) -> Result<String> {
+    let mut text = String::new();
+    for cell in figures.iter().flat_map(|figure| &figure.cells).filter(|cell| cell.name.contains(wanted)) {
+        text.push_str(&write(&cell.scenario)?);
+        text.push('\n');
+    }
+    if text.is_empty() {
+        bail!("no cell's name contains \"{wanted}\": the lines of --json name all of them");
+    }
+    Ok(text)
+}
