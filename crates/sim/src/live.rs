@@ -12,21 +12,15 @@
 //!
 //! Source: `experiments/balance/results` and `experiments/simulator/live`.
 
-mod report;
-
-pub use report::{Gap, Report, Row};
-
 use crate::faults::Faults;
 use crate::kernel::{Kernel, UnknownKernel};
 use crate::model::shipped;
 use crate::program::{Bind, Body, Program, Wait};
 use crate::reader::FileError;
-use crate::scenario::{Scenario, run};
-use serde::Serialize;
+use crate::scenario::Scenario;
 use std::str::FromStr;
 use thiserror::Error;
 use trimtab_core::balance::{Kind, Settings};
-use trimtab_core::drive::Go;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
@@ -152,21 +146,18 @@ fn names() -> String {
 }
 
 /// How a program was run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// By Linux alone.
     Kernel,
     /// By Linux alone, thread i bound to CPU i modulo the CPUs.
     Pinned,
     /// With a policy.
-    #[serde(untagged)]
     Balance(Kind),
 }
 
 /// Who competed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rival {
     /// Bound to the last CPU.
     pub bound: bool,
@@ -263,22 +254,6 @@ impl Set {
             seed,
         })
     }
-
-    /// What the model says of a cell: time over the ideal's, median of runs with the seeds 1 to `runs`.
-    ///
-    /// # Errors
-    /// See [`Set::scenario`].
-    pub fn simulated(&self, cell: &Cell, runs: u64) -> Result<f64, LiveError> {
-        let mut ratios = Vec::new();
-        for seed in 1..=runs {
-            let outcome = run(&self.scenario(cell, seed)?, &mut |_| {}, &mut |_| Go::On);
-            let program = outcome.programs.get(usize::from(cell.rival.is_some()));
-            let makespan = program.and_then(|program| program.makespan);
-            ratios.push(makespan.map_or(f64::INFINITY, |span| span.seconds() / cell.ideal()));
-        }
-        ratios.sort_by(f64::total_cmp);
-        Ok(ratios.get(ratios.len() / 2).copied().unwrap_or(f64::INFINITY))
-    }
 }
 
 /// A program that works for a piece of each period.
@@ -372,6 +347,11 @@ impl Cell {
             Some(_) => (1, f64::from(CPUS)),
         };
         f64::from(self.threads + hogs) * self.work.seconds() / cores
+    }
+
+    /// Where the program stands among those of its scenario.
+    pub fn place(&self) -> usize {
+        usize::from(self.rival.is_some())
     }
 
     /// What is run, apart from the way: cells that share it are compared.
