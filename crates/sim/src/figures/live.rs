@@ -1,4 +1,4 @@
-//! Measured cells beside the model's: a figure for each set of [`live`](crate::live).
+//! Measured cells beside the model's: a figure for each set of [`crate::live`].
 //!
 //! They are no published values and have no part in what is said of those; nothing of them was used to make a machine file or a kernel
 //! model, but for what the sources say (foreign load, what a switch costs).
