@@ -73,6 +73,8 @@ pub struct Kernel {
     pub idle_pull: bool,
     /// ... unless it is usually idle for less than this.
     pub idle_least: Span,
+    /// Of 1,024 times at first; later as often as it has brought something. 1,024: always.
+    pub idle_odds: u32,
 }
 
 /// No preset has this name.
@@ -108,6 +110,8 @@ impl Kernel {
             idle_pull: true,
             // rq->avg_idle is compared with what a look at the domain has cost at most, some 20 us (measured values vary).
             idle_least: Span::from_us(20),
+            // 33cf66d88306, "Proportional newidle balance", in 6.12.65 and 6.18.5: half, until it is known what it brings.
+            idle_odds: 512,
         };
         let old = Self {
             kind: Kind::Load,
@@ -118,12 +122,13 @@ impl Kernel {
             yielding: Yielding::Hint, // sched_compat_yield = 0
             busy_factor: 64,          // SD_CPU_INIT, include/linux/topology.h
             idle_least: Span::ZERO,   // avg_idle came with 2.6.31
+            idle_odds: 1024,
             ..modern.clone()
         };
         Ok(match name {
             "linux-2.6.28" => old,
             // sysctl_sched_min_granularity 0.75 ms, latency 6 ms, wakeup granularity 1 ms, times the scale.
-            "linux-6.1" => Self { order: Order::Least, yielding: Yielding::Hint, ..modern },
+            "linux-6.1" => Self { order: Order::Least, yielding: Yielding::Hint, idle_odds: 1024, ..modern },
             "linux-6.12" => modern,
             // base slice 0.7 ms since 6.13.
             "linux-6.18" => Self { slice: scaled(700), ..modern },

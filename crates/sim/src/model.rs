@@ -97,7 +97,7 @@ pub struct Switching {
     pub migrate: Span,
     /// From the wake-up of a sleeping thread to its first instruction on an idle CPU.
     pub wake: Span,
-    /// One call of yield that finds nobody else.
+    /// One call of yield: so long somebody who waits by yielding keeps a CPU that others want.
     pub yielding: Span,
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct FiguresArgs {
-    /// Only these figures, instead of all (see --list).
+    /// Only these figures, instead of all that are of something published (see --list); `live` for those of what was measured.
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     /// List the figures, with what they are of and how many runs they take.
@@ -32,6 +32,7 @@ pub struct FiguresArgs {
 
 const EXAMPLES: &str = "Examples:\n  trimtab sim figures                       all of them, a minute or two\n  \
     trimtab sim figures stream factors        two of them\n  \
+    trimtab sim figures live                  what was measured on real machines, beside the simulator\n  \
     trimtab sim figures --out experiments/simulator   tables, lines, pictures, scenarios\n  \
     trimtab sim figures stream --scenario 'tigerton-x7350 bound 4x4' | trimtab sim -   one cell by itself\n\n\
     Exit status: 0 done, 2 when there is no such figure or something cannot be written; Ctrl-C ends it with 130.";

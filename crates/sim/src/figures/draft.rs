@@ -129,6 +129,11 @@ impl Draft {
         Ok(())
     }
 
+    /// A measured number is beside the model's.
+    pub(super) fn measured(&mut self, beside: Beside) {
+        self.figure.beside.push(beside);
+    }
+
     /// A published order, held out.
     pub(super) fn claim(
         &mut self,

@@ -25,6 +25,16 @@ fn each_figure_is_put_together_and_refers_only_to_what_it_has() {
 }
 
 #[test]
+fn what_was_measured_live_has_its_figures() {
+    for (name, set) in LIVE.iter().zip(crate::live::SETS) {
+        assert_eq!(*name, format!("live-{}", set.name));
+        let figure = find(name).unwrap();
+        assert_eq!(figure.beside.len(), set.cells().unwrap().len(), "{name}");
+        assert_eq!(figure.cells.len(), figure.beside.len());
+    }
+}
+
+#[test]
 fn a_cell_run_twice_says_the_same() {
     let figure = find("stream").unwrap();
     let cell = figure.cells.iter().find(|cell| cell.name == "barcelona-8356 bound 1x4").unwrap();

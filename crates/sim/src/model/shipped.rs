@@ -27,6 +27,8 @@ shipped![
     "barcelona-8350",
     "barcelona-8356",
     "epyc-9654-nps4",
+    "guest-emulated-2",
+    "guest-intel-2",
     "host-2",
     "nehalem-e5530",
     "scalemp-e5420",

@@ -118,7 +118,7 @@ impl Scheduler for Credit {
     fn until(&self, seats: &Seats, now: u64, cpu: usize) -> u64 {
         let Some(task) = seats.current(cpu) else { return u64::MAX };
         if seats.tasks[task].passive && seats.cpus[cpu].eager > 0 {
-            return now + 1_000;
+            return now + seats.call;
         }
         seats.tick_after(now + self.slice.saturating_sub(seats.tasks[task].slice).max(1) - 1)
     }

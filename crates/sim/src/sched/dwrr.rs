@@ -158,7 +158,7 @@ impl Scheduler for Dwrr {
         let Some(task) = seats.current(cpu) else { return u64::MAX };
         let seat = &seats.tasks[task];
         if seat.passive && seats.cpus[cpu].eager > 0 && self.yielding == Yielding::Posix {
-            return now + 1_000;
+            return now + seats.call;
         }
         let round = self.share(seats, task).saturating_sub(seat.used);
         let turn =

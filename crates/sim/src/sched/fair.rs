@@ -24,8 +24,6 @@ pub(crate) struct Fair {
     latency: i64,
     wakeup: i64,
     yielding: Yielding,
-    /// How long one call of yield takes, the switch included.
-    call: u64,
     /// Who gave way as a hint and is passed over once (`cfs_rq->skip`).
     skip: Option<usize>,
     spreading: Spreading,
@@ -39,7 +37,6 @@ impl Fair {
             latency: kernel.latency.0 as i64,
             wakeup: kernel.wakeup.0 as i64,
             yielding: kernel.yielding,
-            call: 1_000,
             skip: None,
             spreading: Spreading::new(kernel, seats, spread),
         }
@@ -223,7 +220,7 @@ impl Scheduler for Fair {
                 Yielding::Posix => 0,
                 Yielding::Hint => self.catch_up(seats, cpu) as u64,
             };
-            return now + self.call.max(more);
+            return now + seats.call.max(more);
         }
         let seat = &seats.tasks[task];
         let left = match self.order {
@@ -289,6 +286,10 @@ impl Scheduler for Fair {
                     && new.deadline < old.vruntime + self.virtual_slice(seats, running)
             }
         }
+    }
+
+    fn changed(&mut self, seats: &Seats, cpu: usize) {
+        self.spreading.changed(seats, cpu);
     }
 
     fn pull(&mut self, seats: &mut Seats, now: u64, cpu: usize) -> Option<usize> {

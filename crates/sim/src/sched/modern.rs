@@ -1,7 +1,9 @@
 //! The rule since 5.10: loads, and the odd thread goes round.
 //!
 //! A group that is ahead of the mean by less than a thread still loses one in the end: each look that moves nobody halves what a thread
-//! counts as, until it fits (5a7f55590467). A domain of w CPUs is looked at every w ms while idle, 16 times less often while busy.
+//! counts as, until it fits (5a7f55590467). Loads are weights: where sessions share, the threads of one weigh as much as one together
+//! (task_h_load), so that two of them on one CPU are no more than one of another session; and there a thread that mostly sleeps weighs little
+//! (its running average). A domain of w CPUs is looked at every w ms while idle, 16 times less often while busy.
 //! Where a whole core is idle and another runs two threads, one of them is pushed over, after some failed looks.
 //!
 //! Source: kernel/sched/fair.c (find_busiest_group, calculate_imbalance, detach_tasks, need_active_balance), kernel/sched/topology.c
@@ -24,15 +26,20 @@ pub(crate) fn shortest(domain: &Domain, unit: u64) -> u64 {
 }
 
 /// What another group has too much, in threads.
-pub(crate) fn excess(seats: &Seats, inner: u32, domain: u32) -> Option<Excess> {
+pub(crate) fn excess(seats: &Seats, now: u64, inner: u32, domain: u32) -> Option<Excess> {
     let all = &seats.domains.all;
     let (ours, around) = (&all[inner as usize], &all[domain as usize]);
-    let mean = |of: &Domain| f64::from(of.load) / f64::from(of.width.max(1));
+    let mean = |of: &Domain| seats.burden(of, now) / f64::from(of.width.max(1));
     let others = around.groups.iter().filter(|&&group| group != inner).map(|&group| &all[group as usize]);
-    let busiest = others.filter(|group| group.width > 0).max_by(|a, b| mean(a).total_cmp(&mean(b)))?;
-    let (most, own, average) = (mean(busiest), mean(ours), mean(around));
+    let means = others.filter(|group| group.width > 0).map(|group| (mean(group), group));
+    let (most, busiest) = means.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (own, average) = (mean(ours), mean(around));
     // Not overloaded: nobody waits there for long.
-    if busiest.load <= busiest.width || own >= average || most <= PERCENT * own {
+    if busiest.load <= busiest.width || own >= average {
+        return None;
+    }
+    // Where all have a CPU here, who waits there is helped however little it is (2208cdaa56c9).
+    if ours.load > ours.width && most <= PERCENT * own {
         return None;
     }
     let away = (most - average) * f64::from(busiest.width);

@@ -1,12 +1,12 @@
 //! What all models of schedulers share: CPUs with their queues, threads as a scheduler sees them.
 
-use super::domains::Domains;
+use super::domains::{Domain, Domains};
 use super::tree::Tree;
 use crate::kernel::Kernel;
+use crate::model::Model;
 use crate::rng::Rng;
 use trimtab_core::ids::{Id, Pu};
 use trimtab_core::set::Set;
-use trimtab_core::topology::Machine;
 
 /// No thread.
 pub(crate) const NOBODY: u32 = u32::MAX;
@@ -55,6 +55,17 @@ pub(crate) struct Task {
     pub(crate) used: u64,
     pub(crate) credit: i64,
     pub(crate) boosted: bool,
+    /// The part of the last while in which it wanted a CPU, at the moment noted; kept where it counts.
+    pub(crate) wanted: f64,
+    pub(crate) noted: u64,
+}
+
+/// The half-life of what counts as the last while: 32 ms (kernel/sched/pelt.c).
+const HALF_LIFE: f64 = 32e6;
+
+/// What is left of a past after so many nanoseconds.
+fn faded(span: u64) -> f64 {
+    (-(span as f64) / HALF_LIFE).exp2()
 }
 
 /// A CPU and its queue.
@@ -92,6 +103,10 @@ pub(crate) struct Seats {
     /// Runnable weight by group, for schedulers that share by group.
     pub(crate) groups: Vec<u64>,
     pub(crate) by_group: bool,
+    /// Whether any thread has had another weight than 1024.
+    pub(crate) uneven: bool,
+    /// How long a call of yield takes that finds nobody else.
+    pub(crate) call: u64,
     pub(crate) tick: u64,
     /// When, within a tick, it comes.
     pub(crate) phase: u64,
@@ -103,8 +118,10 @@ pub(crate) struct Seats {
 const IDLE_MEAN_MOST: u64 = 1_000_000;
 
 impl Seats {
-    pub(crate) fn new(machine: &Machine, kernel: &Kernel, rng: &Rng) -> Self {
+    pub(crate) fn new(model: &Model, kernel: &Kernel, rng: &Rng) -> Self {
+        let machine = &model.machine;
         let count = machine.pu_count();
+        let call = model.switching.yielding.0.max(1);
         let cpu = Cpu {
             current: NOBODY,
             queue: Vec::new(),
@@ -127,6 +144,8 @@ impl Seats {
             doubled: Tree::new(count),
             groups: Vec::new(),
             by_group: kernel.groups,
+            uneven: false,
+            call,
             tick,
             phase,
             rng: rng.fork("scheduler"),
@@ -175,12 +194,45 @@ impl Seats {
         ((u64::from(task.weight) * 1024 / all) as i64).max(2)
     }
 
+    /// As how many threads of weight 1024 a thread that wants a CPU counts in balancing: its weight, and of how much of late it
+    /// wanted one (`task_h_load`).
+    pub(crate) fn burden_of(&self, task: usize, now: u64) -> f64 {
+        if self.plain() {
+            return 1.0;
+        }
+        let seat = &self.tasks[task];
+        self.weight(task) as f64 / 1024.0 * (1.0 - (1.0 - seat.wanted) * faded(now - seat.noted))
+    }
+
+    /// All threads weigh alike, and none less because it slept: balancing counts threads.
+    fn plain(&self) -> bool {
+        !self.by_group && !self.uneven
+    }
+
+    /// As how many threads of weight 1024 those of a domain count together.
+    pub(crate) fn burden(&self, domain: &Domain, now: u64) -> f64 {
+        if self.plain() {
+            return f64::from(domain.load);
+        }
+        // Balancing comes at intervals in proportion to the domain's CPUs.
+        let cpus = domain.cpus.clone();
+        let members = cpus
+            .flat_map(|cpu| self.cpus[cpu].queue.iter().map(|&task| task as usize).chain(self.current(cpu)));
+        members.map(|task| self.burden_of(task, now)).sum()
+    }
+
     /// Puts a thread into a queue.
     pub(crate) fn push(&mut self, task: usize, cpu: usize, now: u64) {
         let seat = &self.tasks[task];
         debug_assert_ne!(seat.state, State::Queued);
         let from = seat.cpu as usize;
         if seat.state == State::Off {
+            if !self.plain() {
+                let seat = &mut self.tasks[task];
+                // A thread that was never off counts in full (init_entity_runnable_average).
+                seat.wanted = if seat.noted == 0 { 1.0 } else { seat.wanted * faded(now - seat.noted) };
+                seat.noted = now;
+            }
             self.domains.add(cpu, 1);
             self.weigh(task, true);
         } else if from != cpu {
@@ -236,9 +288,15 @@ impl Seats {
     }
 
     /// A thread that was taken out wants no CPU any more.
-    pub(crate) fn off(&mut self, task: usize) {
+    pub(crate) fn off(&mut self, task: usize, now: u64) {
         let cpu = self.tasks[task].cpu as usize;
-        self.tasks[task].state = State::Off;
+        let plain = self.plain();
+        let seat = &mut self.tasks[task];
+        if !plain {
+            seat.wanted = 1.0 - (1.0 - seat.wanted) * faded(now - seat.noted);
+            seat.noted = now;
+        }
+        seat.state = State::Off;
         self.domains.add(cpu, -1);
         self.weigh(task, false);
     }
@@ -301,6 +359,12 @@ impl Seats {
             self.domains.open(cpu, usable);
             self.note(cpu);
         }
+    }
+
+    /// Whether a CPU's core runs several threads.
+    pub(crate) fn is_doubled(&self, cpu: usize) -> bool {
+        let cpus = &self.domains.all[self.domains.core[cpu] as usize].cpus;
+        self.doubled.most(&(cpus.start..cpus.start + 1)) > 0
     }
 
     /// Brings the trees up to date for a CPU.

@@ -5,11 +5,15 @@
 //! looked, is the rule's business: [`load`] or [`modern`]. Here is what both share: which
 //! thread is taken, and that a thread that ran a moment ago is left where its data are.
 //!
+//! A CPU that falls idle looks while somebody was seen to wait somewhere. Kernels since 6.12.65 and 6.18.5 throw a die first, loaded
+//! with how often such looks have brought something, starting with one in two; so runs differ by what the machine did before.
+//!
 //! Sources: kernel/sched.c of 2.6.28 and kernel/sched/fair.c of 6.1 to 6.18: rebalance_domains, should_we_balance, load_balance,
-//! can_migrate_task, newidle_balance, nohz_balancer_kick.
+//! can_migrate_task, newidle_balance, nohz_balancer_kick, set_rd_overloaded; commit 33cf66d88306 for the die.
 
 use super::{Seats, load, modern};
 use crate::kernel::Kernel;
+use crate::rng::Rng;
 use std::ops::Range;
 
 /// Which rule.
@@ -32,6 +36,30 @@ const NICE_TRIES: u32 = 1;
 /// With masks in the way, so many CPUs are tried before a look is given up (`sched_nr_migrate_break` bounds the kernel's).
 const TRIES: usize = 32;
 
+/// Looks in which a die decides are counted in these: after so many, what they brought is reckoned anew.
+pub(crate) const DICE: u32 = 1024;
+
+/// What looking when falling idle has brought a CPU in one domain: `update_newidle_stats`.
+#[derive(Clone, Copy, Debug)]
+struct Luck {
+    calls: u32,
+    found: u32,
+    /// Of [`DICE`] looks, so many are made.
+    ratio: u32,
+}
+
+impl Luck {
+    fn note(&mut self, found: u32) {
+        self.calls += 1;
+        self.found += found;
+        if self.calls >= DICE {
+            self.ratio = self.found;
+            self.calls /= 2;
+            self.found /= 2;
+        }
+    }
+}
+
 /// What one CPU remembers of one domain around it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
@@ -48,7 +76,7 @@ pub(crate) struct Memory {
 pub(crate) struct Excess {
     /// Where.
     pub(crate) cpus: Range<usize>,
-    /// How many threads' worth.
+    /// How many threads' worth, of weight 1024.
     pub(crate) threads: f64,
 }
 
@@ -62,6 +90,11 @@ pub(crate) struct Spreading {
     idle_least: u64,
     depth: usize,
     memories: Vec<Memory>,
+    /// As `memories`, where a die is thrown; else empty.
+    luck: Vec<Luck>,
+    dice: Rng,
+    /// Somebody was seen to wait, and nobody has looked at the whole machine since: `rd->overloaded`.
+    crowded: bool,
 }
 
 impl Spreading {
@@ -77,7 +110,16 @@ impl Spreading {
             idle_least: kernel.idle_least.0,
             depth,
             memories: Vec::new(),
+            luck: Vec::new(),
+            dice: seats.rng.fork("falling idle"),
+            crowded: false,
         };
+        let odds = kernel.idle_odds;
+        if odds < DICE {
+            // sd_init: half of DICE calls, so many of them good.
+            let luck = Luck { calls: DICE / 2, found: odds / 2, ratio: odds };
+            new.luck = vec![luck; depth * seats.cpus.len()];
+        }
         for cpu in 0..seats.cpus.len() {
             let mut domains = seats.domains.up(cpu);
             for _ in 0..depth {
@@ -118,17 +160,47 @@ impl Spreading {
         memory.last + interval.min(100_000_000 * seats.cpus.len() as u64)
     }
 
+    /// Somebody joined or left a CPU.
+    pub(crate) fn changed(&mut self, seats: &Seats, cpu: usize) {
+        self.crowded |= seats.load(cpu) > 1;
+    }
+
     /// Whom a CPU that just fell idle pulls.
-    pub(crate) fn pull(&self, seats: &Seats, now: u64, cpu: usize) -> Option<usize> {
+    pub(crate) fn pull(&mut self, seats: &Seats, now: u64, cpu: usize) -> Option<usize> {
         let worth = self.idle_pull && seats.cpus[cpu].idle_mean >= self.idle_least;
-        if self.spread == Spread::Nothing || !worth || seats.waiting.top() == 0 {
+        let somebody = seats.waiting.top() > 0;
+        // Looks in vain change nothing but luck.
+        let any = if self.luck.is_empty() { somebody } else { self.crowded };
+        if self.spread == Spread::Nothing || !worth || !any {
             return None;
         }
-        seats.domains.up(cpu).find_map(|at| {
+        for (level, at) in (cpu * self.depth..).zip(seats.domains.up(cpu)) {
             let domain = &seats.domains.all[at as usize];
-            let looks = self.spread == Spread::Modern || !domain.numa;
-            looks.then(|| take(seats, now, cpu, &domain.cpus, 0)).flatten()
-        })
+            if self.spread == Spread::Load && domain.numa {
+                continue;
+            }
+            let mut counts = 1;
+            if let Some(luck) = self.luck.get_mut(level).filter(|luck| luck.ratio < DICE) {
+                let odds = 1 + luck.ratio;
+                if self.dice.below(u64::from(DICE)) as u32 > odds {
+                    luck.note(0);
+                    continue;
+                }
+                // One that is made stands for those that are not.
+                counts = (DICE + odds / 2) / odds;
+            }
+            let found = if somebody { take(seats, now, cpu, &domain.cpus, 0) } else { None };
+            if let Some(luck) = self.luck.get_mut(level) {
+                luck.note(if found.is_some() { counts } else { 0 });
+            }
+            if at == seats.domains.root {
+                self.crowded = somebody;
+            }
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
     }
 
     /// The looks that are due at a tick.
@@ -145,6 +217,9 @@ impl Spreading {
             // Half a tick of tolerance: intervals are counted in ticks.
             if self.due(seats, &memory, domain, busy) <= now + seats.tick / 2 && pulled.is_empty() {
                 memory.last = now;
+                if domain == seats.domains.root {
+                    self.crowded = seats.waiting.top() > 0;
+                }
                 let shortest = self.least(seats, domain);
                 if looks_for(seats, cpu, inner) {
                     let count = self.look(seats, now, cpu, inner, domain, &mut memory, pulled);
@@ -189,7 +264,7 @@ impl Spreading {
         }
         let excess = match self.spread {
             Spread::Load => load::excess(seats, inner, domain),
-            _ => modern::excess(seats, inner, domain),
+            _ => modern::excess(seats, now, inner, domain),
         };
         let Some(mut excess) = excess else {
             memory.failed = 0;
@@ -198,17 +273,16 @@ impl Spreading {
         let before = pulled.len();
         // load_balance moves at most `sched_nr_migrate` threads, 32.
         while pulled.len() < before + 32 {
-            let enough = match self.spread {
-                Spread::Load => excess.threads >= 1.0,
+            let most = match self.spread {
+                Spread::Load if excess.threads < 1.0 => break,
+                Spread::Load => f64::INFINITY,
                 // detach_tasks: a thread is lighter the more often nobody could be moved (shr_bound).
-                _ => 0.5_f64.powi(memory.failed.min(30) as i32) <= excess.threads,
+                _ => excess.threads * 2.0_f64.powi(memory.failed.min(30) as i32),
             };
-            if !enough {
-                break;
-            }
-            let Some(task) = take_but(seats, now, cpu, &excess.cpus, memory.failed, pulled) else { break };
+            let chosen = Chosen { failed: memory.failed, but: pulled, most };
+            let Some(task) = take_of(seats, now, cpu, &excess.cpus, &chosen) else { break };
             pulled.push(task);
-            excess.threads -= 1.0;
+            excess.threads -= if self.spread == Spread::Load { 1.0 } else { seats.burden_of(task, now) };
         }
         let count = pulled.len() - before;
         memory.failed = if count > 0 { 0 } else { memory.failed.saturating_add(1) };
@@ -225,25 +299,28 @@ fn looks_for(seats: &Seats, cpu: usize, group: u32) -> bool {
     }
 }
 
-/// A waiting thread of a range of CPUs that may go to another one: from the most crowded CPU, who waits longest in its list.
-pub(crate) fn take(seats: &Seats, now: u64, to: usize, from: &Range<usize>, failed: u32) -> Option<usize> {
-    take_but(seats, now, to, from, failed, &[])
+/// Which waiting threads are taken.
+struct Chosen<'a> {
+    /// How often in a row nobody was.
+    failed: u32,
+    /// These are already.
+    but: &'a [usize],
+    /// None that counts for more threads than this.
+    most: f64,
 }
 
-fn take_but(
-    seats: &Seats,
-    now: u64,
-    to: usize,
-    from: &Range<usize>,
-    failed: u32,
-    but: &[usize],
-) -> Option<usize> {
+/// A waiting thread of a range of CPUs that may go to another one: from the most crowded CPU, who waits longest in its list.
+pub(crate) fn take(seats: &Seats, now: u64, to: usize, from: &Range<usize>, failed: u32) -> Option<usize> {
+    take_of(seats, now, to, from, &Chosen { failed, but: &[], most: f64::INFINITY })
+}
+
+fn take_of(seats: &Seats, now: u64, to: usize, from: &Range<usize>, of: &Chosen<'_>) -> Option<usize> {
     let most = seats.waiting.most(from);
     if most == 0 {
         return None;
     }
     let best = seats.waiting.around(from, to, most)?;
-    let found = candidate(seats, now, to, best, failed, but);
+    let found = candidate(seats, now, to, best, of);
     if found.is_some() || seats.cpus[best].movable as usize > seats.cpus[best].queue.len() {
         return found;
     }
@@ -251,7 +328,7 @@ fn take_but(
     let mut cpu = from.start;
     for _ in 0..TRIES {
         cpu = seats.waiting.first(&(cpu..from.end), 1)?;
-        if let Some(task) = candidate(seats, now, to, cpu, failed, but) {
+        if let Some(task) = candidate(seats, now, to, cpu, of) {
             return Some(task);
         }
         cpu += 1;
@@ -259,11 +336,11 @@ fn take_but(
     None
 }
 
-fn candidate(seats: &Seats, now: u64, to: usize, from: usize, failed: u32, but: &[usize]) -> Option<usize> {
+fn candidate(seats: &Seats, now: u64, to: usize, from: usize, of: &Chosen<'_>) -> Option<usize> {
     let can = |&task: &usize| {
         let seat = &seats.tasks[task];
-        let hot = seat.last > 0 && now.saturating_sub(seat.last) < HOT && failed <= NICE_TRIES;
-        !hot && !but.contains(&task) && seats.allowed(task, to)
+        let hot = seat.last > 0 && now.saturating_sub(seat.last) < HOT && of.failed <= NICE_TRIES;
+        !hot && !of.but.contains(&task) && seats.burden_of(task, now) <= of.most && seats.allowed(task, to)
     };
     let waiting = seats.cpus[from].queue.iter().map(|&task| task as usize);
     waiting.filter(can).min_by_key(|&task| (seats.tasks[task].since, task))

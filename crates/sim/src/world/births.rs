@@ -174,6 +174,7 @@ impl<P: Progress> World<P> {
             ..Thread::nobody()
         };
         let (weight, group) = (of.weight, of.group);
+        self.seats.uneven |= weight != 1024;
         self.seats.tasks[at] = Task { weight, group, rank: birth.rank, ..Task::default() };
         self.seats.set_mask(at, home);
         self.progress.born(Moment(self.now), at, program, &self.programs[program].program.footprint);

@@ -158,7 +158,7 @@ impl<P: Progress> World<P> {
         let rng = Rng::new(seed);
         let machine = &model.machine;
         let count = machine.pu_count();
-        let seats = Seats::new(machine, kernel, &rng);
+        let seats = Seats::new(&model, kernel, &rng);
         let mut packages: Vec<_> =
             machine.at(Level::Package).map(|of| of.pus.start as usize..of.pus.end as usize).collect();
         if packages.iter().map(std::ops::Range::len).sum::<usize>() != count {

@@ -183,21 +183,27 @@ impl<P: Progress> World<P> {
             if self.events.planned(self.balance_slot(cpu)).is_none() {
                 self.events.plan(self.balance_slot(cpu), self.seats.tick_after(self.now));
             }
-            if self.seats.cpus[cpu].movable > 0 && self.seats.idle.top() > 0 {
-                self.kick(cpu);
-            }
+            self.kick(cpu);
         }
     }
 
-    /// A thread waits here while some CPU rests: that one looks at the next tick (`nohz_balancer_kick`).
+    /// A thread waits here, or its core runs several, while some CPU or core rests: that one looks at the next tick
+    /// (`nohz_balancer_kick`).
     fn kick(&mut self, cpu: usize) {
         let seats = &self.seats;
-        let queue = &seats.cpus[cpu].queue;
-        // The first of them is in nobody's way, but for masks.
-        let helps = |&idle: &usize| queue.iter().any(|&task| seats.allowed(task as usize, idle));
-        let near = seats.domains.up(cpu).find_map(|at| {
-            seats.idle.each(&seats.domains.all[at as usize].cpus, cpu, 1).take(KICKS_MOST).find(helps)
-        });
+        let domains = &seats.domains;
+        let near = if seats.cpus[cpu].movable > 0 && seats.idle.top() > 0 {
+            let queue = &seats.cpus[cpu].queue;
+            // The first of them is in nobody's way, but for masks.
+            let helps = |&idle: &usize| queue.iter().any(|&task| seats.allowed(task as usize, idle));
+            domains.up(cpu).find_map(|at| {
+                seats.idle.each(&domains.all[at as usize].cpus, cpu, 1).take(KICKS_MOST).find(helps)
+            })
+        } else if seats.doubled.top() > 0 && seats.cores.top() > 0 && seats.is_doubled(cpu) {
+            domains.up(cpu).find_map(|at| seats.cores.around(&domains.all[at as usize].cpus, cpu, 1))
+        } else {
+            None
+        };
         let Some(idle) = near else { return };
         if self.looks[idle] == 0 {
             self.plan_balance(idle, self.seats.tick_after(self.now));

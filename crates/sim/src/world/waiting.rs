@@ -170,7 +170,7 @@ impl<P: Progress> World<P> {
         self.threads[at].phase = Phase::Sleeps;
         self.threads[at].sleeps += 1;
         self.scheduler.leaves(&mut self.seats, at, cpu);
-        self.seats.off(at);
+        self.seats.off(at, self.now);
         self.switch_in(cpu);
     }
 
@@ -181,7 +181,7 @@ impl<P: Progress> World<P> {
         self.threads[at].wait += self.now - self.seats.tasks[at].since;
         self.seats.take(at);
         self.scheduler.leaves(&mut self.seats, at, cpu);
-        self.seats.off(at);
+        self.seats.off(at, self.now);
         self.arm(cpu);
     }
 
@@ -220,7 +220,7 @@ impl<P: Progress> World<P> {
                 self.unseat(cpu);
                 self.threads[at].phase = Phase::Over;
                 self.scheduler.leaves(&mut self.seats, at, cpu);
-                self.seats.off(at);
+                self.seats.off(at, self.now);
                 self.switch_in(cpu);
             }
             State::Queued => self.leave_queue(at),

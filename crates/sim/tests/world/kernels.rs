@@ -3,7 +3,8 @@
 use crate::run::{alone, cores, driven, kernel, median, ratio, spmd};
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::drive::Go;
-use trimtab_core::time::Span;
+use trimtab_core::ids::ThreadId;
+use trimtab_core::time::{Moment, Span};
 use trimtab_sim::kernel::Kernel;
 use trimtab_sim::model::Model;
 use trimtab_sim::program::{Program, Wait};
@@ -130,4 +131,60 @@ fn a_hog_beside_bound_threads_goes_round() {
     }
     // 1.5 of 2 CPUs instead of 1.33: measured 0.89 to 0.93.
     assert!(near(median(ratios), 0.91, 0.05));
+}
+
+#[test]
+fn a_doubled_core_gives_a_thread_to_an_idle_one() {
+    // Two cores of two hardware threads, which bring a quarter more together; two threads start bound to the first core's and are
+    // let go: one of them is on the way, running, when the other core has long been idle.
+    let takes = |free: bool| {
+        let machine = trimtab_core::topology::parse_synthetic("numa:1 l3:1 core:2 pu:2").unwrap();
+        let first: trimtab_core::set::CpuSet = "0-1".parse().unwrap();
+        let program = spmd(2, None, Wait::Spin).on(first);
+        let kernel = kernel("linux-6.12", 4);
+        let mut world =
+            trimtab_sim::world::World::new(Model::plain(machine).free(), &kernel, vec![program], 1);
+        world.run(Moment(100_000_000));
+        if free {
+            for id in 0..2 {
+                world.confine(ThreadId(id), Some(&"0-3".parse().unwrap())).unwrap();
+            }
+        }
+        world.run(Moment(10_000_000_000));
+        world.makespan(0).unwrap().seconds()
+    };
+    // Both on one core get 0.625 each.
+    assert!(near(takes(false), 1.6, 0.01));
+    // Alone on a core each: what is left after a tenth of a second takes as long as it is, but for some looks.
+    assert!(near(takes(true), 0.1 + 1.0 - 0.0625, 0.04));
+}
+
+#[test]
+fn a_session_of_many_is_no_more_than_a_session_of_one() {
+    // Two threads beside a competitor of another session on two CPUs: loads are balanced with both threads on one of them.
+    let takes = |groups, group| {
+        let one = |seed| {
+            let kernel = Kernel { groups, ..kernel("linux-6.18", 2) };
+            let hog = Program { group, ..Program::hog("hog", 1) };
+            let world = alone(Model::plain(cores(2)), &kernel, vec![hog, spmd(2, None, Wait::Spin)], seed);
+            world.makespan(1).unwrap().seconds()
+        };
+        median((0..9).map(one).collect())
+    };
+    assert!(takes(true, 1) > 1.8, "measured: 1.9 to 2.1");
+    assert!(takes(true, 0) < 1.75 && takes(false, 1) < 1.75, "measured: 1.6 to 1.65");
+}
+
+#[test]
+fn cpus_that_fall_idle_look_as_often_as_it_helps() {
+    // Three threads on two CPUs, each of which waits asleep: the CPU that is done first could help the other one.
+    let ratio = |odds| {
+        let one = |seed| {
+            let kernel = Kernel { idle_odds: odds, ..kernel("linux-6.18", 2) };
+            ratio(&alone(Model::plain(cores(2)), &kernel, vec![spmd(3, Some(10), Wait::Sleep)], seed), 3, 2)
+        };
+        median((0..5).map(one).collect())
+    };
+    let (always, half, never) = (ratio(1024), ratio(512), ratio(0));
+    assert!(always < 1.12 && half > always + 0.05 && never > half, "{always} {half} {never}");
 }

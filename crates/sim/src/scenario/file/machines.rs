@@ -12,6 +12,7 @@ const TICK: Times = Times::new(Span::from_us(10), Span::from_ms(1_000));
 const SLICE: Times = Times::new(Span::from_us(10), Span::from_ms(100_000));
 const WAIT: Times = Times::new(Span::ZERO, Span::from_ms(100_000));
 const FACTOR: Counts = Counts::new(1, 1_000, "factors");
+const ODDS: Counts = Counts::new(0, 1_024, "times of 1,024");
 
 pub(super) const KINDS: [(&str, Kind); 5] = [
     ("load", Kind::Load),
@@ -82,6 +83,7 @@ pub(super) fn kernel(top: &Section<'_>, cpus: usize) -> Result<Kernel, FileError
         groups: section.flag("groups")?.unwrap_or(preset.groups),
         idle_pull: section.flag("idle_pull")?.unwrap_or(preset.idle_pull),
         idle_least: section.time("idle_least", WAIT)?.unwrap_or(preset.idle_least),
+        idle_odds: section.count("idle_odds", ODDS)?.map_or(preset.idle_odds, |odds| odds as u32),
     };
     section.finish()?;
     Ok(kernel)

@@ -149,6 +149,7 @@ fn kernel_keys(kernel: &Kernel) -> Vec<(&'static str, String)> {
         ("groups", kernel.groups.to_string()),
         ("idle_pull", kernel.idle_pull.to_string()),
         ("idle_least", time(kernel.idle_least)),
+        ("idle_odds", kernel.idle_odds.to_string()),
     ]
 }
 

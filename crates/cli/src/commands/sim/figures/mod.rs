@@ -14,7 +14,7 @@ use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::table::{Align, Table};
 use anyhow::{Result, bail};
-use trimtab_sim::figures::{self, Figure, NAMES, Report};
+use trimtab_sim::figures::{self, Figure, LIVE, NAMES, Report};
 use trimtab_sim::scenario::file::write;
 
 /// A figure whose cells have been run.
@@ -35,7 +35,12 @@ pub(super) fn run(args: &FiguresArgs) -> Result<u8, Exit> {
 
 fn show(args: &FiguresArgs) -> Result<u8> {
     let named = || args.names.iter().map(String::as_str);
-    let names: Vec<&str> = if args.names.is_empty() { NAMES.to_vec() } else { named().collect() };
+    let names: Vec<&str> = match &args.names[..] {
+        [] if args.list => [NAMES, LIVE].concat(),
+        [] => NAMES.to_vec(),
+        [word] if word == "live" => LIVE.to_vec(),
+        _ => named().collect(),
+    };
     let figures = names.into_iter().map(figures::find).collect::<Result<Vec<_>, _>>()?;
     if args.list {
         print(&list(&figures))?;
