@@ -18,7 +18,7 @@ use crate::observe::{Observation, ThreadView};
 use crate::set::CpuSet;
 use crate::time::Moment;
 use crate::topology::Machine;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A set of CPUs that threads call home, kept once for all of them.
 #[derive(Clone, Debug)]
@@ -126,6 +126,12 @@ impl Seating {
     /// Whether nothing of thread `i`'s own mask may be used now.
     pub(super) fn is_homeless(&self, i: usize) -> bool {
         self.homes[self.sitters[i].home].open.is_empty()
+    }
+
+    /// Where any thread may be put.
+    pub(super) fn reach(&self) -> CpuSet {
+        let rooms: BTreeSet<usize> = (0..self.sitters.len()).map(|i| self.room_number(i)).collect();
+        rooms.iter().fold(CpuSet::new(), |all, room| all.union(&self.homes[*room].open))
     }
 
     /// Whether thread `i` may be put on a seat.

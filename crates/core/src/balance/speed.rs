@@ -60,7 +60,8 @@ const GRID: u64 = 4;
 #[derive(Debug)]
 struct Agent {
     random: Random,
-    wakes: Moment,
+    /// `None` while nobody may be put on its core.
+    wakes: Option<Moment>,
     turns: u32,
     speed: Option<f64>,
     rests: Moment,
@@ -72,7 +73,6 @@ pub(super) struct Speed {
     grip: Grip,
     base: Base,
     agents: Vec<Agent>,
-    begun: bool,
 }
 
 impl Speed {
@@ -82,13 +82,13 @@ impl Speed {
         let agent = |at: usize| Agent {
             // Each agent draws from a stream of its own, so that one more draw of one does not shift the others'.
             random: Random(settings.seed ^ (at as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)),
-            wakes: Moment::default(),
+            wakes: None,
             turns: 0,
             speed: None,
             rests: Moment::default(),
         };
         let agents = (0..base.seating.ground.len()).map(agent).collect();
-        Self { grip, base, agents, begun: false }
+        Self { grip, base, agents }
     }
 
     /// When an agent wakes next: after B and a random part of B, on the grid.
@@ -99,7 +99,8 @@ impl Speed {
         let step = interval / GRID;
         // The nearest moment of the grid: rounding up would make every interval longer than drawn.
         let wakes = at.0.saturating_add(interval).saturating_add(extra);
-        agent.wakes = Moment((wakes.saturating_add(step / 2) / step).saturating_mul(step).max(at.0 + 1));
+        let wakes = (wakes.saturating_add(step / 2) / step).saturating_mul(step);
+        agent.wakes = Some(Moment(wakes.max(at.0 + 1)));
     }
 
     /// Seats for newcomers and for threads whose CPU was lost.
@@ -216,11 +217,11 @@ impl Speed {
     }
 
     /// When to look next, and at what.
-    fn next(&self, at: Moment) -> (Moment, Wanted) {
-        let open = || self.base.seating.ground.open();
-        let next = open().map(|seat| self.agents[seat.index()].wakes).min();
+    fn next(&self, at: Moment, seats: &[Seat]) -> (Moment, Wanted) {
+        let open = || seats.iter().copied();
+        let next = open().filter_map(|seat| self.agents[seat.index()].wakes).min();
         let next = next.unwrap_or(at + self.base.settings.interval);
-        let due = open().filter(|seat| self.agents[seat.index()].wakes <= next);
+        let due = open().filter(|seat| self.agents[seat.index()].wakes.is_some_and(|wakes| wakes <= next));
         let on: CpuSet = due.map(|seat| self.base.seating.ground.place(seat).os).collect();
         let places = self.base.seating.sitters.iter().any(|sitter| sitter.standing != Standing::Held);
         let cpus = open().any(|seat| self.base.shares.ours(seat) == 0);
@@ -255,15 +256,17 @@ impl Policy for Speed {
         findings.extend(self.base.dozes.look(&mut self.base.seating));
         let mut decisions = self.base.dozes.release(&mut self.base.seating);
         decisions.extend(self.seat());
-        let seats: Vec<Seat> = self.base.seating.ground.open().collect();
-        if !self.begun {
-            self.begun = true;
-            for &seat in &seats {
+        // A core that nobody may come to is fast, and no measure for anybody.
+        let reach = self.base.seating.reach();
+        let ground = &self.base.seating.ground;
+        let seats: Vec<Seat> = ground.open().filter(|seat| reach.contains(ground.place(*seat).os)).collect();
+        for &seat in &seats {
+            if self.agents[seat.index()].wakes.is_none() {
                 self.sleep(seat, at);
             }
         }
-        let due: Vec<Seat> =
-            seats.iter().copied().filter(|seat| self.agents[seat.index()].wakes <= at).collect();
+        let wakes = |seat: &Seat| self.agents[seat.index()].wakes.is_some_and(|wakes| wakes <= at);
+        let due: Vec<Seat> = seats.iter().copied().filter(wakes).collect();
         for &seat in &due {
             self.publish(seat);
         }
@@ -276,7 +279,7 @@ impl Policy for Speed {
             self.agents[seat.index()].turns += 1;
             self.sleep(seat, at);
         }
-        let (next, wanted) = self.next(at);
+        let (next, wanted) = self.next(at, &seats);
         Turn { decisions, findings, next, wanted }
     }
 }

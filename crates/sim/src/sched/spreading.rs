@@ -221,7 +221,7 @@ impl Spreading {
                     self.crowded = seats.waiting.top() > 0;
                 }
                 let shortest = self.least(seats, domain);
-                if looks_for(seats, cpu, inner) {
+                if looks_for(seats, now, cpu, inner, domain) {
                     let count = self.look(seats, now, cpu, inner, domain, &mut memory, pulled);
                     memory.interval = match count {
                         // Balanced: half as often, up to a limit.
@@ -290,11 +290,19 @@ impl Spreading {
     }
 }
 
-/// Whether a CPU is the one of its group that looks outside.
-fn looks_for(seats: &Seats, cpu: usize, group: u32) -> bool {
+/// Whether a CPU is the one of its group that looks outside, at this domain: the first idle one. Where masks keep all that wait
+/// away from that one, it takes somebody for the next (`LBF_DST_PINNED`, `new_dst_cpu`); here the next looks itself.
+fn looks_for(seats: &Seats, now: u64, cpu: usize, group: u32, domain: u32) -> bool {
     let cpus = &seats.domains.all[group as usize].cpus;
+    let outside = &seats.domains.all[domain as usize].cpus;
     match seats.idle.first(cpus, 1) {
-        Some(first) => first == cpu,
+        Some(first) if first == cpu => true,
+        Some(_) => {
+            let mut before = seats.idle.each(cpus, cpus.start, 1).take_while(|&idle| idle != cpu).take(TRIES);
+            seats.load(cpu) == 0
+                && seats.waiting.most(outside) > 0
+                && before.all(|idle| take(seats, now, idle, outside, NICE_TRIES + 1).is_none())
+        }
         None => cpus.clone().find(|&cpu| seats.cpus[cpu].usable) == Some(cpu),
     }
 }
