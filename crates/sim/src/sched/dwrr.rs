@@ -112,11 +112,8 @@ impl Scheduler for Dwrr {
     fn joins(&mut self, seats: &mut Seats, task: usize, cpu: usize, why: Why) {
         // A CPU that rested joins the present round.
         self.rounds[cpu] = self.rounds[cpu].max(self.latest.saturating_sub(1));
-        // Somebody here has had a slice and waits for the next round: whoever is born now comes then, or those who are born one
-        // after the other put it off for ever.
-        let later = |&task: &u32| seats.tasks[task as usize].round > self.rounds[cpu];
-        let waits = why == Why::New && seats.cpus[cpu].queue.iter().any(later);
-        let round = self.rounds[cpu] + u64::from(waits);
+        // Whoever is born comes in the next round, or those who are born one after the other, here or elsewhere, put it off for ever.
+        let round = self.rounds[cpu] + u64::from(why == Why::New);
         let seat = &mut seats.tasks[task];
         if why != Why::Moved && seat.round < round {
             // Who slept through rounds does not get them back.
