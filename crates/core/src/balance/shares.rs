@@ -22,6 +22,9 @@ const NOISE_MAX: f64 = 0.15;
 /// Seconds over which it is told what is usual on a seat: several times what the kernel takes to move a hog on if it can.
 const USUAL: f64 = 0.2;
 
+/// A CPU's time is counted in ticks of 10 ms: over so many seconds, one tick more or less is below [`NOISE_MAX`].
+const BUSY_MIN: f64 = 0.08;
+
 /// Differences below this are none: a fiftieth, what sampling loses at 250 ticks a second and half-second looks.
 const SAME: f64 = 0.02;
 
@@ -48,6 +51,8 @@ pub(super) struct Shares {
     first: Vec<usize>,
     sitters: Vec<usize>,
     usual: Vec<(f64, f64)>,
+    /// By seat without ours: for how long its CPU's time was read, and how much of that others had; in seconds, since last believed.
+    heard: Vec<(f64, f64)>,
     changed: Vec<Moment>,
     at: Moment,
 }
@@ -65,6 +70,7 @@ impl Shares {
         self.at = seen.at;
         self.changed.resize(seats, Moment::default());
         self.usual.resize(seats, (0.0, 0.0));
+        self.heard.resize(seats, (0.0, 0.0));
         let before = std::mem::replace(&mut self.ours, vec![0; seats]);
         let mut read = vec![(0.0, 0u32, 0.0); seats];
         let mut run = vec![0.0; seats];
@@ -99,15 +105,31 @@ impl Shares {
             }
         }
         for view in &seen.cpus {
-            let (Some(seat), Some(busy)) = (ground.seat(view.cpu), view.busy) else { continue };
-            if self.ours[seat.index()] == 0 {
-                // What runs here without us; a CPU that is always busy has at least one who wants it always.
-                let busy = (busy - run[seat.index()]).clamp(0.0, 1.0);
-                let most = self.foreign[seat.index()].unwrap_or(0.0).max(1.0);
-                let wants = if busy < 1.0 { busy / (1.0 - busy) } else { most };
-                self.foreign[seat.index()] = Some(if wants < NOISE_MAX { 0.0 } else { wants.min(most) });
+            let (Some(seat), Some((busy, span))) = (ground.seat(view.cpu), view.busy.zip(view.span)) else {
+                continue;
+            };
+            let at = seat.index();
+            if self.ours[at] > 0 || !self.clean(seat, span) {
+                // Ours were there for a part of it.
+                self.heard[at] = (0.0, 0.0);
+                continue;
+            }
+            let (long, others) = &mut self.heard[at];
+            *long += span.seconds();
+            *others += (busy - run[at]) * span.seconds();
+            if *long >= BUSY_MIN {
+                let busy = (*others / *long).clamp(0.0, 1.0);
+                self.heard[at] = (0.0, 0.0);
+                self.overhear(at, busy);
             }
         }
+    }
+
+    /// What runs on a CPU without us; one that is always busy has at least one who wants it always.
+    fn overhear(&mut self, at: usize, busy: f64) {
+        let most = self.foreign[at].unwrap_or(0.0).max(1.0);
+        let wants = if busy < 1.0 { busy / (1.0 - busy) } else { most };
+        self.foreign[at] = Some(if wants < NOISE_MAX { 0.0 } else { wants.min(most) });
     }
 
     fn hear(&mut self, at: usize, others: f64, seconds: f64) {
