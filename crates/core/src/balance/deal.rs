@@ -11,6 +11,7 @@
 use super::ground::{Ground, Seat};
 use super::seating::Seating;
 use super::shares::Shares;
+use super::sitter::Standing;
 use super::{Decision, Reason};
 use crate::ids::{Id, ProgramId};
 use crate::set::CpuSet;
@@ -139,8 +140,11 @@ pub(super) fn deal_out(
     if new.is_empty() && lost.is_empty() {
         return Vec::new();
     }
+    // Who lost its CPU may be to be dealt anew as well.
+    let new = new.iter().copied().filter(|i| lost.binary_search(i).is_err());
+    let all: Vec<(usize, bool)> = lost.iter().map(|&i| (i, true)).chain(new.map(|i| (i, false))).collect();
     let (mut ours, foreign) = shares.loads();
-    for &i in new.iter().chain(lost) {
+    for &(i, _) in &all {
         // Where it is now is no load that its new seat would add to.
         let sitter = &seating.sitters[i];
         if let Some(seat) = sitter.seat.filter(|_| sitter.active()) {
@@ -150,7 +154,7 @@ pub(super) fn deal_out(
     let ground = seating.ground.clone();
     let mut deal = Deal::new(&ground, ours, foreign);
     let mut decisions = Vec::new();
-    for (&i, gone) in lost.iter().map(|i| (i, true)).chain(new.iter().map(|i| (i, false))) {
+    for (i, gone) in all {
         let from = seating.sitters[i].seat;
         let reason = match from.filter(|_| gone) {
             Some(seat) => Reason::Gone(ground.place(seat).os),
@@ -158,7 +162,14 @@ pub(super) fn deal_out(
         };
         seating.sitters[i].dealt = true;
         decisions.push(match deal.take(seating.room(i), from, stay && !gone) {
+            // Dealt anew, and the same.
+            Some(seat) if from == Some(seat) && seating.sitters[i].standing == Standing::Held && !gone => {
+                continue;
+            }
             Some(seat) => {
+                let sitter = &mut seating.sitters[i];
+                sitter.exiled |=
+                    gone && from.is_some_and(|from| ground.place(from).node != ground.place(seat).node);
                 match from {
                     Some(from) => shares.moved(from, seat),
                     None => shares.came(seat),

@@ -58,6 +58,7 @@ impl Seating {
             }
             for sitter in &mut self.sitters {
                 sitter.stale = true;
+                sitter.dealt &= !sitter.exiled;
             }
         }
         let mut sitters = std::mem::take(&mut self.sitters);

@@ -81,6 +81,8 @@ pub(super) struct Sitter {
     pub(super) lately: Lately,
     /// Whether a seat was dealt to it.
     pub(super) dealt: bool,
+    /// It lost its CPU and was dealt one on another node. It may leave that when CPUs come back, whatever keeps others on their node.
+    pub(super) exiled: bool,
     /// Whether the CPUs that may be used changed since it was last told where it may go.
     pub(super) stale: bool,
     /// Whether it became ours again with this look.
@@ -117,6 +119,7 @@ impl Sitter {
             wanted: None,
             lately: Lately::default(),
             dealt: false,
+            exiled: false,
             stale: false,
             back: false,
             home: usize::MAX,
