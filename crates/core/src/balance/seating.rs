@@ -56,10 +56,6 @@ impl Seating {
             for home in &mut self.homes {
                 home.open = home.cpus.intersection(seen.usable);
             }
-            for sitter in &mut self.sitters {
-                sitter.stale = true;
-                sitter.dealt &= !sitter.exiled;
-            }
         }
         let mut sitters = std::mem::take(&mut self.sitters);
         let same = sitters.len() == seen.threads.len()
@@ -79,6 +75,13 @@ impl Seating {
         }
         self.sitters = sitters;
         self.settle(seen.outcomes);
+        if changed {
+            // After the outcomes: what was done before was done for the CPUs that there were then.
+            for sitter in &mut self.sitters {
+                sitter.stale = true;
+                sitter.dealt &= !sitter.exiled;
+            }
+        }
         self.work();
         changed
     }
