@@ -407,10 +407,13 @@ impl Auto {
         decisions
     }
 
+    /// Who was told something else in this very turn stays as bound as it is.
     fn free(&mut self, freed: &Freed) {
         for (i, cpus) in freed {
-            let home = self.base.seating.home(cpus);
-            self.base.seating.free_to(*i, home);
+            if self.base.seating.sitters[*i].free() {
+                let home = self.base.seating.home(cpus);
+                self.base.seating.free_to(*i, home);
+            }
         }
     }
 
