@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 
-/// A line of text, of this class.
-pub(crate) fn text(out: &mut String, style: &str, x: f64, y: f64, words: &str) {
+/// Words that mean nothing to who reads the picture's markup.
+pub(crate) fn plain(words: &str) -> String {
     let mut plain = String::new();
     for letter in words.chars() {
         match letter {
@@ -16,6 +16,12 @@ pub(crate) fn text(out: &mut String, style: &str, x: f64, y: f64, words: &str) {
             _ => plain.push('?'), // machine names come from firmware
         }
     }
+    plain
+}
+
+/// A line of text, of this class.
+pub(crate) fn text(out: &mut String, style: &str, x: f64, y: f64, words: &str) {
+    let plain = plain(words);
     let _ = writeln!(out, "<text class=\"{style}\" x=\"{x:.1}\" y=\"{y:.1}\">{plain}</text>");
 }
 
@@ -63,6 +69,7 @@ mod tests {
         {
             assert!((nice(reach) - scale).abs() < 1e-9, "{reach}: {}", nice(reach));
         }
+        assert_eq!(plain("a<b & c>d"), "a&lt;b &amp; c&gt;d");
         assert_eq!(
             (short(0.25), short(10.0), short(0.0)),
             ("0.25".to_owned(), "10".to_owned(), "0".to_owned())

@@ -3,6 +3,7 @@
 //! Unit: pixels at scale 1. A panel holds up to [`MOST`] curves over the same places. Properties: no script, no font, no link from outside; scales
 //! begin at zero; curves differ in dashes as well as in colour; equal input gives equal bytes.
 
+use crate::commands::svg::{nice, plain, short, text};
 use std::fmt::Write as _;
 use trimtab_sim::figures::{Figure, Plotted, Report};
 
@@ -16,6 +17,8 @@ const HEIGHT: f64 = 240.0;
 const ABOVE: f64 = 26.0;
 const BELOW: f64 = 74.0;
 const LEGEND: f64 = 230.0;
+/// A letter of the title, at most on average.
+const LETTER: f64 = 8.6;
 
 const COLOURS: [&str; MOST] =
     ["#1b62a5", "#c4511f", "#2a7f4f", "#7b4fa3", "#8a6d00", "#b0306a", "#3f8fa8", "#555b66"];
@@ -57,7 +60,8 @@ pub(super) fn panels(report: &Report) -> Vec<Panel<'_>> {
 pub(super) fn picture(figure: &Figure, report: &Report) -> String {
     let panels = panels(report);
     let most = panels.iter().map(|panel| panel.places.len()).max().unwrap_or(0);
-    let width = 2.0 * MARGIN + AXIS + (most as f64 * STEP).max(420.0) + LEGEND;
+    let curves = 2.0 * MARGIN + AXIS + (most as f64 * STEP).max(420.0) + LEGEND;
+    let width = curves.max(2.0 * MARGIN + LETTER * figure.title.len() as f64);
     let top = MARGIN + 42.0;
     let height = top + panels.len() as f64 * (ABOVE + HEIGHT + BELOW) + MARGIN;
     let mut out = format!(
@@ -141,37 +145,6 @@ fn draw(out: &mut String, panel: &Panel<'_>, figure: &Figure, top: f64, right: f
     let _ = writeln!(out, "<path class=\"axis\" d=\"M{left:.1} {upper:.1}V{floor:.1}H{right:.1}\"/>");
 }
 
-fn text(out: &mut String, style: &str, x: f64, y: f64, words: &str) {
-    let _ = writeln!(out, "<text class=\"{style}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", plain(words));
-}
-
-fn plain(words: &str) -> String {
-    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// The next of 1, 2, 4, 5, 10 times a power of ten.
-fn nice(reach: f64) -> f64 {
-    if !(reach.is_finite() && reach > 0.0) {
-        return 1.0;
-    }
-    let mut power = 1.0;
-    while power * 10.0 <= reach {
-        power *= 10.0;
-    }
-    while power > reach {
-        power /= 10.0;
-    }
-    [1.0, 2.0, 4.0, 5.0]
-        .into_iter()
-        .map(|step| step * power)
-        .find(|&top| top >= reach)
-        .unwrap_or(10.0 * power)
-}
-
-fn short(value: f64) -> String {
-    format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 const STYLE: &str = "<style>
 text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
 .title { font-size: 16px; font-weight: bold }
@@ -187,15 +160,6 @@ text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scales_end_on_round_numbers_and_words_are_safe() {
-        for (reach, scale) in [(0.0, 1.0), (0.9, 1.0), (1.1, 2.0), (16.0, 20.0), (77.0, 100.0)] {
-            assert!((nice(reach) - scale).abs() < 1e-9, "{reach}: {}", nice(reach));
-        }
-        assert_eq!(plain("a<b & c>d"), "a&lt;b &amp; c&gt;d");
-        assert_eq!((short(0.5), short(20.0)), ("0.5".to_owned(), "20".to_owned()));
-    }
 
     #[test]
     fn curves_over_other_places_or_too_many_get_a_panel_of_their_own() {
