@@ -33,7 +33,7 @@ pub struct ScenarioArgs {
     /// The scenarios (docs/simulator.md); - for standard input.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     pub files: Vec<PathBuf>,
-    /// Set a key of the scenarios, as in programs.app.threads=5 or policy=speed; a list in brackets sweeps it. Can be repeated.
+    /// Set a key of the scenarios, as in program.app.threads=5 or policy=speed; a list in brackets sweeps it. Can be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// All that is random is drawn from this number, instead of the scenario's own.
@@ -64,10 +64,10 @@ const EXAMPLES: &str = "Examples:\n  trimtab sim three-on-two.toml              
     trimtab sim three-on-two.toml --set policy=exchange   another policy\n  \
     trimtab sim hog.toml --json | jq .outcome.ended    lines of JSON\n  \
     trimtab sim speed.toml --svg speed.svg --value ratio   a picture\n  \
-    trimtab sim hog.toml --trace hog.trace && trimtab report hog.trace   a run, look by look\n  \
+    trimtab sim hog.toml --set policy=auto --trace hog.trace && trimtab report hog.trace   a run, look by look\n  \
     trimtab sim machines                               the machines that come with trimtab\n\n\
-    Exit status: 0 done, 2 when a scenario cannot be read or something cannot be written; Ctrl-C ends it\n\
-    early with 130, and what was simulated until then is shown.";
+    Exit status: 0 done, 1 when --check finds a law broken, 2 when a scenario cannot be read or something\n\
+    cannot be written; Ctrl-C ends it early with 130, and what was simulated until then is shown.";
 
 /// List the machines that come with trimtab, or print the file of one.
 #[derive(Args, Debug)]

@@ -5,8 +5,9 @@
 //! much, and a balancer that is on by default must not take more than it gives. Idea: constants say how the parts of a
 //! round compare with each other, and the host says what each round really took; the ratio of the two, smoothed, scales the constants.
 //!
-//! Properties: without a host that tells, the constants hold; one round that took long (the first, which opens everything, is left
-//! out) shifts the ratio by a fifth at most of its excess; the ratio stays within [`RATIO_MIN`] and [`RATIO_MAX`].
+//! Properties: without a host that tells, the constants hold; the ratio is the mean of the first five rounds (but for the very first,
+//! which opens everything), and from then on a round shifts it by a fifth of what it differs; it stays within [`RATIO_MIN`] and
+//! [`RATIO_MAX`].
 
 use super::Wanted;
 use crate::observe::Observation;

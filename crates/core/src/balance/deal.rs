@@ -168,8 +168,9 @@ pub(super) fn deal_out(
             }
             Some(seat) => {
                 let sitter = &mut seating.sitters[i];
-                sitter.exiled |=
-                    gone && from.is_some_and(|from| ground.place(from).node != ground.place(seat).node);
+                // Who comes home is no exile any more.
+                let was = from.map(|from| ground.place(from).node).filter(|_| gone);
+                sitter.exiled = sitter.exiled.or(was).filter(|home| *home != ground.place(seat).node);
                 match from {
                     Some(from) => shares.moved(from, seat),
                     None => shares.came(seat),

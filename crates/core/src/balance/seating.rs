@@ -79,7 +79,7 @@ impl Seating {
             // After the outcomes: what was done before was done for the CPUs that there were then.
             for sitter in &mut self.sitters {
                 sitter.stale = true;
-                sitter.dealt &= !sitter.exiled;
+                sitter.dealt &= sitter.exiled.is_none();
             }
         }
         self.work();

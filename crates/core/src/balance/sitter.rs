@@ -7,7 +7,7 @@
 //! Properties: while somebody else places a thread nothing is asked of it and nothing is believed that was asked before; when
 //! it is ours again it begins anew; a thread that is refused for ever is asked ever more seldom, once a minute in the end.
 
-use super::ground::Seat;
+use super::ground::{Region, Seat};
 use super::{Refusal, Settled};
 use crate::ids::{ProgramId, ThreadId};
 use crate::observe::{Metric, Rates};
@@ -81,8 +81,9 @@ pub(super) struct Sitter {
     pub(super) lately: Lately,
     /// Whether a seat was dealt to it.
     pub(super) dealt: bool,
-    /// It lost its CPU and was dealt one on another node. It may leave that when CPUs come back, whatever keeps others on their node.
-    pub(super) exiled: bool,
+    /// The node on which it lost its CPU, while it was dealt one on another: it may leave that when CPUs come back, whatever keeps
+    /// others on their node.
+    pub(super) exiled: Option<Region>,
     /// Whether the CPUs that may be used changed since it was last told where it may go.
     pub(super) stale: bool,
     /// Whether it became ours again with this look.
@@ -119,7 +120,7 @@ impl Sitter {
             wanted: None,
             lately: Lately::default(),
             dealt: false,
-            exiled: false,
+            exiled: None,
             stale: false,
             back: false,
             home: usize::MAX,

@@ -260,10 +260,15 @@ impl Policy for Speed {
         let reach = self.base.seating.reach();
         let ground = &self.base.seating.ground;
         let seats: Vec<Seat> = ground.open().filter(|seat| reach.contains(ground.place(*seat).os)).collect();
+        let mut reached = vec![false; self.agents.len()];
         for &seat in &seats {
+            reached[seat.index()] = true;
             if self.agents[seat.index()].wakes.is_none() {
                 self.sleep(seat, at);
             }
+        }
+        for (agent, _) in self.agents.iter_mut().zip(&reached).filter(|(_, reached)| !**reached) {
+            agent.wakes = None;
         }
         let wakes = |seat: &Seat| self.agents[seat.index()].wakes.is_some_and(|wakes| wakes <= at);
         let due: Vec<Seat> = seats.iter().copied().filter(wakes).collect();

@@ -82,7 +82,11 @@ pub(super) fn take<'a>(text: Text<'a>, table: &mut DeTable<'a>) -> Result<Vec<Sw
         match node.into_inner() {
             DeValue::Table(table) => {
                 for (key, value) in table {
-                    let key = key.into_inner().into_owned();
+                    let (at, key) = (key.span(), key.into_inner().into_owned());
+                    if path.len() + key.split('.').count() > tree::MOST_PARTS {
+                        let problem = format!("keys of up to {} parts are allowed", tree::MOST_PARTS);
+                        return Err(text.error(at.start, "sweep".to_owned(), None, problem));
+                    }
                     let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
                     let parts = key.split('.').map(str::to_owned);
                     open.push((name, path.iter().cloned().chain(parts).collect(), value));
@@ -121,19 +125,20 @@ fn swept<'a>(
             _ => None,
         };
         let wrong = "tables with a name are allowed: { name = \"LOAD\", policy = \"none\" }";
-        dotted(name.ok_or_else(|| wrong.to_owned())?);
+        dotted(name.ok_or_else(|| wrong.to_owned())?)?;
     }
     Ok(swept)
 }
 
 /// Quoted keys with dots are paths.
-fn dotted(table: &mut DeTable<'_>) {
+fn dotted(table: &mut DeTable<'_>) -> Result<(), String> {
     let entries = std::mem::take(table);
     for (key, value) in entries {
         let path: Vec<String> = key.get_ref().split('.').map(str::to_owned).collect();
         // Two ways to one key are one after the other.
-        let _ = tree::put(table, &path, &value);
+        tree::put(table, &path, &value)?;
     }
+    Ok(())
 }
 
 /// Keeps the variants that a setting names, where there are any; whether that was what it was for.
@@ -150,6 +155,9 @@ pub(super) fn keep(swept: &mut [Swept<'_>], setting: &Setting<'_>) -> Result<boo
             let known: Vec<&str> = axis.values.iter().map(|(known, _)| known.as_str()).collect();
             format!("no variant is called so; there are {}", known.join(", "))
         })?);
+    }
+    if kept.is_empty() {
+        return Err("at least one variant is needed".to_owned());
     }
     axis.values = kept;
     Ok(true)

@@ -524,3 +524,18 @@ fn what_no_file_may_say_is_not_written() {
     scenario.model.topology = "nowhere".to_owned();
     assert!(write(&scenario).unwrap_err().to_string().contains("no description gives the machine core:2"));
 }
+
+#[test]
+fn keys_as_deep_as_a_text_is_long_are_refused() {
+    let deep = vec!["a"; 100_000].join(".");
+    refused(&format!("{SMALL}[sweep]\n\"{deep}\" = [1]\n"), &[], &["up to 16 parts"]);
+    let variant = format!("{SMALL}[sweep]\nvariant = [{{ name = 'x', \"{deep}\" = 1 }}]\n");
+    refused(&variant, &[], &["up to 16 parts"]);
+    refused(SMALL, &[&format!("{}=1", &deep[..39])], &["up to 16 parts"]);
+}
+
+#[test]
+fn no_variant_at_all_is_no_choice() {
+    let text = format!("{SMALL}[sweep]\nvariant = [{{ name = 'x', seed = 1 }}]\n");
+    refused(&text, &["variant=[]"], &["variant", "at least one"]);
+}

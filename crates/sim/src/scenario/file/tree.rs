@@ -18,8 +18,14 @@ pub(super) type Node<'a> = Spanned<DeValue<'a>>;
 /// Words that stand for tables, and the key that the word has in the table.
 const SHORT: [(&str, &str); 3] = [("machine", "base"), ("kernel", "preset"), ("policy", "kind")];
 
+/// No key lies deeper; a quoted key may have any number of dots.
+pub(super) const MOST_PARTS: usize = 16;
+
 /// Puts a value at a path; what is wrong, if it cannot be there.
 pub(super) fn put<'a>(table: &mut DeTable<'a>, path: &[String], value: &Node<'a>) -> Result<(), String> {
+    if path.len() > MOST_PARTS {
+        return Err(format!("keys of up to {MOST_PARTS} parts are allowed"));
+    }
     let Some((key, rest)) = path.split_first() else {
         let DeValue::Table(values) = value.get_ref() else { return Err("a table is allowed".to_owned()) };
         for (key, value) in values.iter() {
