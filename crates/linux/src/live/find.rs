@@ -29,7 +29,7 @@ use trimtab_core::time::{Moment, Span};
 const NEW_MAX: usize = 2_048;
 /// So many are watched at once; more are only counted. Chosen: twice the largest machine's.
 const WATCHED_MAX: usize = 32_768;
-/// Looking for children takes at most one part in this many of the time.
+/// Looking for children takes at most one part in this many of a CPU.
 const SHARE: u64 = 1_000;
 /// Everything is listed anew so often, whatever the cheap questions say.
 const FULL: Span = Span::from_ms(5_000);

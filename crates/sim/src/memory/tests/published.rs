@@ -2,6 +2,7 @@
 //! migration (seed 002), of which the text gives shapes, not numbers; and STREAM in nested teams (seed 004), of which it gives numbers.
 
 use super::Bench;
+use crate::program::mixes::STREAM;
 use crate::program::{Footprint, Pages};
 
 const SIZES: [u64; 8] = [1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20, 64 << 20, 128 << 20];
@@ -110,17 +111,6 @@ fn the_dominant_factor_switches_with_what_is_shared() {
     assert!(ratio[5] < 1.0, "sharing decides where much is: {ratio:?}");
     assert!(ratio.windows(2).all(|pair| pair[1] < pair[0]), "{ratio:?}");
 }
-
-/// STREAM: sweeps over arrays far beyond any cache, with as many misses under way as the core can have.
-const STREAM: Footprint = Footprint {
-    working_set: 1 << 30,
-    misses: 1000.0,
-    parallelism: 64.0,
-    locality: 8.0,
-    shared: 0,
-    shared_writes: 0.0,
-    pages: Pages::FirstTouch,
-};
 
 /// What threads on these hardware threads get together, GB/s.
 fn stream(machine: &str, pus: &[usize]) -> f64 {
