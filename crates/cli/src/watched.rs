@@ -54,7 +54,7 @@ impl Pause {
                 _ if outcome.end != Settled::Applied => {}
                 Act::Confine(to) => drop(self.held.insert(decision.thread, to.clone())),
                 Act::Release => drop(self.held.remove(&decision.thread)),
-                Act::Nudge(_) => {}
+                Act::Nudge(_) | Act::Fetch(_) => {}
             }
         }
     }

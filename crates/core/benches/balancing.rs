@@ -84,6 +84,7 @@ impl Crowd {
                     name: String::new(),
                     home,
                     left: None,
+                    tagged: false,
                 });
             }
             if self.turn.wanted.on.as_ref().is_none_or(|on| on.contains(cpu)) {
@@ -96,6 +97,7 @@ impl Crowd {
                     ready: None,
                     voluntary: None,
                     cpu: Some(cpu),
+                    counts: None,
                 });
             }
         }

@@ -244,6 +244,7 @@ fn born(read: &ThreadSample) -> ThreadSample {
         ready: None,
         voluntary: zero(read.voluntary),
         cpu: None,
+        counts: None,
     }
 }
 
@@ -395,6 +396,7 @@ mod tests {
             name: format!("t{id}"),
             home: "0-1".parse().unwrap(),
             left: None,
+            tagged: false,
         }
     }
 
@@ -407,6 +409,7 @@ mod tests {
             ready: None,
             voluntary: Some(run_ms / 4),
             cpu: Some(OsCpu(cpu)),
+            counts: None,
         }
     }
 

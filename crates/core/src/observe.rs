@@ -17,6 +17,7 @@
 //! `/proc/PID/schedstat` makes possible.
 
 use crate::balance::Outcome;
+use crate::counts::{Counts, Rung};
 use crate::ids::{OsCpu, ProgramId, ThreadId};
 use crate::set::CpuSet;
 use crate::time::{Moment, Span};
@@ -74,6 +75,9 @@ pub struct ThreadInfo {
     /// Why it is not ours to move, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
+    /// Whether somebody said that it minds on which node it runs (`trimtab tag`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tagged: bool,
 }
 
 /// A program: one run, or one tree of processes that was attached to.
@@ -110,6 +114,9 @@ pub struct ThreadSample {
     /// a kernel that counts a wait when it is over shows a waiting thread like a sleeping one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
+    /// What hardware counted of it, where that was asked for and could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
 }
 
 /// What was read of one CPU.
@@ -136,6 +143,8 @@ pub enum Notice {
     Scheduler(Option<String>),
     /// Some threads could not be read, this many.
     Unread(u32),
+    /// What can be counted of threads: told with the first sample that has counts, and when it changes.
+    Counting(Rung),
 }
 
 /// What a host read at one moment.
@@ -230,6 +239,8 @@ pub struct ThreadView<'a> {
     pub wait: Option<Span>,
     /// What it did since the reading before; `None` when it was not read now, or not before.
     pub rates: Option<Rates>,
+    /// What was counted of it since counts were last read; `None` when they were not read now, or not before, or did not run.
+    pub counted: Option<Counts>,
     /// Where it ran when that was last looked at.
     pub cpu: Option<OsCpu>,
 }
@@ -303,9 +314,18 @@ struct Known {
     info: ThreadInfo,
     last: Option<(Moment, ThreadSample)>,
     rates: Option<Rates>,
+    counts: Option<Counts>,
+    counted: Option<Counts>,
     cpu: Option<OsCpu>,
     /// Waiting that was believed before it was counted.
     ahead: Span,
+}
+
+impl Known {
+    /// One that was not read yet.
+    fn new(info: ThreadInfo) -> Self {
+        Self { info, last: None, rates: None, counts: None, counted: None, cpu: None, ahead: Span::ZERO }
+    }
 }
 
 /// Keeps the reading before the present one.
@@ -365,8 +385,7 @@ impl Observer {
             match self.threads.get_mut(&info.id) {
                 Some(known) => known.info = info.clone(),
                 None => {
-                    let known =
-                        Known { info: info.clone(), last: None, rates: None, cpu: None, ahead: Span::ZERO };
+                    let known = Known::new(info.clone());
                     self.threads.insert(info.id, known);
                 }
             }
@@ -378,6 +397,7 @@ impl Observer {
         }
         for known in self.threads.values_mut() {
             known.rates = None;
+            known.counted = None;
         }
         for read in &sample.threads {
             let Some(known) = self.threads.get_mut(&read.id) else { continue };
@@ -389,6 +409,10 @@ impl Observer {
                 .and_then(|(before, last)| rates(sample.at.since(*before), last, read, ahead));
             if known.rates.is_none() {
                 known.ahead = Span::ZERO;
+            }
+            if let Some(counts) = read.counts {
+                let before = known.counts.replace(counts);
+                known.counted = before.and_then(|before| counts.since(&before));
             }
             known.cpu = read.cpu.or(known.cpu);
             known.last = Some((sample.at, read.clone()));
@@ -426,7 +450,14 @@ impl Observer {
         };
         let threads = self.threads.values().map(|known| {
             let (run, wait) = view(known);
-            ThreadView { info: &known.info, run, wait, rates: known.rates, cpu: known.cpu }
+            ThreadView {
+                info: &known.info,
+                run,
+                wait,
+                rates: known.rates,
+                counted: known.counted,
+                cpu: known.cpu,
+            }
         });
         Observation {
             at: self.at.unwrap_or_default(),

@@ -13,7 +13,7 @@
 
 use crate::balance::{Act, Decision, Finding, Outcome, Policy, Refusal, Settled, Turn, Wanted};
 use crate::drive::{Awake, Go, Host, drive};
-use crate::ids::ThreadId;
+use crate::ids::{OsNode, ThreadId};
 use crate::observe::{Observer, Sample};
 use crate::set::CpuSet;
 use crate::time::Moment;
@@ -63,13 +63,14 @@ impl Host for Recorded<'_> {
 }
 
 /// What is done with which thread, for whatever reason: equal when the same is done with the same one.
-fn what(decision: &Decision) -> (ThreadId, u8, Option<&CpuSet>) {
-    let kind = match decision.act {
-        Act::Confine(_) => 0,
-        Act::Nudge(_) => 1,
-        Act::Release => 2,
+fn what(decision: &Decision) -> (ThreadId, u8, Option<&CpuSet>, Option<OsNode>) {
+    let (kind, node) = match decision.act {
+        Act::Confine(_) => (0, None),
+        Act::Nudge(_) => (1, None),
+        Act::Release => (2, None),
+        Act::Fetch(node) => (3, Some(node)),
     };
-    (decision.thread, kind, decision.act.to())
+    (decision.thread, kind, decision.act.to(), node)
 }
 
 /// One step twice: as it was, and as the policy would have it.

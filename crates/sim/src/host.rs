@@ -96,6 +96,7 @@ impl<P: Progress> Simulated<P> {
                 name,
                 home,
                 left: None,
+                tagged: false,
             });
         }
         self.told = born;
@@ -131,6 +132,7 @@ impl<P: Progress> Host for Simulated<P> {
                 voluntary: wanted.sleeps.then_some(counted.sleeps),
                 cpu: (wanted.places || counted.single).then_some(counted.cpu),
                 ready: unchanged.then_some(counted.state != State::Off),
+                counts: None,
             });
         }
         if wanted.cpus {
@@ -149,6 +151,7 @@ impl<P: Progress> Host for Simulated<P> {
                 Act::Confine(to) => self.world.confine(thread, Some(to)),
                 Act::Nudge(to) => self.world.nudge(thread, to),
                 Act::Release => self.world.confine(thread, None),
+                Act::Fetch(_) => return Outcome { thread, end: Settled::Refused(Refusal::Memory) },
             };
             let end = match done {
                 Ok(()) => Settled::Applied,

@@ -83,6 +83,7 @@ impl Run {
                     name: if id == 0 { "main".to_owned() } else { format!("worker-{id}{}", self.suffix) },
                     home: cpus.iter().copied().collect(),
                     left: None,
+                    tagged: false,
                 });
             }
             let [run, wait] = &mut clock[id as usize];
@@ -99,6 +100,7 @@ impl Run {
                 ready: None,
                 voluntary: Some(if id == 0 { step } else { 0 }),
                 cpu: Some(cpus[place(id)]),
+                counts: None,
             });
         }
         if step + step % 2 == self.steps / 2 && self.threads > 2 {

@@ -32,6 +32,7 @@ fn info(id: u32) -> ThreadInfo {
         name: format!("t{id}"),
         home: "0-7".parse().unwrap(),
         left: None,
+        tagged: false,
     }
 }
 
@@ -44,6 +45,7 @@ fn read(id: u32, run_ms: u64, wait_ms: u64, cpu: u32) -> ThreadSample {
         ready: None,
         voluntary: None,
         cpu: Some(OsCpu(cpu)),
+        counts: None,
     }
 }
 

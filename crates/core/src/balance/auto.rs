@@ -497,6 +497,7 @@ impl Policy for Auto {
                 || any(State::Turns)
                     && self.base.seating.ground.open().any(|seat| self.base.shares.ours(seat) == 0),
             sleeps: watched || self.base.dozes.suspects(),
+            counts: false,
         };
         self.costs.decided(turn.decisions.len(), &turn.wanted);
         turn

@@ -1,6 +1,6 @@
 //! A decision is a value: which thread, what to do with it, why, and what that should bring.
 
-use crate::ids::{OsCpu, ThreadId};
+use crate::ids::{OsCpu, OsNode, ThreadId};
 use crate::set::CpuSet;
 use crate::time::Span;
 use crate::words::plural;
@@ -17,6 +17,8 @@ pub enum Act {
     Nudge(CpuSet),
     /// Give it its own mask back.
     Release,
+    /// Leave it where it is, and bring its process's memory from other nodes to this one.
+    Fetch(OsNode),
 }
 
 impl Act {
@@ -24,7 +26,7 @@ impl Act {
     pub fn to(&self) -> Option<&CpuSet> {
         match self {
             Self::Confine(to) | Self::Nudge(to) => Some(to),
-            Self::Release => None,
+            Self::Release | Self::Fetch(_) => None,
         }
     }
 }
@@ -35,6 +37,7 @@ impl fmt::Display for Act {
             Self::Confine(to) => write!(f, "moved to {}", cpus(to)),
             Self::Nudge(to) => write!(f, "nudged to {}", cpus(to)),
             Self::Release => f.write_str("given its own mask back"),
+            Self::Fetch(node) => write!(f, "its memory brought to node {node}"),
         }
     }
 }
@@ -151,6 +154,8 @@ pub enum Refusal {
     Permission,
     /// None of the CPUs may be used.
     Cpus,
+    /// Its memory cannot be moved here.
+    Memory,
     /// The program or somebody else bound the thread meanwhile, and that is respected.
     MovedMeanwhile,
     /// A replayed or scripted host does not move threads.
@@ -164,6 +169,7 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Self::Permission => "refused: not permitted",
             Self::Cpus => "refused: none of the CPUs may be used",
+            Self::Memory => "refused: its memory cannot be moved",
             Self::MovedMeanwhile => "refused: bound by somebody else meanwhile",
             Self::Replayed => "refused: nothing is moved in a replay",
             Self::Other => "refused by the kernel",

@@ -62,7 +62,7 @@ impl Policy for Exchange {
         }
         let places = seating.sitters.iter().any(|sitter| sitter.standing != Standing::Held);
         let cpus = seating.ground.open().any(|seat| shares.ours(seat) == 0);
-        let wanted = Wanted { on: None, places, cpus, sleeps: dozes.suspects() };
+        let wanted = Wanted { on: None, places, cpus, sleeps: dozes.suspects(), counts: false };
         Turn { decisions, findings, next: seen.at + settings.interval, wanted }
     }
 }

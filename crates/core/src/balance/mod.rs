@@ -79,12 +79,15 @@ pub struct Wanted {
     pub cpus: bool,
     /// How often threads go to sleep.
     pub sleeps: bool,
+    /// What hardware counts of threads. A trace of before there were counts has none.
+    #[serde(default)]
+    pub counts: bool,
 }
 
 impl Wanted {
-    /// Everything.
+    /// Everything but what hardware counts, which slows down those who are counted.
     pub fn all() -> Self {
-        Self { on: None, places: true, cpus: true, sleeps: true }
+        Self { on: None, places: true, cpus: true, sleeps: true, counts: false }
     }
 
     /// What is wanted at the look of this number (from 0) by who only watches: everything but how often threads sleep, which is the

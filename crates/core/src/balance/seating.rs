@@ -296,6 +296,7 @@ mod tests {
                 name: String::new(),
                 home: "0-3".parse().unwrap(),
                 left: None,
+                tagged: false,
             };
             let at = Moment(self.ms * 1_000_000);
             self.observer.take(&Sample { at, news: threads.map(info).collect(), ..Sample::default() }, &[]);
@@ -312,6 +313,7 @@ mod tests {
                 ready: None,
                 voluntary: None,
                 cpu: Some(OsCpu(*id % 4)),
+                counts: None,
             };
             let at = Moment(self.ms * 1_000_000);
             let threads = did.iter().map(thread).collect();
@@ -367,6 +369,7 @@ mod tests {
             name: String::new(),
             home: home.parse().unwrap(),
             left,
+            tagged: false,
         }
     }
 

@@ -227,7 +227,16 @@ impl Speed {
         let cpus = open().any(|seat| self.base.shares.ours(seat) == 0);
         // A thread that nobody has seen anywhere is on no CPU: while there is one, all are read.
         let nowhere = self.base.seating.sitters.iter().any(|sitter| sitter.seat.is_none());
-        (next, Wanted { on: (!nowhere).then_some(on), places, cpus, sleeps: self.base.dozes.suspects() })
+        (
+            next,
+            Wanted {
+                on: (!nowhere).then_some(on),
+                places,
+                cpus,
+                sleeps: self.base.dozes.suspects(),
+                counts: false,
+            },
+        )
     }
 }
 

@@ -276,6 +276,7 @@ mod tests {
             name: String::new(),
             home: set(home),
             left,
+            tagged: false,
         };
         let read = |id: u32| ThreadSample {
             id: ThreadId(id),
@@ -285,6 +286,7 @@ mod tests {
             ready: None,
             voluntary: None,
             cpu: Some(OsCpu(0)),
+            counts: None,
         };
         let news = vec![info(0, "0-1", left), info(1, "0-3", None)];
         let sample = Sample { at: Moment(5), news, threads: vec![read(0), read(1)], ..Sample::default() };

@@ -11,6 +11,7 @@ fn info(id: u32) -> ThreadInfo {
         name: "worker".to_owned(),
         home: "0-3".parse().unwrap(),
         left: None,
+        tagged: false,
     }
 }
 
@@ -23,6 +24,7 @@ fn read(id: u32, run_ms: u64, wait_ms: u64) -> ThreadSample {
         voluntary: None,
         cpu: None,
         ready: None,
+        counts: None,
     }
 }
 

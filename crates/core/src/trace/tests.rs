@@ -37,6 +37,7 @@ fn step(number: u64) -> StepRecord {
             name: "a \"name\"\n</script>".to_owned(),
             home: "0-3".parse().unwrap(),
             left: Some(Left::Scheduler("rusty".to_owned())),
+            tagged: false,
         }],
         gone: vec![ThreadId(1)],
         threads: vec![ThreadSample {
@@ -47,6 +48,7 @@ fn step(number: u64) -> StepRecord {
             ready: Some(true),
             voluntary: Some(1),
             cpu: Some(OsCpu(2)),
+            counts: None,
         }],
         cpus: vec![CpuSample { cpu: OsCpu(0), busy: Span(5), steal: Some(Span(1)) }],
         throttled: Some(Span(77)),

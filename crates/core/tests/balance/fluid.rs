@@ -414,6 +414,7 @@ impl Fluid {
         match &decision.act {
             Act::Confine(to) => self.threads[at].mask = to.clone(),
             Act::Release => self.threads[at].mask = own,
+            Act::Fetch(_) => return Settled::Refused(Refusal::Memory),
             Act::Nudge(to) => {
                 let before = std::mem::replace(&mut self.threads[at].mask, to.clone());
                 self.resettle(at);
@@ -456,7 +457,7 @@ impl Host for Fluid {
             }
             if !std::mem::replace(&mut thread.told, true) {
                 let (name, home) = (format!("t{at}"), thread.home.clone());
-                sample.news.push(ThreadInfo { id, program, pid, tid, name, home, left: None });
+                sample.news.push(ThreadInfo { id, program, pid, tid, name, home, left: None, tagged: false });
             }
             let cpu = OsCpu::from_index(thread.core);
             self.readings += 1;
@@ -472,6 +473,7 @@ impl Host for Fluid {
                 ready: None,
                 voluntary: wanted.sleeps.then_some(thread.sleeps),
                 cpu: (wanted.places || thread.mask.len() == 1).then_some(cpu),
+                counts: None,
             });
         }
         if wanted.cpus {

@@ -54,6 +54,7 @@ impl Script {
             name: format!("t{at}"),
             home: home.parse().unwrap(),
             left: None,
+            tagged: false,
         };
         let zero = |at: usize| ThreadSample {
             id: ThreadId::from_index(at),
@@ -63,6 +64,7 @@ impl Script {
             ready: None,
             voluntary: None,
             cpu: None,
+            counts: None,
         };
         Self {
             policy: policy(kind, &machine, settings),

@@ -131,6 +131,9 @@ impl Live {
             Some(_) => return Err(Settled::Refused(Refusal::Other)),
         }
         self.is_same(id)?;
+        if matches!(act, Act::Fetch(_)) {
+            return Err(Settled::Refused(Refusal::Memory));
+        }
         if act.to().is_some() {
             self.claim(pid)?;
         }

@@ -205,6 +205,7 @@ impl Live {
             voluntary: thread.voluntary,
             cpu: thread.cpu,
             ready,
+            counts: None,
         };
         if let Some(stat) = seen_stat {
             self.renamed(id, &stat, sample);

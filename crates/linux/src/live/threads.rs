@@ -66,6 +66,7 @@ impl Thread {
             name: self.name.clone(),
             home: cut(&self.home, active),
             left: scheduler.map(|name| Left::Scheduler(name.to_owned())).or_else(|| self.left.clone()),
+            tagged: false,
         }
     }
 }

@@ -32,7 +32,7 @@ impl Masks {
         match act {
             Act::Confine(to) => mask.expected = to.intersection(machine),
             Act::Release => mask.expected = mask.home.clone(),
-            Act::Nudge(_) => {}
+            Act::Nudge(_) | Act::Fetch(_) => {}
         }
     }
 
