@@ -1,7 +1,7 @@
 //! What hardware counts of threads: events by processor, what of it works here, what it costs, and groups of counters for threads.
 //!
 //! [`look`] climbs the ladder on the machine at hand and says where it stands; [`Group`] counts a thread by the recipe found so.
-//! Without counters, `locality` tells at least on which nodes the memory of a process lies. Nothing here chooses what to do
+//! Without counters, [`locality`] tells at least on which nodes the memory of a process lies. Nothing here chooses what to do
 //! with what is counted, and what follows from its cost is [`trimtab_core::counting`]'s.
 
 mod choice;
@@ -10,6 +10,7 @@ mod event;
 mod group;
 mod here;
 mod ladder;
+pub mod locality;
 mod price;
 mod table;
 #[cfg(test)]
