@@ -14,7 +14,7 @@ use trimtab_core::drive::{Awake, Host};
 use trimtab_core::meter::{Meter, Metered};
 use trimtab_core::time::Span;
 use trimtab_linux::live::{Live, Options, Root};
-use trimtab_linux::perf::{self, Event, Missing, Role, Standing};
+use trimtab_linux::perf::{self, Event, Missing, Role, Standing, Why};
 use trimtab_linux::process::Pid;
 use trimtab_linux::sys::affinity;
 
@@ -243,10 +243,22 @@ fn words(standing: &Standing) -> String {
             "so         {counters}read every {every}, running one in {one_in} of that time{most}"
         ));
     }
-    for Missing { rung, why } in &standing.missing {
-        lines.push(format!("not {rung}: {why}"));
-    }
+    lines.extend(not(&standing.missing));
     lines.join("\n") + "\n"
+}
+
+/// Why better rungs are missing, once for all that are so for one reason; what was not asked for is no news.
+fn not(missing: &[Missing]) -> Vec<String> {
+    let told = missing.iter().filter(|missing| missing.why != Why::NotAsked);
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for Missing { rung, why } in told {
+        let why = why.to_string();
+        match lines.last_mut() {
+            Some((rungs, before)) if *before == why => *rungs = format!("{rungs}, {rung}"),
+            _ => lines.push((rung.to_string(), why)),
+        }
+    }
+    lines.into_iter().map(|(rungs, why)| format!("not {rungs}: {why}")).collect()
 }
 
 fn figures(standing: &Standing, span: Span, threads: &[Metered]) -> String {
