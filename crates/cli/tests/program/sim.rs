@@ -293,8 +293,8 @@ fn files_that_are_no_scenarios_are_refused_by_name() {
     sandbox.trimtab("sim").ends().fails_with(2, "<SCENARIO.toml>...");
     let file = sandbox.write("x.toml", SMALL);
     for (option, words) in [
-        ("--set policy", &["--set policy:1:", "KEY=VALUE"][..]),
-        ("--set policy=magic", &["--set policy=magic:1: policy = magic", "\"exchange\""]),
+        ("--set policy", &["--set policy:", "KEY=VALUE"][..]),
+        ("--set policy=magic", &["--set policy=magic: policy = magic", "\"exchange\""]),
         ("--set program.app.wait=nap", &["program.app.wait = nap", "\"sleep\""]),
     ] {
         sandbox.trimtab(&format!("sim {option}")).arg(&file).ends().fails(2, words);

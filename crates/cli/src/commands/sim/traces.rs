@@ -1,6 +1,6 @@
 //! Simulated runs as traces, of the form that live ones have.
 
-use super::scenario::Cell;
+use super::scenario::{Cell, is_stdout};
 use crate::recorder::Recorder;
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeSet;
@@ -27,6 +27,13 @@ impl Traces {
     /// Nothing can be written there, or two runs would be written to one file.
     pub(super) fn open(path: &Path, names: &[PathBuf], files: &[File]) -> Result<Self> {
         let runs: usize = files.iter().map(File::len).sum();
+        if is_stdout(path) {
+            if runs > 1 {
+                bail!("--trace -: {runs} runs need a folder: standard output has room for one trace");
+            }
+            let single = Mutex::new(Some(Recorder::stdout()));
+            return Ok(Self { paths: vec![vec![path.to_owned()]], single });
+        }
         let folder = path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/");
         if runs == 1 && !folder {
             let single = Mutex::new(Some(Recorder::open("--trace", path)?));

@@ -10,22 +10,22 @@ use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::observe::Metric;
 use trimtab_core::topology::parse_synthetic;
 
-const SMALL: &str = "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n\
+pub(super) const SMALL: &str = "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n\
     [[program]]\nname = 'app'\nthreads = 3\nwork = '10 ms'\n";
 
-fn open(text: &str, set: &[&str]) -> Result<File, FileError> {
+pub(super) fn open(text: &str, set: &[&str]) -> Result<File, FileError> {
     let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
     File::open("x.toml", text, &set, &mut |path| Err(format!("{path} is not there")))
 }
 
-fn one(text: &str, set: &[&str]) -> Scenario {
+pub(super) fn one(text: &str, set: &[&str]) -> Scenario {
     let file = open(text, set).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(file.len(), 1);
     file.scenario(0).unwrap()
 }
 
 #[track_caller]
-fn refused(text: &str, set: &[&str], words: &[&str]) {
+pub(super) fn refused(text: &str, set: &[&str], words: &[&str]) {
     let error = open(text, set).map(|_| ()).unwrap_err().to_string();
     assert!(!error.contains('\n'), "{error}");
     for word in words {
@@ -110,7 +110,7 @@ fn variants_set_several_keys_at_once() {
     assert!(one.scenario(0).unwrap().policy.is_some());
     let turned = open(&text, &["variant=['SPEED', 'LOAD']", "seed=3"]).unwrap();
     assert_eq!(turned.scenario(1).unwrap().kernel.kind, Scheduler::Load);
-    refused(&text, &["variant=BRM"], &["--set variant=BRM:1: variant = BRM", "there are LOAD, SPEED"]);
+    refused(&text, &["variant=BRM"], &["--set variant=BRM: variant = BRM", "there are LOAD, SPEED"]);
     refused(
         &format!("{SMALL}[sweep]\nvariant = [{{ policy = 'speed' }}]\n"),
         &[],
@@ -258,7 +258,7 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
 #[test]
 fn sweeps_and_settings_are_checked_too() {
     let sweep = |line: &str| format!("{SMALL}[sweep]\n{line}\n");
-    refused(&sweep("seed = 3"), &[], &["x.toml:9: sweep.seed = 3", "a list of up to 1000 values"]);
+    refused(&sweep("seed = 3"), &[], &["x.toml:9: sweep.seed = 3", "a list of 1 to 1000 values"]);
     refused(&sweep("seed = []"), &[], &["sweep.seed"]);
     refused(&format!("sweep = 3\n{SMALL}"), &[], &["sweep = 3", "[sweep]"]);
     refused(&sweep("program.app.threads = [1, 0]"), &[], &["x.toml:9: program.app.threads = 0"]);
@@ -271,15 +271,15 @@ fn sweeps_and_settings_are_checked_too() {
     let text = sweep(&format!("seed = [{many}]\npolicy.seed = [{many}]\npolicy.kind = ['speed']"));
     refused(&text, &[], &["sweep: 101 x 101 x 1 runs", "10000"]);
     for (set, words) in [
-        ("policy", &["--set policy:1:", "KEY=VALUE"][..]),
-        ("=3", &["--set =3:1:", "no key"]),
-        ("policy=magic", &["--set policy=magic:1: policy = magic", "\"speed\""]),
+        ("policy", &["--set policy:", "KEY=VALUE"][..]),
+        ("=3", &["--set =3:", "no key"]),
+        ("policy=magic", &["--set policy=magic: policy = magic", "\"speed\""]),
         (
             "program.app.threads=-1",
-            &["--set program.app.threads=-1:1: program.app.threads = -1", "threads from"],
+            &["--set program.app.threads=-1: program.app.threads = -1", "threads from"],
         ),
-        ("program.app.wait=[spin, nap]", &["program.app.wait"]),
-        ("seed=[]", &["a list of up to"]),
+        ("program.app.wait=[spin, nap]", &["program.app.wait = [spin, nap]: is no TOML", "quotes"]),
+        ("seed=[]", &["a list of 1 to"]),
         ("foo.bar=1", &["foo", "is unknown here"]),
         ("sweep.seed=[1]", &["is unknown here"]),
     ] {
@@ -476,9 +476,14 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 model,
                 memory,
                 kernel,
-                programs: programs
-                    .into_iter()
-                    .map(|(program, start)| Program { start: Moment(start.0), ..program })
+                // No two are called alike.
+                programs: (0..)
+                    .zip(programs)
+                    .map(|(at, (program, start))| Program {
+                        name: format!("{}{at}", program.name),
+                        start: Moment(start.0),
+                        ..program
+                    })
                     .collect(),
                 arrivals: arrivals
                     .into_iter()
