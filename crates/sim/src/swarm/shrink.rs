@@ -8,7 +8,7 @@ use super::{Run, run};
 use crate::faults::Faults;
 use crate::program::{Bind, Body, Footprint, Program, Wait};
 use crate::scenario::{Event, Happening};
-use crate::watch::{Law, Violation};
+use crate::watch::Violation;
 use trimtab_core::balance::Settings;
 use trimtab_core::time::{Moment, Span};
 
@@ -24,17 +24,27 @@ pub struct Shrunk {
     pub violations: Vec<Violation>,
     /// How many simpler drafts were tried.
     pub tried: usize,
+    /// Whether nobody ended it before its time.
+    pub whole: bool,
 }
 
-/// The smallest draft found that breaks the law as this one does.
-pub fn shrink(draft: &Draft, law: Law) -> Shrunk {
-    shrink_by(draft, law, &run)
+/// The smallest draft found that breaks the first law that this one breaks, of which all violations are given. Before each run `go` is
+/// asked whether there is time for it.
+pub fn shrink(draft: &Draft, violations: &[Violation], go: &dyn Fn() -> bool) -> Shrunk {
+    shrink_by(draft, violations, &run, go)
 }
 
-pub(super) fn shrink_by(draft: &Draft, law: Law, run: &dyn Fn(&Draft) -> Run) -> Shrunk {
-    let mut best = draft.clone();
-    let mut violations = run(&best).violations;
-    let mut tried = 0;
+pub(super) fn shrink_by(
+    draft: &Draft,
+    violations: &[Violation],
+    run: &dyn Fn(&Draft) -> Run,
+    go: &dyn Fn() -> bool,
+) -> Shrunk {
+    let (mut best, mut violations) = (draft.clone(), violations.to_vec());
+    let (mut tried, mut whole) = (0, true);
+    let Some(law) = violations.first().map(|violation| violation.law) else {
+        return Shrunk { draft: best, violations, tried, whole };
+    };
     'simpler: loop {
         for simpler in simpler(&best, &violations) {
             if tried >= RUNS {
@@ -42,6 +52,10 @@ pub(super) fn shrink_by(draft: &Draft, law: Law, run: &dyn Fn(&Draft) -> Run) ->
             }
             if simpler == best {
                 continue;
+            }
+            if !go() {
+                whole = false;
+                break 'simpler;
             }
             tried += 1;
             let found = run(&simpler).violations;
@@ -52,7 +66,7 @@ pub(super) fn shrink_by(draft: &Draft, law: Law, run: &dyn Fn(&Draft) -> Run) ->
         }
         break;
     }
-    Shrunk { draft: best, violations, tried }
+    Shrunk { draft: best, violations, tried, whole }
 }
 
 /// Drafts that are simpler than this one.
