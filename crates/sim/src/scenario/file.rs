@@ -88,6 +88,15 @@ pub struct File {
     machines: BTreeMap<String, Result<String, String>>,
 }
 
+/// A file as a tree.
+struct Tree<'t> {
+    table: Spanned<DeTable<'t>>,
+    /// What it is swept over.
+    swept: Vec<Swept<'t>>,
+    /// Which keys were set from outside.
+    given: Vec<Given>,
+}
+
 /// What a scenario is read with.
 struct Reading<'r> {
     file: &'r str,
@@ -206,8 +215,8 @@ impl File {
         Text { file: &self.name, text: &self.text }
     }
 
-    /// The tree of the file, with what is set in it; what it is swept over; and which keys were set.
-    fn tree(&self) -> Result<(Spanned<DeTable<'_>>, Vec<Swept<'_>>, Vec<Given>), FileError> {
+    /// The file with what is set in it.
+    fn tree(&self) -> Result<Tree<'_>, FileError> {
         let own = Text { file: &self.name, text: self.text.get(..self.own).unwrap_or_default() };
         let mut table = own.table()?;
         let mut swept = sweep::take(own, table.get_mut())?;
@@ -239,7 +248,7 @@ impl File {
                 }
             }
         }
-        Ok((table, swept, given))
+        Ok(Tree { table, swept, given })
     }
 
     fn put<'a>(
@@ -259,7 +268,7 @@ impl File {
 
     /// What it is swept over: no key twice, and not too many runs.
     fn swept(&self) -> Result<Vec<Axis>, FileError> {
-        let (table, swept, given) = self.tree()?;
+        let Tree { table, swept, given } = self.tree()?;
         if let Some(twice) = overlap::twice(table.get_ref(), &swept, &given) {
             let mut problem = twice.problem;
             if let Some(before) =
@@ -287,7 +296,7 @@ impl File {
         machines: &mut dyn FnMut(&str) -> Result<String, String>,
     ) -> Result<Scenario, FileError> {
         let mut read = || {
-            let (mut table, swept, _) = self.tree()?;
+            let Tree { mut table, swept, .. } = self.tree()?;
             for (swept, place) in swept.iter().zip(self.places(run)) {
                 for (path, value) in &swept.values[place].puts {
                     self.put(table.get_mut(), path, value)?;
