@@ -54,7 +54,7 @@ pub struct ScenarioArgs {
           hide_possible_values = true, requires = "svg")]
     pub value: Value,
     /// Run under all checkers (docs/simulator.md, "What is checked") and say which laws are broken; nothing else is shown.
-    #[arg(long, conflicts_with_all = ["svg", "trace"])]
+    #[arg(long, conflicts_with_all = ["svg", "value", "trace"])]
     pub check: bool,
     /// Record each run in a folder, or a single run in a file (- for standard output): traces that top --replay, report and replay open.
     #[arg(long, value_name = "PATH")]

@@ -355,6 +355,7 @@ fn a_minus_is_standard_output_and_has_room_for_one() {
     }
     sandbox.trimtab("sim - -").input(SMALL).ends().fails(2, &["standard input is named twice"]);
     assert!(!sandbox.path("-").exists());
+    sandbox.trimtab("sim --check --value ratio").arg(&swept).ends().fails_with(2, "--value <VALUE>");
     sandbox.trimtab("sim --value ratio").arg(&swept).ends().fails_with(2, "--svg <FILE>");
 }
 

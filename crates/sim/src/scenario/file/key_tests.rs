@@ -2,6 +2,7 @@
 
 use super::tests::{SMALL, one, open, refused};
 use super::*;
+use proptest::prelude::*;
 
 const VARIANTS: &str = "variant = [\n { name = 'LOAD', kernel = 'linux-2.6.28' },\n \
     { name = 'SPEED', policy = { kind = 'speed', interval = '20 ms' }, program.app.wait = 'sleep' } ]\n";
@@ -126,6 +127,7 @@ fn names_differ() {
         &[],
         &["x.toml:9", "two variants are called \"x\""],
     );
+    refused(&swept("variant = [{ name = '', seed = 1 }]\n"), &[], &["tables with a name"]);
     refused(&swept(VARIANTS), &["variant=['LOAD', 'LOAD']"], &["\"LOAD\" stands there twice"]);
     refused(SMALL, &["variant=LOAD"], &["--set variant=LOAD: variant", "no variants"]);
 }
@@ -177,5 +179,90 @@ fn places_of_errors_are_places_that_there_are() {
         let error = File::open("x.toml", SMALL, &set, &mut bad).map(|_| ()).unwrap_err().to_string();
         assert!(error.starts_with(&format!("own.toml:{}: topology = 'core:0'", lines + 2)), "{error}");
         assert!(error.ends_with("(--set machine=own.toml names this file)"), "{error}");
+    }
+}
+
+/// Ways to give a key: how it is written, what it is given, and whether a scenario has that.
+const WAYS: usize = 7;
+
+fn way(which: usize, value: u32) -> (&'static str, String) {
+    let kind = ["none", "speed", "auto"][value as usize % 3];
+    match which {
+        0 => ("program.app.threads", value.to_string()),
+        1 => ("program.1.threads", value.to_string()),
+        2 => ("program.app", format!("{{ threads = {value} }}")),
+        3 => ("policy", format!("'{kind}'")),
+        4 => ("policy.kind", format!("'{kind}'")),
+        5 => ("policy", format!("{{ kind = '{kind}', interval = '{value} ms' }}")),
+        _ => ("policy.interval", format!("'{value} ms'")),
+    }
+}
+
+fn has(scenario: &Scenario, which: usize, value: u32) -> bool {
+    let kind = [None, Some("speed"), Some("auto")][value as usize % 3];
+    let (own, interval) = match &scenario.policy {
+        Some((kind, settings)) => (Some(kind.word()), Some(settings.interval)),
+        None => (None, None),
+    };
+    let timed = interval.is_none_or(|interval| interval == Span::from_ms(u64::from(value)));
+    match which {
+        0..3 => scenario.programs[0].threads == value,
+        3 | 4 => own == kind,
+        5 => own == kind && timed,
+        _ => timed,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn a_row_has_what_it_says_and_what_was_set(
+        axes in proptest::collection::btree_map(0..WAYS, proptest::collection::vec(1..9_u32, 1..3), 0..3),
+        varied in proptest::collection::vec((0..WAYS, 1..9_u32), 0..3),
+        set in (0..WAYS, proptest::collection::vec(1..9_u32, 1..3), any::<bool>()),
+    ) {
+        let mut text = format!("policy = 'speed'\n{SMALL}[sweep]\n");
+        for (&which, values) in axes.iter().filter(|(which, _)| **which != 5 || !axes.contains_key(&3)) {
+            let values: Vec<String> = values.iter().map(|&value| way(which, value).1).collect();
+            text.push_str(&format!("'{}' = [{}]\n", way(which, 0).0, values.join(", ")));
+        }
+        let variant = |(at, &(which, value)): (usize, &(usize, u32))| {
+            let (key, value) = way(which, value);
+            format!("{{ name = 'v{at}', '{key}' = {value} }}")
+        };
+        let variants: Vec<String> = varied.iter().enumerate().map(variant).collect();
+        if !variants.is_empty() {
+            text.push_str(&format!("variant = [{}]\n", variants.join(", ")));
+        }
+        let (which, values, list) = set;
+        let words: Vec<String> = values.iter().map(|&value| way(which, value).1).collect();
+        let key = way(which, 0).0;
+        let setting = if list { format!("{key}=[{}]", words.join(", ")) } else { format!("{key}={}", words[0]) };
+        for set in [&[][..], &[setting.as_str()]] {
+            // What is refused is refused; what is not must hold.
+            let Ok(file) = open(&text, set) else { continue };
+            for run in 0..file.len() {
+                let (scenario, places) = (file.scenario(run).unwrap(), file.places(run));
+                let mut from_outside = false;
+                for (axis, &place) in file.axes().iter().zip(&places) {
+                    let label = axis.values[place].trim_matches('\'');
+                    if let Some(variant) = label.strip_prefix('v') {
+                        let (which, value) = varied[variant.parse::<usize>().unwrap()];
+                        prop_assert!(has(&scenario, which, value), "{text}{set:?}: run {run}");
+                        continue;
+                    }
+                    let told = (0..WAYS).flat_map(|which| (1..9).map(move |value| (which, value)));
+                    let mut told = told.filter(|&(which, value)| {
+                        let (key, written) = way(which, value);
+                        key == axis.key && written.trim_matches('\'') == label
+                    });
+                    prop_assert!(told.any(|(which, value)| has(&scenario, which, value)), "{text}{set:?}: run {run}: {axis:?}");
+                    from_outside |= list && axis.key == key;
+                }
+                let one = !list && has(&scenario, which, values[0]);
+                prop_assert!(set.is_empty() || from_outside || one, "{text}{set:?}: run {run}");
+            }
+        }
     }
 }

@@ -166,7 +166,7 @@ fn variant(value: Node<'_>) -> Result<Choice<'_>, String> {
     let wrong = || "tables with a name are allowed: { name = \"LOAD\", policy = \"none\" }".to_owned();
     let DeValue::Table(mut table) = value.into_inner() else { return Err(wrong()) };
     let name = table.remove("name").and_then(|name| name.get_ref().as_str().map(str::to_owned));
-    let label = name.ok_or_else(wrong)?;
+    let label = name.filter(|name| !name.is_empty()).ok_or_else(wrong)?;
     let put = |(key, value): (Spanned<Cow<'_, str>>, _)| {
         Ok((parts(key.get_ref()).ok_or_else(tree::too_deep)?, value))
     };
@@ -226,6 +226,11 @@ pub(super) fn setting<'a>(text: Text<'a>, range: Range<usize>) -> Result<Setting
     let no_key = "what stands before the equals sign is no key: parts with other signs than letters, digits, - and _ \
         stand in quotes, as in program.\"a.b\".threads=5";
     let path = path(key.trim()).map_err(|()| wrong(&tree::too_deep()))?.ok_or_else(|| wrong(no_key))?;
+    if let [first, rest @ ..] = &path[..]
+        && first == "sweep"
+    {
+        return Err(wrong(&format!("{} is swept where it is set to a list, without [sweep]", dotted(rest))));
+    }
     let trimmed = value.trim();
     let at = range.start + equals + 1 + (value.len() - value.trim_start().len());
     let mut node = match DeValue::parse(trimmed) {

@@ -281,7 +281,7 @@ fn sweeps_and_settings_are_checked_too() {
         ("program.app.wait=[spin, nap]", &["program.app.wait = [spin, nap]: is no TOML", "quotes"]),
         ("seed=[]", &["a list of 1 to"]),
         ("foo.bar=1", &["foo", "is unknown here"]),
-        ("sweep.seed=[1]", &["is unknown here"]),
+        ("sweep.seed=[1]", &["--set sweep.seed=[1]: seed is swept where it is set to a list"]),
     ] {
         refused(SMALL, &["seed=3", set], words);
     }
