@@ -299,9 +299,9 @@ impl Reading<'_> {
         let seed = top.count("seed", SEED)?.unwrap_or(1);
         let end = Moment(0) + top.needed_time("end", END)?;
         let policy = happenings::policy(&top, seed)?;
-        let programs = programs::all(&top, &ground)?;
-        let arrivals = happenings::arrivals(&top, &ground)?;
-        let events = happenings::events(&top, &ground, &programs)?;
+        let programs = programs::all(&top, &ground, end)?;
+        let arrivals = happenings::arrivals(&top, &ground, end)?;
+        let events = happenings::events(&top, &ground, &programs, end)?;
         let faults = happenings::faults(&top)?;
         if programs.is_empty() && arrivals.is_empty() {
             return Err(
