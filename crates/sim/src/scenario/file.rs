@@ -5,7 +5,7 @@
 //! machine = "host-2"           # one that is shipped, a path ending in .toml, or levels: "pack:2 core:4"
 //! kernel = "linux-6.18"        # see Kernel::PRESETS; or [kernel] with preset and what differs
 //! policy = "speed"             # absent: none; or [policy] with kind and what differs
-//! end = "60 s"                 # the run ends then at the latest
+//! end = "60 s"                 # the run ends then at the latest, and then where nothing ends by itself
 //! seed = 1                     # absent: 1
 //! memory = true                # absent: true; false: footprints do not matter
 //!
