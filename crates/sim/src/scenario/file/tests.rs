@@ -595,7 +595,11 @@ fn limits_hold_for_all_programs_and_streams_together() {
     let threads = format!("{SMALL}{}{}", stream(300_000, 10), stream(300_000, 10));
     refused(&threads, &[], &["arrivals.2.most", "6000000 threads", "up to 4000000"]);
     let hog = "[[program]]\nkind = 'hog'\nname = 'one more'\nthreads = 1\n";
-    refused(&format!("{SMALL}count = 10000\n{hog}"), &[], &[".name = 'one more'", "more than 10000 programs"]);
+    refused(
+        &format!("{SMALL}count = 10000\n{hog}"),
+        &[],
+        &[".name = 'one more'", "more than 10000 programs"],
+    );
     refused(&format!("{SMALL}{hog}count = 10000\n"), &[], &[".count = 10000", "more than 10000 programs"]);
 }
 
