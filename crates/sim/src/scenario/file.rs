@@ -5,7 +5,7 @@
 //! machine = "host-2"           # one that is shipped, a path ending in .toml, or levels: "pack:2 core:4"
 //! kernel = "linux-6.18"        # see Kernel::PRESETS; or [kernel] with preset and what differs
 //! policy = "speed"             # absent: none; or [policy] with kind and what differs
-//! end = "60 s"                 # the run ends then at the latest
+//! end = "60 s"                 # the run ends then at the latest, and then where nothing ends by itself
 //! seed = 1                     # absent: 1
 //! memory = true                # absent: true; false: footprints do not matter
 //!
@@ -335,11 +335,11 @@ impl Reading<'_> {
         let seed = top.count("seed", SEED)?.unwrap_or(1);
         let end = Moment(0) + top.needed_time("end", END)?;
         let policy = happenings::policy(&top, seed)?;
-        let mut programs = programs::all(&top, &ground)?;
+        let mut programs = programs::all(&top, &ground, end)?;
         names::differ(&top, "program", programs.iter_mut().collect())?;
-        let mut arrivals = happenings::arrivals(&top, &ground)?;
+        let mut arrivals = happenings::arrivals(&top, &ground, end)?;
         names::differ(&top, "arrivals", arrivals.iter_mut().map(|stream| &mut stream.program).collect())?;
-        let events = happenings::events(&top, &ground, &programs)?;
+        let events = happenings::events(&top, &ground, &programs, end)?;
         let faults = happenings::faults(&top)?;
         if programs.is_empty() && arrivals.is_empty() {
             return Err(

@@ -79,7 +79,7 @@ fn simpler(draft: &Draft, violations: &[Violation]) -> Vec<Draft> {
     };
     if let Some(first) = violations.iter().map(|violation| violation.at).min() {
         let end = Moment(first.0 / 100_000_000 * 100_000_000 + 100_000_000);
-        add(&|draft| draft.end = draft.end.min(end));
+        add(&|draft| shorten(draft, end));
     }
     add(&|draft| draft.events.clear());
     add(&|draft| draft.faults = Faults { until: draft.faults.until, ..Faults::default() });
@@ -91,7 +91,7 @@ fn simpler(draft: &Draft, violations: &[Violation]) -> Vec<Draft> {
         add(&|draft| draft.ground = ground);
     }
     for at in 0..draft.events.len() {
-        add(&|draft| drop(draft.events.remove(at)));
+        add(&|draft| without_event(draft, at));
         if let Happening::Start(program) = &draft.events[at].what {
             for change in plainer(program) {
                 let what = Happening::Start(Box::new(change));
@@ -116,9 +116,36 @@ fn simpler(draft: &Draft, violations: &[Violation]) -> Vec<Draft> {
     all
 }
 
+/// With an earlier end, and without what would come only after it.
+fn shorten(draft: &mut Draft, end: Moment) {
+    draft.end = draft.end.min(end);
+    let end = draft.end;
+    while let Some(at) = draft.events.iter().position(|event| event.at >= end) {
+        without_event(draft, at);
+    }
+    while let Some(at) = draft.programs.iter().position(|program| program.start >= end) {
+        without(draft, at);
+    }
+    draft.arrivals.retain(|arrivals| Moment(0) + arrivals.every <= end);
+}
+
+/// Without an event; if it starts a program, those started after that are one place nearer.
+fn without_event(draft: &mut Draft, at: usize) {
+    let starts = |event: &&Event| matches!(event.what, Happening::Start(_));
+    let before = draft.events[..at].iter().filter(starts).count();
+    if starts(&&draft.events.remove(at)) {
+        forget(draft, draft.programs.len() + before);
+    }
+}
+
 /// Without a program; those after it are one place nearer.
 fn without(draft: &mut Draft, at: usize) {
     draft.programs.remove(at);
+    forget(draft, at);
+}
+
+/// Nobody stops the program of a place any more, which has gone; those after it are one place nearer.
+fn forget(draft: &mut Draft, at: usize) {
     draft.events.retain(|event| event.what != Happening::Stop(at));
     for event in &mut draft.events {
         if let Happening::Stop(other) = &mut event.what

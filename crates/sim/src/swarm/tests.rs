@@ -121,3 +121,23 @@ fn a_law_that_is_not_broken_leaves_the_draft_as_it_is() {
     let kept = shrink::shrink_by(&draft, &[], &none, &|| true);
     assert_eq!((kept.draft, kept.tried), (draft, 0));
 }
+
+#[test]
+fn what_is_made_small_can_still_be_written() {
+    // Ends, programs and events are cut to what comes before the violation.
+    let late = |draft: &Draft| Run {
+        violations: draft
+            .programs
+            .first()
+            .map(|_| Violation { law: Law::Idle, at: Moment(1), thread: None, text: String::new() })
+            .into_iter()
+            .collect(),
+        events: 0,
+    };
+    for number in 0..40 {
+        let draft = draw(4, number, Size::Small);
+        let small = shrink::shrink_by(&draft, &late(&draft).violations, &late, &|| true).draft;
+        assert_eq!(small.end, Moment(100_000_000));
+        crate::scenario::file::write(&small.scenario()).unwrap_or_else(|error| panic!("{number}: {error}"));
+    }
+}

@@ -61,7 +61,7 @@ fn runs(file: &File, outcomes: &[Option<&Outcome>]) -> Table {
         let makespan =
             Value::Makespan.of(outcome).map_or_else(|| "-".to_owned(), |value| format!("{value:.3} s"));
         let own = || outcome.programs.iter().filter(|program| program.ends);
-        let ended = own().filter(|program| program.makespan.is_some()).count();
+        let ended = own().filter(|program| program.makespan.is_some() && !program.stopped).count();
         let labels = shown.iter().zip(file.places(run)).map(|(axis, place)| axis[place].clone());
         let values = [
             makespan,

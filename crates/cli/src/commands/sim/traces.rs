@@ -78,7 +78,7 @@ impl Traces {
             .policy
             .get_or_insert_with(|| (Kind::Float, Settings { seed: scenario.seed, ..Settings::default() }))
             .clone();
-        let machine = scenario.model.machine.clone();
+        let (machine, end) = (scenario.model.machine.clone(), scenario.end);
         let header = Header {
             version: VERSION,
             policy,
@@ -95,7 +95,8 @@ impl Traces {
             }
             if written.is_ok() { Go::On } else { Go::Stop }
         });
-        let why = if outcome.complete { "the programs have ended" } else { "the scenario's end" };
+        let over = outcome.complete && outcome.ended < end;
+        let why = if over { "the programs have ended" } else { "the scenario's end" };
         written.and_then(|()| recorder.end(why, None)).map_err(|problem| anyhow!(problem))?;
         Ok(outcome)
     }
