@@ -170,6 +170,8 @@ fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<Mete
     let mut live = Live::with(&world.proc(), &roots, &usable, options)?;
     let wanted = Wanted { places: true, counts: true, ..Wanted::default() };
     let mut meter = Meter::default();
+    // The first look finds out what can be counted, which takes its time.
+    meter.take(&live.observe(&wanted)?);
     let first = live.observe(&wanted)?;
     let (begin, lasting) = (first.at, args.time.unwrap_or(LASTING));
     meter.take(&first);
@@ -197,7 +199,7 @@ fn meaning(rung: Rung) -> &'static str {
         Rung::Generic => "cycles, instructions and misses, from which the penalty is estimated",
         Rung::HintFaults => "no counters; faults for memory, near and far",
         Rung::Residency => "no counters; where sampled pages lie, near and far",
-        Rung::Nothing => "nothing can be counted",
+        Rung::Nothing => "nothing is counted",
     }
 }
 
