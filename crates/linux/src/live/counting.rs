@@ -7,7 +7,6 @@
 //! The rung is the ladder's. It is left for a lower one when counting costs more than it may, when most threads may not be counted,
 //! when there is no room for their descriptors, or when others hold the counters: each is told by a notice, and why by
 //! [`Live::counting`]. Once left, it is not tried again: what made it fail would come again with it.
-//!
 
 use super::clock::Clock;
 use super::counters::Counters;
@@ -38,8 +37,9 @@ const PROCESSES_MAX: usize = 8;
 const FILES_MAX: usize = 256;
 /// What we are judged by is summed over this long.
 const JUDGED: Span = Span::from_ms(1_000);
-/// Threads must have run for so long before "never counted" means that others hold the counters.
-const RAN_MIN: Span = Span::from_ms(200);
+/// A thread must have run for so long with its counters on before "never counted" means that others hold them. Chosen: several turns
+/// in which the kernel deals counters out.
+const STARVED: Span = Span::from_ms(20);
 /// Where a price is not known it is taken for that of the dearest counters seen.
 const DEAREST: Price = Price { read: Span::from_us(20), one: Span::from_us(26), two: Span::from_us(92) };
 
@@ -87,9 +87,9 @@ pub(super) struct Counting {
     /// What is judged, and since when.
     spent: Spent,
     spent_from: Moment,
-    /// Readings of threads that had run, with and without counts.
+    /// Readings of counters that ran, and of those that should have and never did.
     counted: u32,
-    uncounted: u32,
+    starved: u32,
     /// Threads for which there was no descriptor left at the last look.
     crowded: usize,
     nodes: BTreeMap<OsCpu, OsNode>,
@@ -110,7 +110,7 @@ impl Counting {
             spent: Spent::default(),
             spent_from: Moment::default(),
             counted: 0,
-            uncounted: 0,
+            starved: 0,
             crowded: 0,
             nodes: BTreeMap::new(),
             memory: BTreeMap::new(),
@@ -130,7 +130,7 @@ impl Counting {
 
     fn begin_judging(&mut self, at: Moment) {
         (self.spent, self.spent_from) = (Spent::default(), at);
-        (self.counted, self.uncounted) = (0, 0);
+        (self.counted, self.starved) = (0, 0);
     }
 }
 
@@ -210,15 +210,12 @@ impl Live {
                         thread.counted.read_at = Some(now.run);
                         match counts {
                             Some(_) => self.counting.counted += 1,
-                            None => self.counting.uncounted += 1,
+                            None => {
+                                let starved = group.enabled().is_ok_and(|enabled| enabled >= STARVED);
+                                self.counting.starved += u32::from(starved);
+                            }
                         }
                         read.counts = counts;
-                    }
-                    // One that has ended meanwhile is noticed when it is read.
-                    if beat.ends {
-                        let _ = group.off();
-                    } else if beat.begins {
-                        let _ = group.on();
                     }
                 }
                 // Who sleeps has nothing to count.
@@ -241,6 +238,13 @@ impl Live {
                     thread.counted.read_at = Some(now.run);
                 }
                 None => {}
+            }
+        }
+        if beat.begins || beat.ends {
+            // Also of those that were not read now.
+            for group in self.table.threads.values().filter_map(|thread| thread.counted.group.as_ref()) {
+                // One that has ended meanwhile is noticed when it is read.
+                let _ = if beat.ends { group.off() } else { group.on() };
             }
         }
     }
@@ -326,7 +330,7 @@ impl Live {
         if refused > 2 * open {
             return self.step_down(&Why::ThreadsRefused, at);
         }
-        if self.counting.counted == 0 && self.counting.uncounted > 0 && self.counting.spent.ran >= RAN_MIN {
+        if self.counting.counted == 0 && self.counting.starved > 0 {
             return self.step_down(&Why::Taken, at);
         }
         let Some(standing) = &mut self.counting.standing else { return };
@@ -339,13 +343,15 @@ impl Live {
         self.counting.begin_judging(at);
     }
 
-    /// Two counters instead of more, since there is no room for more.
+    /// Half as many counters, at least two, since there is no room for more.
     fn count_less(&mut self, at: Moment) {
         self.close_counters();
-        if let Some(standing) = &mut self.counting.standing {
-            standing.recipe = standing.recipe.as_ref().map(|recipe| recipe.at_most(2));
-            // It may not be fewer than before.
-            standing.thrift.counters = Some(2);
+        if let Some(standing) = &mut self.counting.standing
+            && let Some(recipe) = &mut standing.recipe
+        {
+            let most = (recipe.events.len() / 2).max(2);
+            *recipe = recipe.at_most(most);
+            standing.thrift.counters = u32::try_from(most).ok();
         }
         self.counting.begin_judging(at);
     }
