@@ -12,6 +12,7 @@ use trimtab_core::counting::{Price, Thrift};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::meter::{Meter, Metered};
+use trimtab_core::observe::Sample;
 use trimtab_core::time::Span;
 use trimtab_linux::live::{Live, Options, Root};
 use trimtab_linux::perf::{self, Event, Missing, Role, Standing, Why};
@@ -170,8 +171,8 @@ fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<Mete
     let mut live = Live::with(&world.proc(), &roots, &usable, options)?;
     let wanted = Wanted { places: true, counts: true, ..Wanted::default() };
     let mut meter = Meter::default();
-    // The first look finds out what can be counted, which takes its time.
-    meter.take(&live.observe(&wanted)?);
+    // The first look finds out what can be counted, which takes its time: it tells who there is.
+    meter.take(&Sample { threads: Vec::new(), ..live.observe(&wanted)? });
     let first = live.observe(&wanted)?;
     let (begin, lasting) = (first.at, args.time.unwrap_or(LASTING));
     meter.take(&first);

@@ -1,6 +1,5 @@
 //! `trimtab counters`, and counts in what is recorded. The kernel's own events stand in where a machine has no counters.
 
-use crate::balance::lines;
 use crate::util::{Sandbox, c, eventually, need, skip, text};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -148,7 +147,7 @@ fn what_is_counted_is_recorded_when_it_is_asked_for_and_only_then() {
         let words = format!("attach {} --balance float --interval 20ms {option} --trace", program.pid());
         let attached = sandbox.trimtab(&words).arg(&trace).begins();
         let has = |word: &str| text(&trace).contains(word);
-        eventually("some looks are recorded", || lines(&trace).len() > 8);
+        eventually("some looks are recorded", || text(&trace).lines().count() > 8);
         if counted {
             eventually("counts are recorded", || has("\"counts\":{\"enabled\""));
         }
