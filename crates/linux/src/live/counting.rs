@@ -204,19 +204,17 @@ impl Live {
                 continue;
             }
             match &thread.counted.group {
-                Some(group) => {
-                    if beat.reads && ran_since(thread.counted.read_at, now) {
-                        let counts = counts(group, &recipe, thread.counted.from, now);
-                        thread.counted.read_at = Some(now.run);
-                        match counts {
-                            Some(_) => self.counting.counted += 1,
-                            None => {
-                                let starved = group.enabled().is_ok_and(|enabled| enabled >= STARVED);
-                                self.counting.starved += u32::from(starved);
-                            }
+                Some(group) if beat.reads && ran_since(thread.counted.read_at, now) => {
+                    let counts = counts(group, &recipe, thread.counted.from, now);
+                    thread.counted.read_at = Some(now.run);
+                    match counts {
+                        Some(_) => self.counting.counted += 1,
+                        None => {
+                            let starved = group.enabled().is_ok_and(|enabled| enabled >= STARVED);
+                            self.counting.starved += u32::from(starved);
                         }
-                        read.counts = counts;
                     }
+                    read.counts = counts;
                 }
                 // Who sleeps has nothing to count.
                 None if ran && !thread.counted.refused && !thread.counted.restless && room > 0 => {
@@ -237,7 +235,7 @@ impl Live {
                     thread.counted.from = Some(now);
                     thread.counted.read_at = Some(now.run);
                 }
-                None => {}
+                _ => {}
             }
         }
         if beat.begins || beat.ends {
