@@ -5,7 +5,7 @@
 //! memory and stand still while it computes; the first rung that works is taken, and for each better one it is kept why
 //! it did not.
 //!
-//! Cost: a try that can be opened takes some 5 ms, at most [`TRIALS_MAX`] are made; where nothing can be opened, microseconds.
+//! Cost: a try that can be opened takes some 5 ms, at most six are made; where nothing can be opened, microseconds.
 
 use super::choice::Choice;
 use super::cpu::Cpu;
