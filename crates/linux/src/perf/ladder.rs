@@ -5,7 +5,7 @@
 //! memory and stand still while it computes; the first rung that works is taken, and for each better one it is kept why
 //! it did not.
 //!
-//! Cost: a try that can be opened takes some 5 ms, at most six are made; where nothing can be opened, microseconds.
+//! Cost: a try that can be opened takes some 5 ms, at most seven are made; where nothing can be opened, microseconds.
 
 use super::choice::Choice;
 use super::cpu::Cpu;
@@ -17,8 +17,9 @@ use rustix::io::Errno;
 use trimtab_core::counting::{Price, Thrift};
 use trimtab_core::counts::{Counts, Rung};
 
-/// So often events are tried by working at most. Chosen: some 30 ms.
-const TRIALS_MAX: u32 = 6;
+/// So often events are tried by working at most, some 4 ms each, by the end of each rung that counts: something is left for the lower
+/// ones. Chosen: as often as the first may shrink, and once more for each.
+const TRIALS_MAX: [(Rung, u32); 3] = [(Rung::Exact, 5), (Rung::Proxy, 6), (Rung::Generic, 7)];
 /// A step through memory is a request, and keeps the thread waiting for some cycles at least. Chosen, far below what any machine
 /// shows: a line of the next cache takes 30 cycles or more.
 const REQUESTS_A_STEP: f64 = 0.25;
@@ -113,10 +114,11 @@ pub fn climb(ground: &mut dyn Ground, table: &Table, choice: &Choice, barred: Op
         Choice::Rung(rung) => *rung,
         _ => Rung::Exact,
     };
-    let mut climber = Climber { ground, user_only: false, no_guests: false, trials: 0 };
+    let mut climber = Climber { ground, user_only: false, no_guests: false, trials: 0, most: 0 };
     let mut missing = Vec::new();
     let mut found = (Rung::Nothing, None);
     for rung in Rung::ALL {
+        climber.most = TRIALS_MAX.iter().find(|(of, _)| *of == rung).map_or(0, |(_, most)| *most);
         let tried = match rung {
             _ if rung < from => Err(Why::NotAsked),
             Rung::Nothing => break,
@@ -162,6 +164,7 @@ struct Climber<'a> {
     user_only: bool,
     no_guests: bool,
     trials: u32,
+    most: u32,
 }
 
 /// What a try must show.
@@ -248,6 +251,8 @@ impl Climber<'_> {
             }
             match self.permitted(fewer, proof) {
                 Ok(recipe) => return Ok(recipe),
+                // What was found out before says more.
+                Err(Why::NotTried) if size < all => break,
                 Err(failed) => {
                     let ends = !matches!(failed, Why::NoSuchEvents | Why::Taken);
                     why = failed;
@@ -266,7 +271,7 @@ impl Climber<'_> {
         for _ in 0..3 {
             let (user_only, no_guests) = (self.user_only, self.no_guests);
             let recipe = Recipe { user_only, no_guests, ..recipe.clone() };
-            if self.trials >= TRIALS_MAX {
+            if self.trials >= self.most {
                 return Err(Why::NotTried);
             }
             match self.ground.trial(&recipe) {
