@@ -26,7 +26,7 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf
 
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
-BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog
+BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog uncore_lists
 
 .PHONY: build help test test-numa demo bench-launch bench-nested bench-balance lint install uninstall clean
 

@@ -57,6 +57,7 @@ report 2 2 --private 4096 --turns 5000 --phase 1500
 report 2 1 --private 4096 --seconds 0.01 --phase 100
 report 2 1 --private 4096 --seconds 0.01
 report 2 1 --private 4096 --turns 10 --cpus 0
+report 2 1 --private 4096 --turns 10 --cpus 0 --home 0
 
 # As many turns and additions as asked for, whoever does them.
 lines=$("$program" --threads 2 --private 4096 --chains 4 --share 64 --every 3 --turns 1000 | tail -n 1)
@@ -89,6 +90,7 @@ refused 2 --seconds -1
 refused 2 --private -1
 refused 3 --private 64 --chains 2
 refused 3 --private 0
+refused 3 --home 0
 refused 3 --share 63
 refused 3 --private 200000000000 --threads 1000
 if [ -w /dev/full ]; then

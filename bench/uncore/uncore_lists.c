@@ -66,9 +66,10 @@ static struct {
     double seconds;
     long long repeats;
     struct counts cpus;
+    long long home; /* a CPU, or none */
     int order, touch, pages;
     bool wait;
-} asked = {.threads = 1, .private_bytes = 4 << 20, .chains = 1, .every = 1, .seconds = 0.2, .repeats = 1};
+} asked = {.threads = 1, .private_bytes = 4 << 20, .chains = 1, .every = 1, .seconds = 0.2, .repeats = 1, .home = -1};
 
 struct shared_line {
     _Alignas(LINE_BYTES) uint64_t sum;
@@ -215,14 +216,18 @@ static void *run(void *argument)
     const size_t number = (size_t)(worker - workers);
     worker->tid = (pid_t)syscall(SYS_gettid);
     worker->random = number + 1;
-    if (asked.cpus.length > 0)
-        worker->error = bind_to(asked.cpus.values[number % asked.cpus.length]);
+    const long long cpu = asked.cpus.length > 0 ? asked.cpus.values[number % asked.cpus.length] : -1;
+    const long long first = asked.home >= 0 ? asked.home : cpu;
+    if (first >= 0)
+        worker->error = bind_to(first);
     if (asked.touch == TOUCH_OWN) {
         prepare(worker);
     } else if (number == 0) {
         for (long long i = 0; i < asked.threads; i++)
             prepare(&workers[i]);
     }
+    if (worker->error == 0 && cpu >= 0 && cpu != first)
+        worker->error = bind_to(cpu);
     pthread_barrier_wait(&gate); /* all are ready */
     for (;;) {
         pthread_barrier_wait(&gate); /* the window opens */
@@ -330,6 +335,7 @@ static void read_command_line(int argc, char **argv)
         {"--seconds", "of a window", OPTION_NUMBER, &asked.seconds, 1e-6, 3600, NULL},
         {"--repeats", "how many windows", OPTION_COUNT, &asked.repeats, 1, 1e6, NULL},
         {"--cpus", "thread i is bound to the CPU number i of this list, as 0,2", OPTION_LIST, &asked.cpus, 0, CPU_SETSIZE - 1, NULL},
+        {"--home", "the CPU where threads are bound while they write their lists, needs --cpus", OPTION_COUNT, &asked.home, 0, CPU_SETSIZE - 1, NULL},
         {"--touch", "which thread writes a list first", OPTION_WORD, &asked.touch, 0, 0, touch_words},
         {"--pages", "transparent huge pages", OPTION_WORD, &asked.pages, 0, 0, page_words},
         {"--wait", "wait for a line on stdin before each window and before the end", OPTION_FLAG, &asked.wait, 0, 0, NULL},
@@ -344,6 +350,8 @@ static void start_workers(void)
     shared_lines = (size_t)asked.shared_bytes / LINE_BYTES;
     if ((asked.private_bytes > 0 && length < (size_t)asked.chains) || (asked.shared_bytes > 0 && shared_lines == 0))
         give_up(&program, "a list needs a line of 64 bytes for each chain, and a shared area one at least");
+    if (asked.home >= 0 && asked.cpus.length == 0)
+        give_up(&program, "--home needs --cpus, where the threads then go");
     if (length == 0 && shared_lines == 0)
         give_up(&program, "nothing to do: neither --private nor --share has bytes");
     if (length >= UINT32_MAX || shared_lines >= UINT32_MAX)
@@ -375,7 +383,7 @@ int main(int argc, char **argv)
     pthread_barrier_wait(&gate);
     for (long long i = 0; i < asked.threads; i++)
         if (workers[i].error != 0)
-            give_up(&program, "cannot bind a thread to its CPU of --cpus: it is not there, or not allowed here");
+            give_up(&program, "cannot bind a thread to its CPU of --cpus or --home: it is not there, or not allowed here");
     printf("threads");
     for (long long i = 0; i < asked.threads; i++)
         printf(" %d", (int)workers[i].tid);
