@@ -11,6 +11,7 @@ pub mod account;
 pub mod audit;
 pub mod balance;
 pub mod check;
+pub mod contrast;
 pub mod counts;
 pub mod drive;
 pub mod handoff;
