@@ -12,6 +12,7 @@ pub mod audit;
 pub mod balance;
 pub mod check;
 pub mod contrast;
+pub mod counting;
 pub mod counts;
 pub mod drive;
 pub mod handoff;
