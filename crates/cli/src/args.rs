@@ -10,7 +10,7 @@ pub mod view;
 mod words;
 
 pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
-pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
+pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, Experiment, NestedArgs, UncoreArgs};
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;

@@ -12,6 +12,7 @@
 //! Source: the slides and the paper of Rao, Wang, Zhou and Xu, HPCA 2013, who judge their index by the correlation of relative
 //! changes; signs are asked for in addition, because their rule only compares.
 
+use crate::counts::Counts;
 use crate::stats::correlation::{Agreement, agreement, pearson, spearman};
 use crate::stats::median;
 use serde::Serialize;
@@ -19,13 +20,88 @@ use serde::Serialize;
 /// Smaller relative changes of run time are not asked for their direction.
 pub const CHANGE_MIN: f64 = 0.05;
 
+/// Cycles an instruction that waits for nothing, for [`Index::Estimate`]: the best of three tried on recorded data (0, 0.3, 0.6).
+const UNHINDERED: f64 = 0.6;
+
+/// A number that is to stand for run time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Index {
+    /// P: busy cycles a critical request.
+    Penalty,
+    /// Busy cycles an instruction.
+    Busy,
+    /// W: the share of cycles that are busy.
+    Share,
+    /// Cycles an instruction.
+    Cpi,
+    /// The share of look-ups that the last cache could not serve.
+    MissRate,
+    /// Cycles that instructions do not explain, a request: from generic counters.
+    Estimate,
+}
+
+impl Index {
+    /// All, in the order of tables.
+    pub const ALL: [Self; 6] =
+        [Self::Penalty, Self::Busy, Self::Share, Self::Cpi, Self::MissRate, Self::Estimate];
+
+    /// The word for it in output.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Penalty => "penalty",
+            Self::Busy => "busy",
+            Self::Share => "share",
+            Self::Cpi => "cpi",
+            Self::MissRate => "miss-rate",
+            Self::Estimate => "estimate",
+        }
+    }
+
+    /// Of what was counted; `None` where it cannot be said.
+    pub fn of(self, counts: &Counts) -> Option<f64> {
+        match self {
+            Self::Penalty => counts.penalty(),
+            Self::Busy => counts.busy_per_instruction(),
+            Self::Share => counts.share(),
+            Self::Cpi => counts.cycles_per_instruction(),
+            Self::MissRate => counts.miss_rate(),
+            Self::Estimate => {
+                let requests = counts.requests.or(counts.llc_misses).filter(|requests| *requests > 0)?;
+                let waiting = counts.cycles? as f64 - UNHINDERED * counts.instructions? as f64;
+                Some(waiting.max(0.0) / requests as f64)
+            }
+        }
+    }
+}
+
 /// One run of a case in one way.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Reading {
-    /// Of an access.
+    /// CPU time of an access, in nanoseconds.
     pub time: f64,
-    /// Each index; `None` where it was not counted.
-    pub indices: Vec<Option<f64>>,
+    /// What was counted of all its threads, in one piece or several: groups of counters that took turns.
+    pub counts: Vec<Counts>,
+}
+
+impl Reading {
+    /// Of a run with so many accesses in so many seconds of CPU time; `None` for one that made none.
+    pub fn of(accesses: u64, cpu_seconds: f64, counts: Vec<Counts>) -> Option<Self> {
+        let time = 1e9 * cpu_seconds / accesses as f64;
+        (accesses > 0 && time.is_finite()).then_some(Self { time, counts })
+    }
+
+    /// An index: of the first piece that has it.
+    pub fn index(&self, index: Index) -> Option<f64> {
+        self.counts.iter().find_map(|counts| index.of(counts))
+    }
+}
+
+/// What was counted of several threads together; `None` unless all of them were counted.
+pub fn together(threads: impl IntoIterator<Item = Option<Counts>>) -> Option<Counts> {
+    let mut threads = threads.into_iter();
+    let first = threads.next()??;
+    threads.try_fold(first, |sum, counts| Some(sum.plus(&counts?)))
 }
 
 /// A case, run in two ways.
@@ -76,9 +152,9 @@ impl Contrast {
         self.of(|reading| Some(reading.time))
     }
 
-    /// An index by its number; `None` unless it was counted in both ways.
-    pub fn index(&self, number: usize) -> Option<Change> {
-        self.of(|reading| reading.indices.get(number).copied().flatten())
+    /// An index; `None` unless it was counted in both ways.
+    pub fn index(&self, index: Index) -> Option<Change> {
+        self.of(|reading| reading.index(index))
     }
 
     fn of(&self, quantity: impl Fn(&Reading) -> Option<f64>) -> Option<Change> {
@@ -98,7 +174,7 @@ impl Correlation {
 }
 
 /// What an index is worth over these cases.
-pub fn worth<'a>(index: usize, cases: impl IntoIterator<Item = &'a Contrast>) -> Worth {
+pub fn worth<'a>(index: Index, cases: impl IntoIterator<Item = &'a Contrast>) -> Worth {
     let both: Vec<(Change, Change)> =
         cases.into_iter().filter_map(|case| case.time().zip(case.index(index))).collect();
     let levels: Vec<(f64, f64)> = both
@@ -120,7 +196,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn runs(all: &[(f64, Option<f64>)]) -> Vec<Reading> {
-        all.iter().map(|&(time, index)| Reading { time, indices: vec![index] }).collect()
+        let counted = |penalty: f64| Counts {
+            busy: Some((penalty * 1e6) as u64),
+            requests: Some(1_000_000),
+            ..Counts::default()
+        };
+        all.iter().map(|&(time, index)| Reading { time, counts: index.map(counted).into_iter().collect() }).collect()
     }
 
     fn case(first: (f64, f64), second: (f64, f64)) -> Contrast {
@@ -135,8 +216,8 @@ mod tests {
             second: runs(&[(3.0, Some(30.0))]),
         };
         assert_eq!(contrast.time(), Some(Change { first: 2.0, second: 3.0, relative: Some(0.5) }));
-        assert_eq!(contrast.index(0), Some(Change { first: 20.0, second: 30.0, relative: Some(0.5) }));
-        assert_eq!(contrast.index(1), None, "there is no such index");
+        assert_eq!(contrast.index(Index::Penalty), Some(Change { first: 20.0, second: 30.0, relative: Some(0.5) }));
+        assert_eq!(contrast.index(Index::Cpi), None, "it was not counted");
         assert_eq!(Contrast::default().time(), None);
     }
 
@@ -145,7 +226,7 @@ mod tests {
         let mut blind = case((1.0, 1.0), (2.0, 1.0));
         blind.second = runs(&[(2.0, None)]);
         let cases = [case((1.0, 1.0), (2.0, 3.0)), case((1.0, 2.0), (3.0, 1.0)), blind];
-        let worth = worth(0, &cases);
+        let worth = worth(Index::Penalty, &cases);
         assert_eq!((worth.levels.pairs, worth.changes.pairs), (4, 2));
         assert_eq!(worth.signs, Agreement { agree: 1, of: 2 });
         assert_eq!(worth.changes.pearson, None, "two pairs tell nothing");
@@ -154,8 +235,35 @@ mod tests {
     #[test]
     fn an_index_of_zero_has_no_relative_change() {
         let silent = case((1.0, 0.0), (2.0, 5.0));
-        assert_eq!(silent.index(0).and_then(|change| change.relative), None);
-        assert_eq!(worth(0, [&silent]).changes.pairs, 0);
+        assert_eq!(silent.index(Index::Penalty).and_then(|change| change.relative), None);
+        assert_eq!(worth(Index::Penalty, [&silent]).changes.pairs, 0);
+    }
+
+    #[test]
+    fn indices_are_of_what_was_counted_and_of_nothing_else() {
+        let some = Counts { cycles: Some(1000), instructions: Some(500), requests: Some(10), ..Counts::default() };
+        let cache = Counts { llc_lookups: Some(8), llc_misses: Some(2), ..Counts::default() };
+        let reading = Reading::of(2, 6e-9, vec![some, cache]).unwrap();
+        let of = |index| reading.index(index);
+        assert!((reading.time - 3.0).abs() < 1e-9);
+        assert_eq!((of(Index::Cpi), of(Index::MissRate), of(Index::Penalty)), (Some(2.0), Some(0.25), None));
+        assert_eq!(of(Index::Estimate), Some(70.0));
+        let none = Counts { requests: Some(0), ..some };
+        assert_eq!(Index::Estimate.of(&none), None, "no request, no estimate");
+        assert_eq!(Reading::of(0, 1.0, vec![]), None);
+        for index in Index::ALL {
+            assert_eq!(serde_json::to_value(index).unwrap(), index.word());
+        }
+    }
+
+    #[test]
+    fn threads_are_together_only_if_all_were_counted() {
+        let one = Counts { busy: Some(3), cycles: Some(5), ..Counts::default() };
+        let other = Counts { busy: Some(4), ..Counts::default() };
+        let sum = together([Some(one), Some(other)]).unwrap();
+        assert_eq!((sum.busy, sum.cycles), (Some(7), None));
+        assert_eq!(together([Some(one), None]), None);
+        assert_eq!(together([]), None);
     }
 
     proptest! {
@@ -166,13 +274,13 @@ mod tests {
         ) {
             let cases: Vec<Contrast> =
                 times.iter().map(|&(a, b)| case((a, a * unit), (b, b * unit))).collect();
-            let found = worth(0, &cases);
+            let found = worth(Index::Penalty, &cases);
             prop_assert!(found.levels.pearson.is_none_or(|r| r > 0.999_999));
             prop_assert!(found.changes.spearman.is_none_or(|r| r > 0.999_999));
             prop_assert_eq!(found.signs.agree, found.signs.of);
             let mut turned = cases;
             turned.reverse();
-            prop_assert_eq!(worth(0, &turned).signs, found.signs);
+            prop_assert_eq!(worth(Index::Penalty, &turned).signs, found.signs);
         }
     }
 }
