@@ -13,67 +13,13 @@
 //! changes; signs are asked for in addition, because their rule only compares.
 
 use crate::counts::Counts;
+use crate::penalty::Index;
 use crate::stats::correlation::{Agreement, agreement, pearson, spearman};
 use crate::stats::median;
 use serde::Serialize;
 
 /// Smaller relative changes of run time are not asked for their direction.
 pub const CHANGE_MIN: f64 = 0.05;
-
-/// Cycles an instruction that waits for nothing, for [`Index::Estimate`]: the best of three tried on recorded data (0, 0.3, 0.6).
-const UNHINDERED: f64 = 0.6;
-
-/// A number that is to stand for run time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Index {
-    /// P: busy cycles a critical request.
-    Penalty,
-    /// Busy cycles an instruction.
-    Busy,
-    /// W: the share of cycles that are busy.
-    Share,
-    /// Cycles an instruction.
-    Cpi,
-    /// The share of look-ups that the last cache could not serve.
-    MissRate,
-    /// Cycles that instructions do not explain, a request: from generic counters.
-    Estimate,
-}
-
-impl Index {
-    /// All, in the order of tables.
-    pub const ALL: [Self; 6] =
-        [Self::Penalty, Self::Busy, Self::Share, Self::Cpi, Self::MissRate, Self::Estimate];
-
-    /// The word for it in output.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Penalty => "penalty",
-            Self::Busy => "busy",
-            Self::Share => "share",
-            Self::Cpi => "cpi",
-            Self::MissRate => "miss-rate",
-            Self::Estimate => "estimate",
-        }
-    }
-
-    /// Of what was counted; `None` where it cannot be said.
-    pub fn of(self, counts: &Counts) -> Option<f64> {
-        match self {
-            Self::Penalty => counts.penalty(),
-            Self::Busy => counts.busy_per_instruction(),
-            Self::Share => counts.share(),
-            Self::Cpi => counts.cycles_per_instruction(),
-            Self::MissRate => counts.miss_rate(),
-            Self::Estimate => {
-                let requests = counts.requests.or(counts.llc_misses).filter(|requests| *requests > 0)?;
-                let waiting = counts.cycles? as f64 - UNHINDERED * counts.instructions? as f64;
-                Some(waiting.max(0.0) / requests as f64)
-            }
-        }
-    }
-}
 
 /// One run of a case in one way.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -201,7 +147,9 @@ mod tests {
             requests: Some(1_000_000),
             ..Counts::default()
         };
-        all.iter().map(|&(time, index)| Reading { time, counts: index.map(counted).into_iter().collect() }).collect()
+        all.iter()
+            .map(|&(time, index)| Reading { time, counts: index.map(counted).into_iter().collect() })
+            .collect()
     }
 
     fn case(first: (f64, f64), second: (f64, f64)) -> Contrast {
@@ -216,7 +164,10 @@ mod tests {
             second: runs(&[(3.0, Some(30.0))]),
         };
         assert_eq!(contrast.time(), Some(Change { first: 2.0, second: 3.0, relative: Some(0.5) }));
-        assert_eq!(contrast.index(Index::Penalty), Some(Change { first: 20.0, second: 30.0, relative: Some(0.5) }));
+        assert_eq!(
+            contrast.index(Index::Penalty),
+            Some(Change { first: 20.0, second: 30.0, relative: Some(0.5) })
+        );
         assert_eq!(contrast.index(Index::Cpi), None, "it was not counted");
         assert_eq!(Contrast::default().time(), None);
     }
@@ -241,7 +192,8 @@ mod tests {
 
     #[test]
     fn indices_are_of_what_was_counted_and_of_nothing_else() {
-        let some = Counts { cycles: Some(1000), instructions: Some(500), requests: Some(10), ..Counts::default() };
+        let some =
+            Counts { cycles: Some(1000), instructions: Some(500), requests: Some(10), ..Counts::default() };
         let cache = Counts { llc_lookups: Some(8), llc_misses: Some(2), ..Counts::default() };
         let reading = Reading::of(2, 6e-9, vec![some, cache]).unwrap();
         let of = |index| reading.index(index);
@@ -251,9 +203,6 @@ mod tests {
         let none = Counts { requests: Some(0), ..some };
         assert_eq!(Index::Estimate.of(&none), None, "no request, no estimate");
         assert_eq!(Reading::of(0, 1.0, vec![]), None);
-        for index in Index::ALL {
-            assert_eq!(serde_json::to_value(index).unwrap(), index.word());
-        }
     }
 
     #[test]

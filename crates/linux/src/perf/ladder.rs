@@ -161,7 +161,16 @@ pub fn climb(ground: &mut dyn Ground, table: &Table, choice: &Choice, barred: Op
     let most = thrift.counters.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
     let groups = groups(recipe.as_ref(), processor.as_ref());
     let recipe = recipe.map(|recipe| recipe.at_most(most));
-    Standing { rung, cpu, processor: processor.map(|known| known.name), recipe, groups, price, thrift, missing }
+    Standing {
+        rung,
+        cpu,
+        processor: processor.map(|known| known.name),
+        recipe,
+        groups,
+        price,
+        thrift,
+        missing,
+    }
 }
 
 /// What was found to work, and what the processor has about its last cache, if that did not fit beside it.
@@ -170,8 +179,7 @@ fn groups(recipe: Option<&Recipe>, known: Option<&Processor>) -> Vec<Recipe> {
     let mut groups = vec![recipe.clone()];
     if !(recipe.has(Role::LlcMisses) && recipe.has(Role::LlcLookups)) {
         let of_cache = |(role, _): &&(Role, Event)| matches!(role, Role::LlcMisses | Role::LlcLookups);
-        let events: Events =
-            known.iter().flat_map(|known| &known.beside).filter(of_cache).cloned().collect();
+        let events: Events = known.iter().flat_map(|known| &known.beside).filter(of_cache).cloned().collect();
         let more = Recipe { user_only: recipe.user_only, no_guests: recipe.no_guests, ..Recipe::of(events) };
         if more.has(Role::LlcMisses) && more.has(Role::LlcLookups) {
             groups.push(more);

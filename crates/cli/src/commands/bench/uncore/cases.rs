@@ -135,7 +135,10 @@ impl Ground {
         };
         let all = (0..machine.cores().len()).filter_map(first).collect();
         let some = |groups: Vec<Vec<OsCpu>>| groups.into_iter().filter(|group| !group.is_empty()).collect();
-        let caches = machine.llcs().iter().map(|llc| llc.cores.clone().filter_map(|core| first(core as usize)).collect());
+        let caches = machine
+            .llcs()
+            .iter()
+            .map(|llc| llc.cores.clone().filter_map(|core| first(core as usize)).collect());
         let nodes = machine.nodes().iter().map(|node| {
             let cores = node.cores.iter().filter_map(|id| first(id.0 as usize));
             cores.collect()
@@ -180,12 +183,21 @@ type Ways = [Setup; 2];
 
 /// The two ways of an experiment here, and what had to be put in the place of what.
 fn contrast(experiment: Experiment, ground: &Ground, most: usize) -> Result<(Ways, Option<String>), String> {
-    let way = |way, cpus: Vec<OsCpu>| Setup { way, cpus, home: None, private: 0, chains: 1, shared: 0, rival: None };
+    let way = |way, cpus: Vec<OsCpu>| Setup {
+        way,
+        cpus,
+        home: None,
+        private: 0,
+        chains: 1,
+        shared: 0,
+        rival: None,
+    };
     let [here, beside] = match ground.all.as_slice() {
         [] | [_] => return Err("needs two cores; left out".to_owned()),
         [here, beside @ ..] => [vec![*here], beside.to_vec()],
     };
-    let rival = |streams| Rival { cpus: beside.iter().copied().take(most.max(2) - 1).collect(), private: 0, streams };
+    let rival =
+        |streams| Rival { cpus: beside.iter().copied().take(most.max(2) - 1).collect(), private: 0, streams };
     let loaded = |streams| {
         let second = Setup { rival: Some(rival(streams)), ..way("loaded", here.clone()) };
         [way("alone", here.clone()), second]
@@ -214,7 +226,9 @@ fn contrast(experiment: Experiment, ground: &Ground, most: usize) -> Result<(Way
             _ => return Err(format!("{one_node}; left out")),
         },
         Experiment::Contention => match crowd(&ground.caches) {
-            Some([close, apart]) => ([Setup { way: "separate", ..apart }, Setup { way: "shared", ..close }], None),
+            Some([close, apart]) => {
+                ([Setup { way: "separate", ..apart }, Setup { way: "shared", ..close }], None)
+            }
             None => (loaded(false), instead(one_cache)),
         },
         Experiment::Sharing | Experiment::ContentionSharing => match crowd(&ground.caches) {
@@ -239,7 +253,8 @@ fn cases_of(experiment: Experiment, ways: &Ways, quick: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |point: String, private: u64, chains: u32, shared: u64| {
         let ways = ways.clone().map(|way| {
-            let private_of_rival = |rival: Rival| Rival { private: if rival.streams { STREAM } else { private }, ..rival };
+            let private_of_rival =
+                |rival: Rival| Rival { private: if rival.streams { STREAM } else { private }, ..rival };
             Setup { private, chains, shared, rival: way.rival.clone().map(private_of_rival), ..way }
         });
         cases.push(Case { experiment, point, ways });

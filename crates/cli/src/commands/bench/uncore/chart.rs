@@ -10,7 +10,7 @@ use super::{Found, Start};
 use crate::args::Experiment;
 use crate::commands::svg::{nice, plain, short, text};
 use std::fmt::Write as _;
-use trimtab_core::contrast::Index;
+use trimtab_core::penalty::Index;
 
 const MARGIN: f64 = 24.0;
 /// A panel's square, and what is around it.
@@ -65,7 +65,8 @@ fn panel(out: &mut String, found: &Found<'_>, index: Index, left: f64, top: f64)
             Some((case.experiment, time, change, case.to_string()))
         })
         .collect();
-    let all = found.worth.iter().find(|(of, _)| of.is_none()).map(|(_, all)| all.as_slice()).unwrap_or_default();
+    let all =
+        found.worth.iter().find(|(of, _)| of.is_none()).map(|(_, all)| all.as_slice()).unwrap_or_default();
     let worth = all.iter().find(|(of, _)| *of == index).map(|(_, worth)| *worth).unwrap_or_default();
     let r = worth.changes.pearson.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"));
     let title = format!("{}: r {r}, signs {}/{}", index.word(), worth.signs.agree, worth.signs.of);
@@ -74,7 +75,10 @@ fn panel(out: &mut String, found: &Found<'_>, index: Index, left: f64, top: f64)
     let scale = nice(reach);
     let (middle_x, middle_y) = (left + SIDE / 2.0, top + SIDE / 2.0);
     let (right, bottom) = (left + SIDE, top + SIDE);
-    let _ = writeln!(out, "<rect class=\"frame\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{SIDE}\" height=\"{SIDE}\"/>");
+    let _ = writeln!(
+        out,
+        "<rect class=\"frame\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{SIDE}\" height=\"{SIDE}\"/>"
+    );
     let _ = writeln!(
         out,
         "<path class=\"grid\" d=\"M{left:.1} {middle_y:.1}H{right:.1}M{middle_x:.1} {top:.1}V{bottom:.1}\"/>"

@@ -29,8 +29,9 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
-use trimtab_core::contrast::{Change, Contrast, Index, Reading, Worth, worth};
+use trimtab_core::contrast::{Change, Contrast, Reading, Worth, worth};
 use trimtab_core::counts::Rung;
+use trimtab_core::penalty::Index;
 use trimtab_core::stats::shuffled;
 use trimtab_core::topology::draw;
 use trimtab_linux::perf::{self, Choice, Standing};
@@ -325,8 +326,7 @@ impl<'a> Bench<'a> {
     fn finish(&mut self, harvest: &Harvest) -> Result<()> {
         let found = evaluate(&self.cases, &harvest.contrasts);
         let to_stdout = self.args.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
-        let printed =
-            if to_stdout { Ok(()) } else { print(&page::page(&self.start, &found, harvest.end)) };
+        let printed = if to_stdout { Ok(()) } else { print(&page::page(&self.start, &found, harvest.end)) };
         let drawn = self.picture.as_mut().map_or(Ok(()), |(path, file)| {
             let picture = chart::picture(&self.start, &found);
             file.write_all(picture.as_bytes()).with_context(|| format!("cannot write {}", path.display()))

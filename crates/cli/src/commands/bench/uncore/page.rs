@@ -4,7 +4,8 @@ use super::cases::word;
 use super::{End, Found, Start};
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
-use trimtab_core::contrast::{CHANGE_MIN, Change, Index, Worth};
+use trimtab_core::contrast::{CHANGE_MIN, Change, Worth};
+use trimtab_core::penalty::Index;
 
 /// The whole page.
 pub(super) fn page(start: &Start, found: &Found<'_>, end: End) -> String {
@@ -29,7 +30,7 @@ pub(super) fn page(start: &Start, found: &Found<'_>, end: End) -> String {
     text.push_str(
         "\nTIME: nanoseconds of CPU time an access, in both ways; then how much time and each index change from the first way to the \
          second\npenalty: busy cycles a request (P); busy: busy cycles an instruction; share: of cycles that are busy (W); cpi: cycles an \
-         instruction;\nmiss-rate: of the last cache; estimate: of P, from generic counters\n",
+         instruction;\nmiss-rate: of the last cache; far: share of memory on other nodes; estimate: of P, from generic counters\n",
     );
     if found.worth.iter().flat_map(|(_, all)| all).any(|(_, worth)| worth.levels.pairs > 0) {
         let _ = write!(text, "\n{}", worths(found));

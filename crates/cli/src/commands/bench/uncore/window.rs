@@ -29,7 +29,10 @@ const SETTLE: Duration = Duration::from_millis(20);
 pub(super) enum Ran {
     Well(Measured),
     /// What went wrong, in one line, and what the program said of it.
-    Badly { error: String, stderr: String },
+    Badly {
+        error: String,
+        stderr: String,
+    },
     /// A signal to stop came.
     Stopped,
 }
@@ -138,7 +141,13 @@ impl Drop for Talk {
 }
 
 /// Runs one way of a case.
-pub(super) fn run(setup: &Setup, folder: &Path, seconds: f64, groups: &[Recipe], interrupt: &Interrupt) -> Ran {
+pub(super) fn run(
+    setup: &Setup,
+    folder: &Path,
+    seconds: f64,
+    groups: &[Recipe],
+    interrupt: &Interrupt,
+) -> Ran {
     let windows = groups.len().max(1);
     let mut talk = match Talk::start(&setup.command(folder, seconds, windows)) {
         Ok(talk) => talk,

@@ -66,10 +66,13 @@ fn one_core_shows_nothing() {
 
 #[test]
 fn ways_differ_in_placement_or_load_alone_and_names_are_unique() {
-    for machine in ["numa:2 l3:1 core:4", "numa:1 l3:2 core:4", "numa:1 l3:1 core:2", "numa:4 l3:2 core:4 pu:2"] {
+    for machine in
+        ["numa:2 l3:1 core:4", "numa:1 l3:2 core:4", "numa:1 l3:1 core:2", "numa:4 l3:2 core:4 pu:2"]
+    {
         for quick in [false, true] {
             let plan = on(machine, Scope { quick, ..EVERYTHING });
-            let names: std::collections::BTreeSet<String> = plan.cases.iter().map(ToString::to_string).collect();
+            let names: std::collections::BTreeSet<String> =
+                plan.cases.iter().map(ToString::to_string).collect();
             assert_eq!(names.len(), plan.cases.len());
             for Case { ways: [one, other], .. } in &plan.cases {
                 let work = |way: &Setup| (way.private, way.chains, way.shared);
