@@ -198,7 +198,7 @@ mod tests {
             let mut thrift = Thrift::of(Some(&GUEST));
             let mut looks = 0;
             while let Some(Verdict::Thin(one_in)) = judge(&spent, &GUEST, &thrift) {
-                prop_assert!(one_in <= ONE_IN_MAX && one_in >= Thrift::TRAPPED.one_in);
+                prop_assert!((Thrift::TRAPPED.one_in..=ONE_IN_MAX).contains(&one_in));
                 thrift.one_in = one_in;
                 looks += 1;
                 prop_assert!(looks < 10);

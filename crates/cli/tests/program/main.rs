@@ -13,6 +13,7 @@ mod balance;
 mod balances;
 mod bench;
 mod bounds;
+mod counters;
 mod descriptors;
 mod doctor;
 mod environment;

@@ -403,7 +403,7 @@ fn mark(
     spent: &mut Spent,
 ) -> bool {
     let Some((before_at, before)) = thread.counted.last.replace((at, now)) else {
-        return now.run > Span::ZERO;
+        return false;
     };
     let ran = now.run.less(before.run);
     spent.ran = spent.ran + ran;

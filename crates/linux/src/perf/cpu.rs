@@ -1,13 +1,11 @@
 //! Which processor this is, as far as its events depend on it.
 
 use crate::text;
-use serde::Serialize;
 use std::fmt;
 use std::path::Path;
 
 /// A processor, by its maker's numbers.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "architecture")]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cpu {
     /// By `cpuid`.
     X86 {

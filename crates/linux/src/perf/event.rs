@@ -8,7 +8,6 @@
 
 use crate::sys::perf::Attr;
 use crate::text;
-use serde::{Serialize, Serializer};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -22,8 +21,7 @@ const RAW: u32 = 4;
 const TEXT_MAX: usize = 200;
 
 /// What a counter stands for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
     /// Cycles with a critical request under way.
     Busy,
@@ -145,12 +143,6 @@ impl Event {
     /// What the kernel is asked for.
     pub(super) fn attr(&self) -> Attr {
         Attr { kind: self.kind, config: self.config, ..Attr::default() }
-    }
-}
-
-impl Serialize for Event {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.name.serialize(serializer)
     }
 }
 

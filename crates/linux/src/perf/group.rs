@@ -7,13 +7,12 @@ use super::event::{Event, Role};
 use crate::process::Tid;
 use crate::sys::perf;
 use rustix::io::Errno;
-use serde::Serialize;
 use std::os::fd::{AsFd, OwnedFd};
 use trimtab_core::counts::Counts;
 use trimtab_core::time::Span;
 
 /// What is counted of each thread.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recipe {
     /// The events and what they stand for, the most needed first.
     pub events: Vec<(Role, Event)>,

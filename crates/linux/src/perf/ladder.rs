@@ -14,7 +14,6 @@ use super::group::Recipe;
 use super::table::{Events, Processor, Table};
 use super::why::{Missing, Why};
 use rustix::io::Errno;
-use serde::Serialize;
 use trimtab_core::counting::{Price, Thrift};
 use trimtab_core::counts::{Counts, Rung};
 
@@ -70,8 +69,7 @@ pub struct Trial {
 }
 
 /// What can be counted here.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Standing {
     /// The rung.
     pub rung: Rung,

@@ -3,7 +3,6 @@
 use super::cpu::Cpu;
 use super::event::{EventError, Role};
 use rustix::io::Errno;
-use serde::{Serialize, Serializer};
 use std::fmt;
 use trimtab_core::counts::Rung;
 
@@ -14,19 +13,6 @@ pub struct Missing {
     pub rung: Rung,
     /// Why.
     pub why: Why,
-}
-
-impl Serialize for Missing {
-    /// `rung`, `why` (a word) and `text` (for people).
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Form<'a> {
-            rung: Rung,
-            why: &'a str,
-            text: String,
-        }
-        Form { rung: self.rung, why: self.why.word(), text: self.why.to_string() }.serialize(serializer)
-    }
 }
 
 /// Why.

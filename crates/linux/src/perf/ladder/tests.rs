@@ -224,6 +224,6 @@ proptest! {
         let missing: Vec<Rung> = standing.missing.iter().map(|missing| missing.rung).collect();
         prop_assert_eq!(missing, better);
         prop_assert!(ground.tries <= TRIALS_MAX);
-        prop_assert!(serde_json::to_value(&standing).is_ok());
+        prop_assert!(standing.missing.iter().all(|missing| !missing.why.to_string().contains('\n')));
     }
 }

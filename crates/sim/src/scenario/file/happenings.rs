@@ -42,6 +42,7 @@ pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<Option<(Kind, Setti
         metric: section.one_of("metric", &METRICS)?.unwrap_or(settings.metric),
         threshold: section.number("threshold", THRESHOLD)?.unwrap_or(settings.threshold),
         across_nodes: section.flag("across_nodes")?.unwrap_or(settings.across_nodes),
+        ..settings
     };
     section.finish()?;
     Ok(kind.map(|kind| (kind, settings)))
