@@ -2,7 +2,7 @@
 //!
 //! Samples are as Linux gives them. A wait is counted when it is over, so that a thread that waits through a whole step shows no change;
 //! then the sample says that it is ready, as the live host finds out. Time on a CPU is counted when the timer ticks or the
-//! thread leaves it. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
+//! thread leaves it. Hardware counters are exact. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
 
 use crate::progress::{Progress, Unhindered};
 use crate::sched::State;
@@ -10,6 +10,7 @@ use crate::world::{Refused, World};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled, Wanted};
+use trimtab_core::counts::Rung;
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::{Id, ProgramId, ThreadId};
 use trimtab_core::observe::{CpuSample, Notice, ProgramInfo, Sample, ThreadInfo, ThreadSample};
@@ -40,13 +41,23 @@ pub struct Simulated<P: Progress = Unhindered> {
     gone: usize,
     usable: CpuSet,
     read: Vec<Option<Read>>,
+    counting: bool,
 }
 
 impl<P: Progress> Simulated<P> {
     /// A host over a world. It is over when the programs are, or at `end`.
     pub fn new(world: World<P>, end: Moment) -> Self {
         let usable = world.usable();
-        Self { world, end, told_programs: BTreeSet::new(), told: 0, gone: 0, usable, read: Vec::new() }
+        Self {
+            world,
+            end,
+            told_programs: BTreeSet::new(),
+            told: 0,
+            gone: 0,
+            usable,
+            read: Vec::new(),
+            counting: false,
+        }
     }
 
     /// The world.
@@ -115,6 +126,9 @@ impl<P: Progress> Host for Simulated<P> {
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, Infallible> {
         let mut sample = Sample { at: self.world.now(), ..Sample::default() };
         self.tell_news(&mut sample);
+        if wanted.counts && !std::mem::replace(&mut self.counting, true) {
+            sample.notices.push(Notice::Counting(Rung::Exact));
+        }
         for id in 0..self.told {
             let number = ThreadId::from_index(id);
             let Some(at) = self.world.watched(number) else { continue };
@@ -132,7 +146,7 @@ impl<P: Progress> Host for Simulated<P> {
                 voluntary: wanted.sleeps.then_some(counted.sleeps),
                 cpu: (wanted.places || counted.single).then_some(counted.cpu),
                 ready: unchanged.then_some(counted.state != State::Off),
-                counts: None,
+                counts: wanted.counts.then(|| self.world.hardware(at)),
             });
         }
         if wanted.cpus {
@@ -151,12 +165,13 @@ impl<P: Progress> Host for Simulated<P> {
                 Act::Confine(to) => self.world.confine(thread, Some(to)),
                 Act::Nudge(to) => self.world.nudge(thread, to),
                 Act::Release => self.world.confine(thread, None),
-                Act::Fetch(_) => return Outcome { thread, end: Settled::Refused(Refusal::Memory) },
+                Act::Fetch(node) => self.world.fetch(thread, *node),
             };
             let end = match done {
                 Ok(()) => Settled::Applied,
                 Err(Refused::Vanished) => Settled::Vanished,
                 Err(Refused::Cpus) => Settled::Refused(Refusal::Cpus),
+                Err(Refused::Memory) => Settled::Refused(Refusal::Memory),
             };
             Outcome { thread, end }
         };

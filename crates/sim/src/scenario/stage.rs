@@ -140,7 +140,7 @@ impl<'a> Stage<'a> {
             .collect();
         for (at, thread) in world.threads().enumerate() {
             let program = &mut programs[thread.program];
-            let counts = world.progress().counts(at);
+            let counts = world.progress().counts(ended, at);
             program.work = program.work + Span(thread.done as u64);
             program.run = program.run + thread.run;
             program.wait = program.wait + thread.wait;

@@ -308,7 +308,7 @@ impl<P: Progress> World<P> {
         self.plan_epoch();
     }
 
-    fn plan_epoch(&mut self) {
+    pub(super) fn plan_epoch(&mut self) {
         let slot = self.epoch_slot();
         match self.progress.next() {
             // What is planned for now may be what is being carried out.

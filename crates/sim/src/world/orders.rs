@@ -3,8 +3,9 @@
 use super::{Phase, World, births};
 use crate::progress::Progress;
 use crate::sched::{State, emptiest};
-use trimtab_core::ids::{Id, OsCpu, Pu, ThreadId};
+use trimtab_core::ids::{Id, NodeId, OsCpu, OsNode, Pu, ThreadId};
 use trimtab_core::set::{CpuSet, Set};
+use trimtab_core::time::{Moment, Span};
 
 /// Why a thread's mask was not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +14,8 @@ pub enum Refused {
     Vanished,
     /// None of the CPUs may be used.
     Cpus,
+    /// There is no such node.
+    Memory,
 }
 
 impl<P: Progress> World<P> {
@@ -51,6 +54,38 @@ impl<P: Progress> World<P> {
         self.confine(id, Some(cpus))?;
         self.masked(at, before.map(|mask| *mask));
         Ok(())
+    }
+
+    /// Brings the memory of a thread's program to a node. Whoever's pages are moved stands still for it.
+    ///
+    /// # Errors
+    /// [`Refused`] says why not.
+    pub fn fetch(&mut self, id: ThreadId, to: OsNode) -> Result<(), Refused> {
+        let at = self.watched(id).ok_or(Refused::Vanished)?;
+        let nodes = self.model.machine.nodes();
+        let to = nodes.iter().position(|node| node.os == to).ok_or(Refused::Memory)?;
+        let program = self.threads[at].program;
+        for other in 0..self.threads.len() {
+            if self.threads[other].program == program && self.threads[other].phase != Phase::Over {
+                let cost = self.progress.fetch(Moment(self.now), other, NodeId::from_index(to));
+                self.delay(other, cost);
+            }
+        }
+        self.plan_epoch();
+        Ok(())
+    }
+
+    /// Keeps a thread from getting on for so long, once it runs.
+    fn delay(&mut self, at: usize, cost: Span) {
+        let cpu = self.seats.tasks[at].cpu as usize;
+        let runs = self.seats.current(cpu) == Some(at);
+        if runs {
+            self.settle(cpu);
+        }
+        self.threads[at].debt += cost.0 as f64;
+        if runs {
+            self.arm(cpu);
+        }
     }
 
     fn masked(&mut self, at: usize, mask: Option<Set<Pu>>) {

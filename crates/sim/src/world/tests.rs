@@ -3,6 +3,8 @@
 use super::*;
 use crate::kernel::Kernel;
 use crate::program::{Bind, Body, Footprint, Program, Wait};
+use crate::progress::Counts;
+use trimtab_core::ids::NodeId;
 use trimtab_core::time::Span;
 use trimtab_core::topology::parse_synthetic;
 
@@ -340,6 +342,12 @@ impl Progress for Waves {
         self.slow = !self.slow;
         self.at = now.0 + MS;
         changed.extend(&self.on);
+    }
+    fn counts(&self, _: Moment, _: usize) -> Counts {
+        Counts::default()
+    }
+    fn fetch(&mut self, _: Moment, _: usize, _: NodeId) -> Span {
+        Span::ZERO
     }
 }
 
