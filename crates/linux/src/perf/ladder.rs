@@ -81,7 +81,6 @@ pub struct Standing {
     pub recipe: Option<Recipe>,
     /// All that can be counted, whatever it costs, in groups that each fit the hardware: for a measurement that runs its program once
     /// for each.
-    #[serde(skip)]
     pub groups: Vec<Recipe>,
     /// What that costs.
     pub price: Option<Price>,
