@@ -16,13 +16,13 @@ use crate::counts::Counts;
 use crate::penalty::Index;
 use crate::stats::correlation::{Agreement, agreement, pearson, spearman};
 use crate::stats::median;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Smaller relative changes of run time are not asked for their direction.
 pub const CHANGE_MIN: f64 = 0.05;
 
 /// One run of a case in one way.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reading {
     /// CPU time of an access, in nanoseconds.
     pub time: f64,

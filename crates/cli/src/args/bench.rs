@@ -150,6 +150,9 @@ pub struct UncoreArgs {
     /// - for standard output, instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Show the record in FILE again, as --json wrote it, and run nothing.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "list"])]
+    pub from: Option<PathBuf>,
     /// Write a chart to FILE: each index's changes over those of time.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

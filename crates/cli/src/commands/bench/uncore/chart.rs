@@ -5,9 +5,9 @@
 //! differ in shape as well as in colour; both axes of a panel have the same scale, and zero in the middle; equal input
 //! gives equal bytes.
 
+use super::Found;
 use super::cases::{ALL, word};
-use super::{Found, Start};
-use crate::args::Experiment;
+use super::lines::Start;
 use crate::commands::svg::{nice, plain, short, text};
 use std::fmt::Write as _;
 use trimtab_core::penalty::Index;
@@ -49,20 +49,20 @@ fn legend(out: &mut String, found: &Found<'_>) {
     let mut x = MARGIN + MARK;
     for (experiment, _) in &found.worth {
         let Some(experiment) = *experiment else { continue };
-        mark(out, experiment, x, MARGIN + 46.0, word(experiment));
-        text(out, "note", x + 10.0, MARGIN + 50.0, word(experiment));
-        x += 34.0 + 6.6 * word(experiment).len() as f64;
+        mark(out, experiment, x, MARGIN + 46.0, experiment);
+        text(out, "note", x + 10.0, MARGIN + 50.0, experiment);
+        x += 34.0 + 6.6 * experiment.len() as f64;
     }
 }
 
 fn panel(out: &mut String, found: &Found<'_>, index: Index, left: f64, top: f64) {
-    let points: Vec<(Experiment, f64, f64, String)> = found
+    let points: Vec<(&str, f64, f64, &str)> = found
         .cases
         .iter()
         .filter_map(|(case, contrast)| {
             let time = contrast.time()?.relative?;
             let change = contrast.index(index)?.relative?;
-            Some((case.experiment, time, change, case.to_string()))
+            Some((case.experiment.as_str(), time, change, case.case.as_str()))
         })
         .collect();
     let all =
@@ -102,8 +102,8 @@ fn panel(out: &mut String, found: &Found<'_>, index: Index, left: f64, top: f64)
 }
 
 /// A mark: shape and colour by experiment.
-fn mark(out: &mut String, experiment: Experiment, x: f64, y: f64, tip: &str) {
-    let number = ALL.iter().position(|one| *one == experiment).unwrap_or(0);
+fn mark(out: &mut String, experiment: &str, x: f64, y: f64, tip: &str) {
+    let number = ALL.iter().position(|one| word(*one) == experiment).unwrap_or(0);
     let (l, r, t, b) = (x - MARK, x + MARK, y - MARK, y + MARK);
     let path = match number {
         0 => format!("M{l:.1} {t:.1}H{r:.1}V{b:.1}H{l:.1}Z"),

@@ -6,12 +6,13 @@
 
 mod cases;
 mod chart;
+mod lines;
 mod page;
 mod window;
 
 use super::programs;
 use super::record::Recorder;
-use crate::args::{Experiment, UncoreArgs};
+use crate::args::UncoreArgs;
 use crate::commands::interrupt::Interrupt;
 use crate::commands::print;
 use crate::commands::progress;
@@ -20,16 +21,15 @@ use crate::say::{self, Volume};
 use crate::situation::Situation;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow};
-use cases::{Case, PROGRAM, Plan, Scope, Setup};
+use cases::{Case, PROGRAM, Plan, Scope};
 use indicatif::ProgressBar;
-use serde::Serialize;
-use serde_json::Value;
+use lines::{End, Line, Named, ResultLine, RunLine, Start, WorthLine};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
-use std::path::PathBuf;
-use trimtab_core::contrast::{Change, Contrast, Reading, Worth, worth};
+use std::path::{Path, PathBuf};
+use trimtab_core::contrast::{Contrast, Worth, worth};
 use trimtab_core::counts::Rung;
 use trimtab_core::penalty::Index;
 use trimtab_core::stats::shuffled;
@@ -42,78 +42,6 @@ const WINDOW: f64 = 0.1;
 const QUICK_WINDOW: f64 = 0.04;
 /// A failure may pass; one that came so often in one case will come again.
 const FAILURES_MAX: usize = 2;
-
-/// A line of the record.
-#[derive(Debug, Serialize)]
-#[serde(tag = "record", rename_all = "kebab-case")]
-enum Line<'a> {
-    Start(&'a Start),
-    Run(Box<RunLine<'a>>),
-    Result(ResultLine),
-    Worth(WorthLine),
-    End(End),
-}
-
-/// What is measured, where, and how.
-#[derive(Debug, Serialize)]
-struct Start {
-    bench: &'static str,
-    trimtab: &'static str,
-    machine: String,
-    summary: String,
-    kernel: String,
-    repeats: u32,
-    quick: bool,
-    seed: u64,
-    programs: String,
-    /// What could be counted.
-    rung: Rung,
-    /// The events, group by group.
-    events: Vec<Vec<String>>,
-    /// What this machine cannot show.
-    left_out: Vec<String>,
-}
-
-/// One run of a case in one way.
-#[derive(Debug, Serialize)]
-struct RunLine<'a> {
-    case: String,
-    setup: &'a Setup,
-    round: u32,
-    /// Null when it failed.
-    reading: Option<&'a Reading>,
-    reports: &'a [Value],
-    error: Option<&'a str>,
-    stderr: &'a str,
-}
-
-/// All runs of a case.
-#[derive(Debug, Serialize)]
-struct ResultLine {
-    case: String,
-    ways: [&'static str; 2],
-    time: Option<Change>,
-    indices: BTreeMap<&'static str, Option<Change>>,
-}
-
-/// What an index is worth; over all cases, or those of an experiment.
-#[derive(Debug, Serialize)]
-struct WorthLine {
-    experiment: Option<&'static str>,
-    index: Index,
-    #[serde(flatten)]
-    worth: Worth,
-}
-
-/// How it ended.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-struct End {
-    complete: bool,
-    runs: usize,
-    failed: usize,
-    /// Runs in which something could not be counted.
-    uncounted: usize,
-}
 
 /// What the runs came to so far, case by case.
 #[derive(Debug, Default)]
@@ -129,6 +57,9 @@ struct Harvest {
 /// [`exit::FAILED`] when the program is not there, a run of it failed, or a file cannot be written.
 pub(super) fn run(world: &World, args: &UncoreArgs) -> Result<u8, Exit> {
     let failed = |cause| Exit::new(exit::FAILED, cause);
+    if let Some(file) = &args.from {
+        return again(args, file).map_err(failed);
+    }
     let situation = Situation::live(world, false).map_err(failed)?;
     let scope = Scope { quick: args.quick, only: &args.only, threads: args.threads as usize };
     let plan = cases::plan(&situation.machine, &situation.taken.allowed, scope);
@@ -159,6 +90,18 @@ pub(super) fn run(world: &World, args: &UncoreArgs) -> Result<u8, Exit> {
     Ok(bench.interrupt.came().map_or(exit::DONE, |signal| u8::try_from(128 + signal).unwrap_or(exit::FAILED)))
 }
 
+/// Shows a record again.
+fn again(args: &UncoreArgs, file: &Path) -> Result<u8> {
+    let before = lines::Before::read(file)?;
+    let found = evaluate(&before.start.cases, &before.contrasts);
+    if let Some(path) = &args.svg {
+        std::fs::write(path, chart::picture(&before.start, &found))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    print(&page::page(&before.start, &found, before.end))?;
+    Ok(exit::DONE)
+}
+
 /// Cases with their commands, and what is left out.
 fn listing(plan: &Plan) -> String {
     let mut text = String::new();
@@ -167,7 +110,7 @@ fn listing(plan: &Plan) -> String {
             let words = |words: Vec<std::ffi::OsString>| {
                 words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
             };
-            let folder = std::path::Path::new("");
+            let folder = Path::new("");
             let _ = write!(text, "{case}/{}: {}", setup.way, words(setup.command(folder, WINDOW, 1)));
             if let Some(rival) = &setup.rival {
                 let _ = write!(text, "; beside {}", words(rival.command(folder)));
@@ -211,7 +154,7 @@ impl<'a> Bench<'a> {
     fn prepare(world: &World, args: &'a UncoreArgs, situation: &Situation, plan: Plan) -> Result<Self> {
         let trimtab = std::env::current_exe().context("cannot find trimtab itself")?;
         let folder = programs::folder(args.programs.as_deref(), &trimtab, &[PROGRAM])?;
-        for warning in situation.warnings.iter().chain(&plan.left_out) {
+        for warning in &situation.warnings {
             say::warning(Volume::Normal, warning);
         }
         let standing = perf::look(&world.proc(), &world.sys(), &Choice::Auto, None);
@@ -222,8 +165,8 @@ impl<'a> Bench<'a> {
             recipe.events.iter().map(|(role, event)| format!("{}={}", role.word(), event)).collect()
         };
         let start = Start {
-            bench: "uncore",
-            trimtab: env!("CARGO_PKG_VERSION"),
+            bench: "uncore".to_owned(),
+            trimtab: env!("CARGO_PKG_VERSION").to_owned(),
             machine: situation.machine.name().to_owned(),
             summary: draw::summary(&situation.machine),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -234,6 +177,7 @@ impl<'a> Bench<'a> {
             rung: standing.rung,
             events: standing.groups.iter().map(names).collect(),
             left_out: plan.left_out,
+            cases: plan.cases.iter().map(Named::of).collect(),
         };
         let picture = match &args.svg {
             Some(path) => {
@@ -288,10 +232,12 @@ impl<'a> Bench<'a> {
         bar.set_message(format!("round {round}/{}: {case} {}", self.args.repeats, setup.way));
         let seconds = if self.args.quick { QUICK_WINDOW } else { WINDOW };
         let ran = window::run(setup, &self.folder, seconds, &self.standing.groups, &self.interrupt);
+        let name = case.to_string();
         let mut line = RunLine {
-            case: case.to_string(),
-            setup,
+            case: &name,
+            way: setup.way,
             round,
+            setup,
             reading: None,
             reports: &[],
             error: None,
@@ -324,7 +270,7 @@ impl<'a> Bench<'a> {
 
     /// Results into the record, the picture and to the user: each is tried, whatever comes of the others.
     fn finish(&mut self, harvest: &Harvest) -> Result<()> {
-        let found = evaluate(&self.cases, &harvest.contrasts);
+        let found = evaluate(&self.start.cases, &harvest.contrasts);
         let to_stdout = self.args.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
         let printed = if to_stdout { Ok(()) } else { print(&page::page(&self.start, &found, harvest.end)) };
         let drawn = self.picture.as_mut().map_or(Ok(()), |(path, file)| {
@@ -340,16 +286,19 @@ fn record(recorder: &mut Recorder, found: &Found<'_>, end: End) -> Result<()> {
     for (case, contrast) in &found.cases {
         let indices = Index::ALL.map(|index| (index.word(), contrast.index(index)));
         recorder.write(&Line::Result(ResultLine {
-            case: case.to_string(),
-            ways: [case.ways[0].way, case.ways[1].way],
+            case: &case.case,
+            ways: &case.ways,
             time: contrast.time(),
             indices: indices.into_iter().collect(),
         }))?;
     }
     for (experiment, all) in &found.worth {
         for (index, worth) in all {
-            let experiment = experiment.map(cases::word);
-            recorder.write(&Line::Worth(WorthLine { experiment, index: *index, worth: *worth }))?;
+            recorder.write(&Line::Worth(WorthLine {
+                experiment: *experiment,
+                index: *index,
+                worth: *worth,
+            }))?;
         }
     }
     recorder.write(&Line::End(end))
@@ -357,22 +306,26 @@ fn record(recorder: &mut Recorder, found: &Found<'_>, end: End) -> Result<()> {
 
 /// What is known at the end.
 struct Found<'a> {
-    cases: Vec<(&'a Case, &'a Contrast)>,
+    cases: Vec<(&'a Named, &'a Contrast)>,
     /// Over all cases first, then experiment by experiment.
-    worth: Vec<(Option<Experiment>, Vec<(Index, Worth)>)>,
+    worth: Vec<(Option<&'a str>, Vec<(Index, Worth)>)>,
 }
 
-fn evaluate<'a>(cases: &'a [Case], contrasts: &'a [Contrast]) -> Found<'a> {
-    let cases: Vec<(&Case, &Contrast)> = cases.iter().zip(contrasts).collect();
-    let of = |experiment: Option<Experiment>| -> Vec<(Index, Worth)> {
+fn evaluate<'a>(cases: &'a [Named], contrasts: &'a [Contrast]) -> Found<'a> {
+    let cases: Vec<(&Named, &Contrast)> = cases.iter().zip(contrasts).collect();
+    let of = |experiment: Option<&str>| -> Vec<(Index, Worth)> {
         let chosen = || {
-            let wanted = |case: &Case| experiment.is_none_or(|experiment| case.experiment == experiment);
+            let wanted = |case: &Named| experiment.is_none_or(|experiment| case.experiment == experiment);
             cases.iter().filter(move |(case, _)| wanted(case)).map(|(_, contrast)| *contrast)
         };
         Index::ALL.into_iter().map(|index| (index, worth(index, chosen()))).collect()
     };
-    let there = |experiment: &Experiment| cases.iter().any(|(case, _)| case.experiment == *experiment);
-    let some = cases::ALL.into_iter().filter(there).map(Some);
-    let worth = std::iter::once(None).chain(some).map(|experiment| (experiment, of(experiment))).collect();
+    let mut experiments: Vec<Option<&str>> = vec![None];
+    for (case, _) in &cases {
+        if !experiments.contains(&Some(case.experiment.as_str())) {
+            experiments.push(Some(&case.experiment));
+        }
+    }
+    let worth = experiments.into_iter().map(|experiment| (experiment, of(experiment))).collect();
     Found { cases, worth }
 }

@@ -1,7 +1,7 @@
 //! The tables: cases, and what each index is worth.
 
-use super::cases::word;
-use super::{End, Found, Start};
+use super::Found;
+use super::lines::{End, Start};
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
 use trimtab_core::contrast::{CHANGE_MIN, Change, Worth};
@@ -74,8 +74,8 @@ fn times(found: &Found<'_>) -> Table {
     for (case, contrast) in &found.cases {
         let Some(time) = contrast.time() else { continue };
         let mut row = vec![
-            case.to_string(),
-            format!("{}, {}", case.ways[0].way, case.ways[1].way),
+            case.case.clone(),
+            case.ways.join(", "),
             format!("{:.1}", time.first),
             format!("{:.1}", time.second),
             percent(Some(time)),
@@ -130,7 +130,7 @@ fn by_experiment(found: &Found<'_>) -> Table {
     for (experiment, all) in &found.worth {
         let Some(experiment) = experiment else { continue };
         let cases = all.iter().map(|(_, worth)| worth.changes.pairs).max().unwrap_or(0);
-        let mut row = vec![word(*experiment).to_owned(), cases.to_string()];
+        let mut row = vec![(*experiment).to_owned(), cases.to_string()];
         row.extend(
             all.iter().map(|(_, worth)| format!("{} {}", number(worth.changes.pearson), signs(worth))),
         );

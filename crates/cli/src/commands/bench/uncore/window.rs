@@ -202,9 +202,12 @@ fn windows_of(talk: &mut Talk, windows: usize, groups: &[Recipe]) -> Result<Meas
             Err(errno) => uncounted = Some(errno),
         }
     }
-    let sum = |name: &str| reports.iter().filter_map(|report| report[name].as_u64()).sum::<u64>();
-    let cpu_seconds: f64 = reports.iter().filter_map(|report| report["cpu_seconds"].as_f64()).sum();
-    let reading = Reading::of(sum("steps") + sum("adds"), cpu_seconds, counts)
+    // Time and the indices that matter most are of the same window, the first; the others are for what did not fit into it.
+    let first = reports.first().context("it has no window")?;
+    let accesses = first["steps"].as_u64().zip(first["adds"].as_u64()).map(|(steps, adds)| steps + adds);
+    let reading = accesses
+        .zip(first["cpu_seconds"].as_f64())
+        .and_then(|(accesses, seconds)| Reading::of(accesses, seconds, counts))
         .context("its report lacks steps, adds or cpu_seconds")?;
     Ok(Measured { reading, reports, uncounted })
 }
