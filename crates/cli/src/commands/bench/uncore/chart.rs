@@ -1,14 +1,14 @@
 //! The measurement as a picture: each index's changes over those of time, as a self-contained SVG.
 //!
 //! Unit: pixels at scale 1. One panel an index, one mark a case; an index that sees what time does has its marks in the upper
-//! right and lower left quarters, a perfect one on the diagonal. Properties: no script, no font, no link from outside; experiments
-//! differ in shape as well as in colour; both axes of a panel have the same scale, and zero in the middle; equal input
-//! gives equal bytes.
+//! right and lower left quarters, a perfect one on the diagonal. A change from a to b stands at (b - a) / (b + a): twice and half are
+//! as far from the middle, and whatever happens has a place. Properties: no script, no font, no link from outside; experiments
+//! differ in shape as well as in colour; both axes have the same scale; equal input gives equal bytes.
 
 use super::Found;
 use super::cases::{ALL, word};
 use super::lines::Start;
-use crate::commands::svg::{nice, plain, short, text};
+use crate::commands::svg::{plain, text};
 use std::fmt::Write as _;
 use trimtab_core::penalty::Index;
 
@@ -23,6 +23,8 @@ const ACROSS: usize = 3;
 /// Half of a mark.
 const MARK: f64 = 4.0;
 const HEAD: f64 = 92.0;
+/// Marks on the axes: relative changes, and their names.
+const TICKS: [(f64, &str); 5] = [(-0.9, "/10"), (-0.5, "/2"), (0.0, "0 %"), (1.0, "x2"), (9.0, "x10")];
 
 /// The whole picture.
 pub(super) fn picture(start: &Start, found: &Found<'_>) -> String {
@@ -71,8 +73,6 @@ fn panel(out: &mut String, found: &Found<'_>, index: Index, left: f64, top: f64)
     let r = worth.changes.pearson.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"));
     let title = format!("{}: r {r}, signs {}/{}", index.word(), worth.signs.agree, worth.signs.of);
     text(out, "panel", left, top - 10.0, &title);
-    let reach = points.iter().map(|(_, time, change, _)| time.abs().max(change.abs())).fold(0.0, f64::max);
-    let scale = nice(reach);
     let (middle_x, middle_y) = (left + SIDE / 2.0, top + SIDE / 2.0);
     let (right, bottom) = (left + SIDE, top + SIDE);
     let _ = writeln!(
@@ -84,11 +84,10 @@ fn panel(out: &mut String, found: &Found<'_>, index: Index, left: f64, top: f64)
         "<path class=\"grid\" d=\"M{left:.1} {middle_y:.1}H{right:.1}M{middle_x:.1} {top:.1}V{bottom:.1}\"/>"
     );
     let _ = writeln!(out, "<path class=\"diagonal\" d=\"M{left:.1} {bottom:.1}L{right:.1} {top:.1}\"/>");
-    for (value, y) in [(scale, top), (0.0, middle_y), (-scale, bottom)] {
-        text(out, "tick", left - 6.0, y + 4.0, &format!("{} %", short(100.0 * value)));
-    }
-    for (value, x) in [(-scale, left), (0.0, middle_x), (scale, right)] {
-        text(out, "below", x, bottom + 16.0, &format!("{} %", short(100.0 * value)));
+    for (relative, words) in TICKS {
+        let at = SIDE / 2.0 * place(relative);
+        text(out, "tick", left - 6.0, middle_y - at + 4.0, words);
+        text(out, "below", middle_x + at, bottom + 16.0, words);
     }
     text(out, "below", middle_x, bottom + 32.0, "change of time");
     if points.is_empty() {
@@ -96,9 +95,14 @@ fn panel(out: &mut String, found: &Found<'_>, index: Index, left: f64, top: f64)
     }
     for (experiment, time, change, name) in points {
         let tip = format!("{name}: time {:+.1} %, {} {:+.1} %", 100.0 * time, index.word(), 100.0 * change);
-        let place = |value: f64| SIDE / 2.0 * value / scale;
-        mark(out, experiment, middle_x + place(time), middle_y - place(change), &tip);
+        let (x, y) = (SIDE / 2.0 * place(time), SIDE / 2.0 * place(change));
+        mark(out, experiment, middle_x + x, middle_y - y, &tip);
     }
+}
+
+/// Where a relative change stands: from -1 (to nothing) by 0 to 1 (from nothing).
+fn place(relative: f64) -> f64 {
+    relative / (2.0 + relative)
 }
 
 /// A mark: shape and colour by experiment.
