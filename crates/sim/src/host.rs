@@ -7,14 +7,14 @@
 use crate::progress::{Progress, Unhindered};
 use crate::sched::State;
 use crate::world::{Refused, World};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled, Wanted};
 use trimtab_core::counts::Rung;
 use trimtab_core::drive::{Awake, Host};
-use trimtab_core::ids::{Id, ProgramId, ThreadId};
+use trimtab_core::ids::{Id, ProgramId, Pu, ThreadId};
 use trimtab_core::observe::{CpuSample, Notice, ProgramInfo, Sample, ThreadInfo, ThreadSample};
-use trimtab_core::set::CpuSet;
+use trimtab_core::set::{CpuSet, Set};
 use trimtab_core::time::{Moment, Span};
 
 /// `/proc/stat` counts in these: `USER_HZ` is 100.
@@ -42,6 +42,8 @@ pub struct Simulated<P: Progress = Unhindered> {
     usable: CpuSet,
     read: Vec<Option<Read>>,
     counting: bool,
+    /// Threads that were confined and not released, with the masks in which they were found.
+    held: BTreeMap<ThreadId, Option<Set<Pu>>>,
 }
 
 impl<P: Progress> Simulated<P> {
@@ -57,6 +59,7 @@ impl<P: Progress> Simulated<P> {
             usable,
             read: Vec::new(),
             counting: false,
+            held: BTreeMap::new(),
         }
     }
 
@@ -75,11 +78,27 @@ impl<P: Progress> Simulated<P> {
         self.world
     }
 
-    /// Gives all threads the masks back that their programs gave them, as the live host does at its end.
+    /// Gives all threads that are still confined the masks back in which they were found, as the live host does at its end: policies
+    /// are not asked. Nobody else is touched.
     pub fn restore(&mut self) {
-        for id in 0..self.world.watched_count() {
+        for (id, mask) in std::mem::take(&mut self.held) {
             // Who has ended needs no mask.
-            let _ended = self.world.confine(ThreadId::from_index(id), None);
+            let _ended = self.world.give_back(id, mask);
+        }
+    }
+
+    /// Confines a thread; its mask before the first time is what it gets back.
+    fn confine(&mut self, id: ThreadId, to: &CpuSet) -> Result<(), Refused> {
+        let found = self.world.mask(id).ok_or(Refused::Vanished)?;
+        self.world.confine(id, to)?;
+        self.held.entry(id).or_insert(found);
+        Ok(())
+    }
+
+    fn release(&mut self, id: ThreadId) -> Result<(), Refused> {
+        match self.held.remove(&id) {
+            Some(mask) => self.world.give_back(id, mask),
+            None => self.world.mask(id).map(drop).ok_or(Refused::Vanished),
         }
     }
 
@@ -89,6 +108,9 @@ impl<P: Progress> Simulated<P> {
         let ended = &self.world.ended_ids()[self.gone..];
         sample.gone = ended.iter().filter(|&&id| (id as usize) < self.told).map(|&id| ThreadId(id)).collect();
         sample.gone.sort_unstable();
+        for id in ended {
+            self.held.remove(&ThreadId(*id));
+        }
         self.gone += ended.len();
         for id in self.told..born {
             let Some(at) = self.world.watched(ThreadId::from_index(id)) else { continue };
@@ -162,9 +184,9 @@ impl<P: Progress> Host for Simulated<P> {
         let outcome = |decision: &Decision| {
             let thread = decision.thread;
             let done = match &decision.act {
-                Act::Confine(to) => self.world.confine(thread, Some(to)),
+                Act::Confine(to) => self.confine(thread, to),
                 Act::Nudge(to) => self.world.nudge(thread, to),
-                Act::Release => self.world.confine(thread, None),
+                Act::Release => self.release(thread),
                 Act::Fetch(node) => self.world.fetch(thread, *node),
             };
             let end = match done {
