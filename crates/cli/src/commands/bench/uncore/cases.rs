@@ -157,8 +157,8 @@ fn spread(groups: &[Vec<OsCpu>], count: usize) -> Vec<OsCpu> {
 /// Sizes as people write them.
 fn size(bytes: u64) -> String {
     match bytes {
-        _ if bytes % MIB == 0 => format!("{}M", bytes / MIB),
-        _ if bytes % KIB == 0 => format!("{}K", bytes / KIB),
+        _ if bytes.is_multiple_of(MIB) => format!("{}M", bytes / MIB),
+        _ if bytes.is_multiple_of(KIB) => format!("{}K", bytes / KIB),
         _ => format!("{bytes}B"),
     }
 }

@@ -154,6 +154,15 @@ impl<'a> Bench<'a> {
     fn prepare(world: &World, args: &'a UncoreArgs, situation: &Situation, plan: Plan) -> Result<Self> {
         let trimtab = std::env::current_exe().context("cannot find trimtab itself")?;
         let folder = programs::folder(args.programs.as_deref(), &trimtab, &[PROGRAM])?;
+        // What cannot be written costs no time.
+        let picture = match &args.svg {
+            Some(path) => {
+                let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+                Some((path.clone(), file))
+            }
+            None => None,
+        };
+        let recorder = Recorder::open(args.json.as_deref())?;
         for warning in &situation.warnings {
             say::warning(Volume::Normal, warning);
         }
@@ -179,14 +188,6 @@ impl<'a> Bench<'a> {
             left_out: plan.left_out,
             cases: plan.cases.iter().map(Named::of).collect(),
         };
-        let picture = match &args.svg {
-            Some(path) => {
-                let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-                Some((path.clone(), file))
-            }
-            None => None,
-        };
-        let recorder = Recorder::open(args.json.as_deref())?;
         let interrupt = Interrupt::listen()?;
         Ok(Self { args, folder, cases: plan.cases, standing, start, interrupt, recorder, picture })
     }
@@ -304,16 +305,19 @@ fn record(recorder: &mut Recorder, found: &Found<'_>, end: End) -> Result<()> {
     recorder.write(&Line::End(end))
 }
 
+/// What each index is worth over some cases.
+type Worths = Vec<(Index, Worth)>;
+
 /// What is known at the end.
 struct Found<'a> {
     cases: Vec<(&'a Named, &'a Contrast)>,
     /// Over all cases first, then experiment by experiment.
-    worth: Vec<(Option<&'a str>, Vec<(Index, Worth)>)>,
+    worth: Vec<(Option<&'a str>, Worths)>,
 }
 
 fn evaluate<'a>(cases: &'a [Named], contrasts: &'a [Contrast]) -> Found<'a> {
     let cases: Vec<(&Named, &Contrast)> = cases.iter().zip(contrasts).collect();
-    let of = |experiment: Option<&str>| -> Vec<(Index, Worth)> {
+    let of = |experiment: Option<&str>| -> Worths {
         let chosen = || {
             let wanted = |case: &Named| experiment.is_none_or(|experiment| case.experiment == experiment);
             cases.iter().filter(move |(case, _)| wanted(case)).map(|(_, contrast)| *contrast)
