@@ -173,19 +173,22 @@ impl Nodes {
 
     /// How much longer each thread's memory work takes than alone at home.
     pub(crate) fn penalties(&self) -> Vec<f64> {
-        let whole: f64 = self.threads.iter().filter(|thread| self.lives(thread)).map(|thread| thread.m).sum();
-        let share = (whole / self.nodes as f64).max(1e-9);
+        let mut loads = vec![0.0; self.nodes];
+        let mut groups: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
+        for thread in self.threads.iter().filter(|thread| self.lives(thread)) {
+            loads[thread.node] += thread.m;
+            *groups.entry((thread.group, thread.node)).or_default() += 1;
+            *sizes.entry(thread.group).or_default() += 1;
+        }
+        let share = (loads.iter().sum::<f64>() / self.nodes as f64).max(1e-9);
         let penalty = |thread: &Thread| {
-            let here = |other: &&Thread| self.lives(other) && other.node == thread.node;
-            let load: f64 = self.threads.iter().filter(here).map(|other| other.m).sum();
-            let group = |other: &&Thread| self.lives(other) && other.group == thread.group;
-            let (all, near) = (
-                self.threads.iter().filter(group).count(),
-                self.threads.iter().filter(|other| group(other) && here(other)).count(),
-            );
-            let apart = (all - near) as f64 / (all.max(2) - 1) as f64;
+            let all = sizes.get(&thread.group).copied().unwrap_or(1);
+            let near = groups.get(&(thread.group, thread.node)).copied().unwrap_or(1);
+            let apart = (all - near.min(all)) as f64 / (all.max(2) - 1) as f64;
             let remote = if thread.node == thread.data { 0.0 } else { thread.remote };
-            (1.0 + self.contention * (load / share).powi(2)) * (1.0 + remote) * (1.0 + thread.sharing * apart)
+            let crowded = self.contention * (loads[thread.node] / share).powi(2);
+            (1.0 + crowded) * (1.0 + remote) * (1.0 + thread.sharing * apart)
         };
         self.threads.iter().map(penalty).collect()
     }
@@ -200,9 +203,9 @@ impl Nodes {
         self.threads.iter().zip(self.penalties()).map(speed).collect()
     }
 
-    /// How much all do in a second.
+    /// How fast all are: the geometric mean, in which each counts by how much faster or slower it became.
     pub(crate) fn pace(&self) -> f64 {
-        self.speeds().iter().sum()
+        mean(self.speeds().into_iter())
     }
 
     /// The best pace that a search from several starts finds: what a patient person would arrive at.
@@ -353,6 +356,13 @@ impl Nodes {
     }
 }
 
+fn mean(speeds: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = speeds
+        .filter(|speed| *speed > 0.0)
+        .fold((0.0, 0.0), |(sum, count), one| (sum + one.ln(), count + 1.0));
+    (sum / f64::max(count, 1.0)).exp()
+}
+
 impl Host for Nodes {
     type Error = std::convert::Infallible;
 
@@ -431,8 +441,6 @@ pub(crate) fn run(mut nodes: Nodes, kind: Kind, settings: &Settings) -> Ran {
     let mut observer = Observer::new(nodes.usable.clone());
     let (mut account, mut findings, mut looks) = (Account::default(), Vec::new(), 0);
     let half = nodes.end / 2.0;
-    let mut first: Option<(f64, BTreeMap<ThreadId, f64>)> = None;
-    let _ = &mut first;
     let mut step = |step: &Step<'_>| {
         let faults = account.check_turn(&machine, settings.across_nodes, step.seen, step.turn);
         assert!(faults.is_empty(), "{kind} at {:?}: {faults:?}", step.seen.at);
@@ -444,9 +452,9 @@ pub(crate) fn run(mut nodes: Nodes, kind: Kind, settings: &Settings) -> Ran {
     // The same policy over both halves: only the host is asked in between how far it has come.
     let end = std::mem::replace(&mut nodes.end, half);
     drive(&mut nodes, policy.as_mut(), &mut observer, &mut step).unwrap_or_else(|never| match never {});
-    let before: f64 = nodes.threads.iter().map(|thread| thread.done).sum();
+    let before: Vec<f64> = nodes.threads.iter().map(|thread| thread.done).collect();
     nodes.end = end;
     drive(&mut nodes, policy.as_mut(), &mut observer, &mut step).unwrap_or_else(|never| match never {});
-    let done: f64 = nodes.threads.iter().map(|thread| thread.done).sum();
-    Ran { late: (done - before) / (end - half), nodes, findings, looks }
+    let done = nodes.threads.iter().zip(before).map(|(thread, before)| (thread.done - before) / (end - half));
+    Ran { late: mean(done), nodes, findings, looks }
 }
