@@ -26,9 +26,9 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf
 
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
-BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog
+BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog uncore_lists
 
-.PHONY: build help test test-numa demo bench-launch bench-nested bench-balance lint install uninstall clean
+.PHONY: build help test test-numa demo bench-launch bench-nested bench-balance bench-uncore lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -71,6 +71,12 @@ bench-balance: ## measure balancing and waiting on too few cores (RECORD=1 keeps
 	$(CARGO) build --release --workspace
 	$(MAKE) -C bench
 	$(if $(RECORD),experiments/balance/measure --trimtab $(TARGET)/release/trimtab --record,$(TARGET)/release/trimtab bench balance --programs bench/build/gcc) $(ARGS)
+
+bench-uncore: ## measure what placement costs a thread, and which index shows it (ARGS='--quick', '--json FILE --svg FILE')
+	scripts/packages build nested
+	$(CARGO) build --release --workspace
+	$(MAKE) -C bench
+	$(TARGET)/release/trimtab bench uncore --programs bench/build/gcc $(ARGS)
 
 lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {"", " N", " NUMBER", " WORD", " N"};
+static const char *const kinds[] = {"", " N", " NUMBER", " WORD", " N", " N,N..."};
 
 static _Noreturn void print_help(const struct balance_program *program,
                                  const struct balance_option *options, size_t count)
@@ -53,8 +53,32 @@ static bool read_number(const struct balance_option *option, const char *text, d
     return *end == '\0' && *number >= option->least && *number <= option->most;
 }
 
+/* Counts with commas between them. */
+static bool read_list(const struct balance_option *option, const char *text)
+{
+    struct counts *counts = option->value;
+    for (counts->length = 0; counts->length < COUNTS_MAX;) {
+        char item[20];
+        const size_t length = strcspn(text, ",");
+        double number = 0.0;
+        if (length >= sizeof item)
+            return false;
+        memcpy(item, text, length);
+        item[length] = '\0';
+        if (!read_number(option, item, &number))
+            return false;
+        counts->values[counts->length++] = (long long)number;
+        if (text[length] == '\0')
+            return true;
+        text += length + 1;
+    }
+    return false;
+}
+
 static bool read_value(const struct balance_option *option, const char *text)
 {
+    if (option->kind == OPTION_LIST)
+        return read_list(option, text);
     if (option->kind == OPTION_WORD) {
         for (int word = 0; option->words[word] != NULL; word++)
             if (strcmp(text, option->words[word]) == 0) {

@@ -12,9 +12,9 @@
 #include <stddef.h>
 
 /* What an option takes, and where it goes. */
-enum option_kind { OPTION_FLAG, OPTION_COUNT, OPTION_NUMBER, OPTION_WORD, OPTION_COUNTS };
+enum option_kind { OPTION_FLAG, OPTION_COUNT, OPTION_NUMBER, OPTION_WORD, OPTION_COUNTS, OPTION_LIST };
 
-/* A list of counts, for an option that may be given more than once. */
+/* Counts: of an option that may be given more than once, or of one that takes a list with commas. */
 #define COUNTS_MAX 64
 struct counts {
     long long values[COUNTS_MAX];

@@ -13,7 +13,7 @@ mod words;
 pub use balance::{
     AttachArgs, BalanceArgs, CountingArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to,
 };
-pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
+pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, Experiment, NestedArgs, UncoreArgs};
 pub use counters::CountersArgs;
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;

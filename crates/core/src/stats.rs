@@ -15,6 +15,8 @@
 //!
 //! Source: B. Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13, the percentile interval.
 
+pub mod correlation;
+
 use serde::Serialize;
 
 /// Fewer samples than this cannot carry an interval near 95 %: four miss the true median one time in eight.

@@ -14,6 +14,7 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     Nested(NestedArgs),
     Balance(BenchBalanceArgs),
+    Uncore(UncoreArgs),
 }
 
 /// Nested OpenMP teams, bound and unbound: bandwidth, synchronisation, a solver.
@@ -111,6 +112,74 @@ const BALANCE_EXAMPLES: &str = "Examples:\n  trimtab bench balance --quick      
     trimtab bench balance --only barrier-1ms --only omp    how waiting costs\n\n\
     The programs are built by: make -C bench\n\
     Ctrl-C ends it early: what was measured until then is shown and written.";
+
+/// What far memory, crowded caches and shared lines cost, and which hardware index shows it.
+///
+/// Runs a micro-benchmark (private linked lists, lines that all threads add to) in pairs of ways that differ in placement alone:
+/// near and far memory, one last-level cache or several, threads close together or apart. On a machine with one node or one
+/// last-level cache, alone against beside others takes their place, and it is said what was left out. Threads are counted
+/// in exactly the measured window. Shown are the time of an access and how each index changes with it: the uncore penalty P (busy
+/// cycles a request), busy cycles an instruction, their share W, cycles an instruction, the last cache's miss rate, and an estimate
+/// of P from generic counters; and for each index its correlation with time, in proportion, in order, and in sign for changes above 5
+/// %. Takes some ten minutes, --quick one; use a machine that is otherwise idle.
+#[derive(Args, Debug)]
+#[command(after_help = UNCORE_EXAMPLES)]
+pub struct UncoreArgs {
+    /// How often each case is run each way.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// A few sizes, short windows: a minute, for a first look.
+    #[arg(long)]
+    pub quick: bool,
+    /// Only this experiment; can be repeated.
+    #[arg(long = "only", value_name = "EXPERIMENT")]
+    pub only: Vec<Experiment>,
+    /// List cases and commands, say what this machine cannot show, and run nothing.
+    #[arg(long)]
+    pub list: bool,
+    /// At most so many threads in a run.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: u32,
+    /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc.
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+    /// Seed of the order.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write all samples and results to FILE as JSON lines, each as soon as it is known (schema in docs/json.md);
+    /// - for standard output, instead of the tables.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Show the record in FILE again, as --json wrote it, and run nothing.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "list"])]
+    pub from: Option<PathBuf>,
+    /// Write a chart to FILE: each index's changes over those of time.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+const UNCORE_EXAMPLES: &str = "Examples:\n  trimtab bench uncore --list                            what can be shown here\n  \
+    trimtab bench uncore --quick                           a first look\n  \
+    trimtab bench uncore --repeats 9 --json u.jsonl --svg u.svg   a measurement to keep\n\n\
+    The program is built by: make -C bench. What can be counted here: trimtab counters\n\
+    Ctrl-C ends it early: what was measured until then is shown and written.";
+
+/// One or several factors, as in the published measurement.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Experiment {
+    /// One thread, its memory near or far.
+    Locality,
+    /// Private sets, in one last-level cache or several.
+    Contention,
+    /// One shared line, threads close together or apart.
+    Sharing,
+    /// Far memory against a crowded cache.
+    LocalityContention,
+    /// A crowded cache against shared lines far apart.
+    ContentionSharing,
+    /// All three.
+    All,
+}
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NestedProgram {

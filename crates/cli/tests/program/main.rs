@@ -43,6 +43,7 @@ mod swarm;
 mod threads;
 mod top;
 mod transparent;
+mod uncore;
 mod users;
 mod waiting;
 mod waits;

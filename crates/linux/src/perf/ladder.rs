@@ -80,6 +80,9 @@ pub struct Standing {
     pub processor: Option<String>,
     /// What is counted of each thread, on the rungs that count.
     pub recipe: Option<Recipe>,
+    /// All that can be counted, whatever it costs, in groups that each fit the hardware: for a measurement that runs its program once
+    /// for each.
+    pub groups: Vec<Recipe>,
     /// What that costs.
     pub price: Option<Price>,
     /// What follows from the cost.
@@ -96,6 +99,7 @@ impl Standing {
             cpu: None,
             processor: None,
             recipe: None,
+            groups: Vec::new(),
             price: None,
             thrift: Thrift::FREE,
             missing: vec![Missing { rung: Rung::Exact, why: Why::NotAsked }],
@@ -154,8 +158,33 @@ pub fn climb(ground: &mut dyn Ground, table: &Table, choice: &Choice, barred: Op
     let price = recipe.as_ref().and_then(|recipe| ground.price(recipe));
     let thrift = if recipe.is_some() { Thrift::of(price.as_ref()) } else { Thrift::FREE };
     let most = thrift.counters.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+    let groups = groups(recipe.as_ref(), processor.as_ref());
     let recipe = recipe.map(|recipe| recipe.at_most(most));
-    Standing { rung, cpu, processor: processor.map(|known| known.name), recipe, price, thrift, missing }
+    Standing {
+        rung,
+        cpu,
+        processor: processor.map(|known| known.name),
+        recipe,
+        groups,
+        price,
+        thrift,
+        missing,
+    }
+}
+
+/// What was found to work, and what the processor has about its last cache, if that did not fit beside it.
+fn groups(recipe: Option<&Recipe>, known: Option<&Processor>) -> Vec<Recipe> {
+    let Some(recipe) = recipe else { return Vec::new() };
+    let mut groups = vec![recipe.clone()];
+    if !(recipe.has(Role::LlcMisses) && recipe.has(Role::LlcLookups)) {
+        let of_cache = |(role, _): &&(Role, Event)| matches!(role, Role::LlcMisses | Role::LlcLookups);
+        let events: Events = known.iter().flat_map(|known| &known.beside).filter(of_cache).cloned().collect();
+        let more = Recipe { user_only: recipe.user_only, no_guests: recipe.no_guests, ..Recipe::of(events) };
+        if more.has(Role::LlcMisses) && more.has(Role::LlcLookups) {
+            groups.push(more);
+        }
+    }
+    groups
 }
 
 /// Tries, and remembers what was learned about permissions.

@@ -2,7 +2,7 @@
 //!
 //! `nested` is the order of events; `cases` says what is run, `programs` finds and runs it, Ctrl-C is `commands::interrupt`'s,
 //! `record` writes samples as they come, `published` holds what others measured, `tables` and `chart` show it all.
-//! `balance` is another order of events with the same helpers, and cases and a page of its own.
+//! `balance` is another order of events with the same helpers, and cases and a page of its own; so is `uncore`.
 //! Medians, intervals and verdicts are `trimtab_core::stats`' and `trimtab_core::yardstick`'s.
 
 mod balance;
@@ -13,6 +13,7 @@ mod programs;
 mod published;
 mod record;
 mod tables;
+mod uncore;
 
 use crate::args::{BenchArgs, BenchCommand};
 use crate::exit::Exit;
@@ -26,5 +27,6 @@ pub fn run(world: &World, args: &BenchArgs) -> Result<u8, Exit> {
     match &args.what {
         BenchCommand::Nested(args) => nested::run(world, args),
         BenchCommand::Balance(args) => balance::run(world, args),
+        BenchCommand::Uncore(args) => uncore::run(world, args),
     }
 }

@@ -181,6 +181,24 @@ fn a_choice_is_followed_and_what_was_not_asked_for_not_tried() {
 }
 
 #[test]
+fn for_a_measurement_all_is_counted_in_groups_that_fit() {
+    let dear = Price { read: Span::from_us(20), one: Span::from_us(26), two: Span::from_us(92) };
+    let groups = |counters| {
+        let standing = stand(Scripted { counters, price: Some(dear), ..Scripted::default() });
+        assert_eq!(roles(&standing), [Role::Busy, Role::Requests], "it is thrifty all the same");
+        let of = |recipe: &Recipe| recipe.events.iter().map(|(role, _)| *role).collect::<Vec<_>>();
+        standing.groups.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(groups(8), [Role::ALL.to_vec()]);
+    let cache = [Role::LlcMisses, Role::LlcLookups];
+    for counters in [6, 4, 2] {
+        let all = groups(counters);
+        assert_eq!((all.len(), all[0].len(), &all[1][..]), (2, counters, &cache[..]), "{all:?}");
+    }
+    assert!(stand(Scripted { refusal: Some(Errno::NOENT), ..Scripted::default() }).groups.is_empty());
+}
+
+#[test]
 fn trapped_counters_are_two_and_barred_ones_are_none() {
     let price = Price { read: Span(20_000), one: Span(26_000), two: Span(92_000) };
     let standing = stand(Scripted { price: Some(price), ..Scripted::default() });
