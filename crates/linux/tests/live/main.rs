@@ -8,6 +8,7 @@
 mod audits;
 mod finding;
 mod groups;
+mod guests;
 mod keeping;
 mod moving;
 mod paper;
