@@ -8,6 +8,10 @@
 
 mod util;
 
+#[allow(dead_code, reason = "its own tests use more of it")]
+#[path = "../../../linux/tests/vcpus/guest.rs"]
+mod guest;
+
 mod attach;
 mod balance;
 mod balances;
@@ -43,6 +47,7 @@ mod threads;
 mod top;
 mod transparent;
 mod users;
+mod vms;
 mod waiting;
 mod waits;
 mod words;
