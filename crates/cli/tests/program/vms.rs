@@ -2,7 +2,7 @@
 
 use crate::balance::lines;
 use crate::guest::{Guest, NO_QEMU, Setup};
-use crate::util::{Sandbox, cpus, eventually, need, two, two_users};
+use crate::util::{Sandbox, cpus, eventually, need, text, two, two_users};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -62,6 +62,26 @@ fn the_cpus_of_a_machine_are_moved_and_nothing_else_of_it() {
             .map(|info| info["name"].as_str().unwrap());
         assert_eq!(names.collect::<Vec<_>>(), ["vcpu 0", "vcpu 1"], "{}", lines[1].1);
     }
+}
+
+#[test]
+fn busy_cpus_change_places_and_get_their_own_masks_back() {
+    let [a, b] = need!(two(), "two cores are needed");
+    // Three on two, of which one is always behind.
+    let name = format!("guest=busy-{},debug-threads=on", std::process::id());
+    let setup = Setup { name: Some(&name), cpus: 3, busy: true, ..Setup::default() };
+    let guest = need!(Guest::start(&setup), "{NO_QEMU}");
+    let sandbox = Sandbox::new();
+    let vcpus = guest.cpu_threads();
+    let trace = sandbox.path("trace.jsonl");
+    let words = format!("attach --vm {} --balance speed --interval 20ms --trace", guest.pid());
+    let attached = sandbox.trimtab(&words).arg(&trace).begins();
+    eventually("each has been moved, and one again", || {
+        text(&trace).matches("\"applied\"").count() > vcpus.len()
+    });
+    attached.signal(Signal::TERM);
+    attached.ends().ok();
+    assert!(masks(&vcpus).iter().all(|mask| *mask == BTreeSet::from([a, b])));
 }
 
 #[test]

@@ -105,6 +105,28 @@ fn a_guests_cpus_are_moved_through_pause_and_plug_until_it_is_killed() {
 }
 
 #[test]
+fn a_guest_that_moved_away_is_watched_until_it_ends_here() {
+    let guest = need!(Guest::start(&Setup { busy: true, ..Setup::default() }), NO_QEMU);
+    let one: CpuSet = usable().first().unwrap().to_string().parse().unwrap();
+    let mut watched = Watched::new(&VmName::Pid(Pid(guest.pid())));
+    let cpus = guest.cpu_threads();
+    watched.confine(cpus[0], &one);
+    let mut qmp = guest.qmp();
+    qmp.tell(r#"{"execute":"migrate","arguments":{"uri":"exec:cat >/dev/null"}}"#);
+    let begin = Instant::now();
+    while !qmp.tell(r#"{"execute":"query-migrate"}"#).contains("\"completed\"") {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not move");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    watched.look();
+    watched.look();
+    assert_eq!((watched.threads.len(), mask(cpus[0])), (2, one));
+    qmp.tell(r#"{"execute":"quit"}"#);
+    assert_eq!(watched.live.wait(Moment(u64::MAX)).unwrap(), Awake::Over);
+    assert_eq!(watched.live.restore().given_back, 0);
+}
+
+#[test]
 fn a_guest_whose_socket_is_gone_is_watched_on() {
     let guest = need!(Guest::start(&Setup::default()), NO_QEMU);
     let mut watched = Watched::new(&VmName::Pid(Pid(guest.pid())));
