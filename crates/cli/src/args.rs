@@ -2,6 +2,7 @@
 
 pub mod balance;
 pub mod bench;
+pub mod counters;
 pub mod sim;
 pub mod sim_figures;
 pub mod sim_swarm;
@@ -9,8 +10,11 @@ pub mod time;
 pub mod view;
 mod words;
 
-pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
+pub use balance::{
+    AttachArgs, BalanceArgs, CountingArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to,
+};
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
+pub use counters::CountersArgs;
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
@@ -56,6 +60,7 @@ pub enum Command {
     Ps(PsArgs),
     Top(TopArgs),
     Report(ReportArgs),
+    Counters(CountersArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
     Bench(BenchArgs),

@@ -8,9 +8,11 @@ use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::counts::Rung;
 use trimtab_core::observe::Metric;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
+use trimtab_linux::perf::Choice;
 use trimtab_linux::vcpus::VmName;
 
 /// The heading under which help shows these options.
@@ -19,6 +21,11 @@ const HEADING: &str = "While it runs";
 /// The policies, for parser and completions.
 fn policies() -> Words<Kind> {
     Words::of(Kind::ALL.map(Kind::word))
+}
+
+/// What can be counted, for parser and completions.
+pub(super) fn choices() -> Words<Choice> {
+    Words::of(["auto", "off"].into_iter().chain(Rung::ALL.map(Rung::word)))
 }
 
 /// How a policy is set up.
@@ -41,6 +48,29 @@ pub struct PolicyArgs {
     /// Let threads be moved to other NUMA nodes, away from their memory.
     #[arg(long, help_heading = HEADING)]
     pub across_nodes: bool,
+}
+
+/// What hardware counts for policies that ask for it.
+#[derive(Args, Debug, Default, Clone)]
+pub struct CountingArgs {
+    /// What hardware is to count of threads: auto (the best that works here; the default), off, a rung of the ladder (exact, proxy,
+    /// generic, hint-faults, residency), or events as ROLE=EVENT,... (see trimtab counters).
+    ///
+    /// Counted is only for policies that ask for it; with this option for the others, too, so that it is in the trace.
+    #[arg(long, value_name = "WHAT", value_parser = choices(), hide_possible_values = true, help_heading = HEADING)]
+    pub counters: Option<Choice>,
+}
+
+impl CountingArgs {
+    /// What is to be counted.
+    pub fn choice(&self) -> Choice {
+        self.counters.clone().unwrap_or_default()
+    }
+
+    /// Whether counts are wanted also where no policy asks for them.
+    pub fn always(&self) -> bool {
+        self.counters.as_ref().is_some_and(|choice| *choice != Choice::Off)
+    }
 }
 
 impl PolicyArgs {
@@ -80,6 +110,8 @@ pub struct BalanceArgs {
     pub balance: Option<Kind>,
     #[command(flatten)]
     pub policy: PolicyArgs,
+    #[command(flatten)]
+    pub counting: CountingArgs,
     /// Record what is seen, decided and done in FILE, one line of JSON a look (docs/json.md; `trimtab replay` reads it).
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub trace: Option<PathBuf>,
@@ -114,6 +146,8 @@ pub struct AttachArgs {
     pub balance: Kind,
     #[command(flatten)]
     pub policy: PolicyArgs,
+    #[command(flatten)]
+    pub counting: CountingArgs,
     /// The CPUs that threads may be moved to, instead of all that the programs' threads may use together.
     #[arg(long, value_name = "LIST", help_heading = HEADING)]
     pub cpus: Option<CpuSet>,

@@ -62,12 +62,12 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     let usable = usable(args, &machine, &first)?;
     let settings = args.policy.over(Settings::default());
 
-    let options = Options { keep: keeper, ..Options::default() };
+    let options = Options { keep: keeper, counting: args.counting.choice(), ..Options::default() };
     let live = Live::with(&world.proc(), &roots, &usable, options)
         .map_err(|error| explain(world, &roots, &error))?;
     let Heard { stopped, pause } = listen(live.stopper(), args.time)?;
     let respected = args.respect_masks.then(|| usable.clone());
-    let mut host = Watched::new(live).respecting(respected).pausing(pause);
+    let mut host = Watched::new(live).respecting(respected).pausing(pause).counting(args.counting.always());
     let label = label(world, &roots);
     let figures = args.metrics.as_ref().map(|address| Figures::offer(address, &machine, &settings, volume));
     let figures = figures.transpose()?;

@@ -11,6 +11,7 @@
 
 use super::clock::Clock;
 use super::counters::{self, Files};
+use super::counting::Counted;
 use super::error::LiveError;
 use super::guests::Only;
 use super::threads::{Process, Thread};
@@ -376,6 +377,7 @@ impl Live {
             left,
             files: Files::default(),
             last: None,
+            counted: Counted::default(),
             voluntary: None,
             still: 0,
             ready: None,
@@ -411,7 +413,9 @@ impl Live {
 
     /// A thread has ended.
     pub(super) fn end_thread(&mut self, id: ThreadId, sample: &mut Sample) {
-        let Some(thread) = self.table.remove_thread(id, &mut self.budget) else { return };
+        let Some(thread) = self.table.remove_thread(id, self.counting.recipe(), &mut self.budget) else {
+            return;
+        };
         if let Some(record) =
             self.table.processes.get_mut(&thread.pid).and_then(|process| process.record.as_mut())
         {

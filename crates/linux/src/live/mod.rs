@@ -24,6 +24,7 @@ mod audit;
 mod bounds;
 mod clock;
 mod counters;
+mod counting;
 mod error;
 mod files;
 mod find;
@@ -42,12 +43,14 @@ pub use masks::Restored;
 pub use roots::Root;
 pub use stop::Stopper;
 
+use crate::perf::Choice;
 use crate::process::Pid;
 use crate::text::ReadError;
 use audit::Auditor;
 use bounds::Bounds;
 use clock::Clock;
 use counters::Source;
+use counting::Counting;
 use files::Budget;
 use find::Finder;
 use roots::Watched;
@@ -72,11 +75,19 @@ pub struct Options {
     pub hands_off: bool,
     /// At most so many descriptors are kept for threads; `None` for half of what this process may open.
     pub descriptors: Option<usize>,
+    /// What hardware is to count of threads, where a policy wants that.
+    pub counting: Choice,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { find_every: Span::from_ms(200), keep: None, hands_off: false, descriptors: None }
+        Self {
+            find_every: Span::from_ms(200),
+            keep: None,
+            hands_off: false,
+            descriptors: None,
+            counting: Choice::Auto,
+        }
     }
 }
 
@@ -124,6 +135,7 @@ pub struct Live {
     table: Table,
     bounds: Bounds,
     finder: Finder,
+    counting: Counting,
     refreshed: usize,
     placed: usize,
     told_usable: CpuSet,
@@ -175,7 +187,6 @@ impl Live {
             proc: proc.to_owned(),
             source: Source::of(folder.as_fd()),
             folder,
-            options,
             own_namespace,
             budget,
             clock: Clock::new(),
@@ -185,6 +196,7 @@ impl Live {
             table: Table::default(),
             bounds: Bounds::new(root, usable),
             finder: Finder::default(),
+            counting: Counting::new(&options, root.join("sys")),
             refreshed: 0,
             placed: 0,
             told_usable: usable.clone(),
@@ -200,6 +212,7 @@ impl Live {
             latest: Span::ZERO,
             late: 0,
             unreadable: 0,
+            options,
         };
         let mut problem = None;
         for root in roots {

@@ -52,6 +52,7 @@ impl Live {
         if unread > 0 {
             sample.notices.push(Notice::Unread(unread));
         }
+        self.count(wanted, &mut sample);
         self.check_masks(&mut sample);
         if wanted.cpus {
             sample.cpus = self.read_cpus();

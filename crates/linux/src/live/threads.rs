@@ -2,9 +2,11 @@
 
 use super::bounds::{GroupId, cut};
 use super::counters::{Counters, Files};
+use super::counting::Counted;
 use super::files::Budget;
 use super::guests::Only;
 use super::keeper::Record;
+use crate::perf::Recipe;
 use crate::process::{Pid, StartTime, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::ids::{OsCpu, ProgramId, ThreadId};
@@ -30,6 +32,8 @@ pub(super) struct Thread {
     pub(super) left: Option<Left>,
     pub(super) files: Files,
     pub(super) last: Option<Counters>,
+    /// What hardware counts of it.
+    pub(super) counted: Counted,
     pub(super) voluntary: Option<u64>,
     /// For how many looks its counters have not moved.
     pub(super) still: u32,
@@ -205,10 +209,16 @@ impl Table {
         id
     }
 
-    /// Forgets a thread that has ended.
-    pub(super) fn remove_thread(&mut self, id: ThreadId, budget: &mut Budget) -> Option<Thread> {
+    /// Forgets a thread that has ended; `recipe` is what its counters were opened for.
+    pub(super) fn remove_thread(
+        &mut self,
+        id: ThreadId,
+        recipe: Option<&Recipe>,
+        budget: &mut Budget,
+    ) -> Option<Thread> {
         let mut thread = self.threads.remove(&id)?;
         thread.files.close(budget);
+        thread.counted.close(recipe, budget);
         if let Some(process) = self.processes.get_mut(&thread.pid) {
             process.threads.remove(&thread.tid);
             process.stale = true;

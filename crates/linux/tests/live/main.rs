@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 mod audits;
+mod counting;
 mod finding;
 mod groups;
 mod guests;
