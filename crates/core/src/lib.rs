@@ -18,6 +18,7 @@ pub mod handoff;
 pub mod ids;
 pub mod meter;
 pub mod observe;
+pub mod penalty;
 pub mod place;
 pub mod replay;
 pub mod set;
