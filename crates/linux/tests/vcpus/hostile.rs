@@ -225,3 +225,31 @@ fn only_threads_of_the_machine_count() {
         assert!(matches!(find(&cpus(none)), Err(VmError::NoVcpus { .. })), "{said}");
     }
 }
+
+#[test]
+fn damaged_answers_are_read_without_harm() {
+    let whole = format!(
+        "{GREETING}\n{{\"return\": {{}}}}\n{{\"event\": \"X\"}}\n{{\"return\": [{{\"cpu-index\": 0, \"thread-id\": 7, \"props\": {{\"node-id\": 1}}}}]}}\n"
+    );
+    let length = whole.len();
+    let turn = std::sync::atomic::AtomicUsize::new(0);
+    // Each client gets the whole talk at once, with one byte changed, and then the end.
+    let server = Server::new(move |client| {
+        let at = turn.fetch_add(1, Ordering::Relaxed);
+        let mut text = whole.clone().into_bytes();
+        if at > 0 {
+            text[(at - 1) % length] = b"\0}{\"[,9\xff\n"[at % 9];
+        }
+        let _ = client.write_all(&text);
+        let _ = client.shutdown(std::net::Shutdown::Write);
+        while client.read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+    });
+    assert_eq!(server.ask(LONG).unwrap().cpus.len(), 1, "undamaged");
+    for _ in 0..3 * length {
+        match server.ask(LONG) {
+            Ok(answer) => assert!(answer.cpus.len() <= 1, "{answer:?}"),
+            Err(QmpError::Closed | QmpError::Strange(_) | QmpError::Answered { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
