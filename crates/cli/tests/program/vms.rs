@@ -1,7 +1,7 @@
 //! `trimtab attach --vm` and `top --vm`: the CPUs of virtual machines, and nothing else of them.
 
 use crate::balance::lines;
-use crate::guest::{Guest, NO_QEMU, Setup};
+use crate::guest::{Guest, NO_QEMU, Setup, Work};
 use crate::util::{Sandbox, cpus, eventually, need, text, two, two_users};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -69,7 +69,7 @@ fn busy_cpus_change_places_and_get_their_own_masks_back() {
     let [a, b] = need!(two(), "two cores are needed");
     // Three on two, of which one is always behind.
     let name = format!("guest=busy-{},debug-threads=on", std::process::id());
-    let setup = Setup { name: Some(&name), cpus: 3, busy: true, ..Setup::default() };
+    let setup = Setup { name: Some(&name), cpus: 3, work: Work::Spin, ..Setup::default() };
     let guest = need!(Guest::start(&setup), "{NO_QEMU}");
     let sandbox = Sandbox::new();
     let vcpus = guest.cpu_threads();

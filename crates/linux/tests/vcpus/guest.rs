@@ -28,8 +28,19 @@ pub(crate) struct Setup<'a> {
     pub(crate) accel: &'a str,
     /// Whether it has a QMP socket.
     pub(crate) qmp: bool,
-    /// Whether its CPUs compute without a pause; otherwise its firmware waits.
-    pub(crate) busy: bool,
+    /// What its CPUs do.
+    pub(crate) work: Work,
+}
+
+/// What the CPUs of a guest do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// The usual firmware finds nothing to boot, and waits.
+    Wait,
+    /// They compute without a pause.
+    Spin,
+    /// They sleep from the first instruction on.
+    Halt,
 }
 
 impl Default for Setup<'_> {
@@ -39,7 +50,7 @@ impl Default for Setup<'_> {
             cpus: 2,
             accel: "tcg,thread=multi",
             qmp: true,
-            busy: false,
+            work: Work::Wait,
         }
     }
 }
@@ -68,9 +79,9 @@ impl Guest {
             let socket = folder.path().join("qmp").display().to_string();
             command.arg("-qmp").arg(format!("unix:{socket},server=on,wait=off"));
         }
-        if setup.busy {
+        if setup.work != Work::Wait {
             let rom = folder.path().join("rom");
-            std::fs::write(&rom, busy_firmware()).unwrap();
+            std::fs::write(&rom, firmware(setup.work)).unwrap();
             command.arg("-bios").arg(rom);
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
@@ -148,8 +159,11 @@ impl Drop for Guest {
     }
 }
 
-/// Firmware that starts all CPUs and has each compute for ever: 64 KiB below 1 MiB, where a CPU begins 16 bytes before the end.
-fn busy_firmware() -> Vec<u8> {
+/// Firmware that starts all CPUs and has each compute for ever, or halts the first and starts none: 64 KiB below 1 MiB, where a CPU
+/// begins 16 bytes before the end.
+fn firmware(work: Work) -> Vec<u8> {
+    // cli; again: hlt; jmp again
+    const HALT: [u8; 4] = [0xfa, 0xf4, 0xeb, 0xfd];
     // cli; again: inc eax; jmp again
     const SPIN: [u8; 5] = [0xfa, 0x66, 0x40, 0xeb, 0xfb];
     const FIRST: [u8; 64] = [
@@ -170,8 +184,12 @@ fn busy_firmware() -> Vec<u8> {
     let mut rom = vec![0; 64 << 10];
     let mut put = |at: usize, bytes: &[u8]| rom[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &SPIN);
-    put(0x100, &FIRST);
-    put(0x100 + FIRST.len(), &SPIN);
+    if work == Work::Halt {
+        put(0x100, &HALT);
+    } else {
+        put(0x100, &FIRST);
+        put(0x100 + FIRST.len(), &SPIN);
+    }
     // Their length less one, and where they are.
     put(0x160, &[0x0f, 0x00, 0x68, 0x01, 0x0f, 0x00]);
     put(0x168, &SEGMENTS);

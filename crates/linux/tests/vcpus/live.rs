@@ -1,6 +1,6 @@
 //! Real guests under watch: their CPUs moved, plugged in, paused, killed.
 
-use crate::guest::{Guest, NO_QEMU, Setup};
+use crate::guest::{Guest, NO_QEMU, Setup, Work};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ fn a_guests_cpus_are_moved_through_pause_and_plug_until_it_is_killed() {
 
 #[test]
 fn a_guest_that_moved_away_is_watched_until_it_ends_here() {
-    let guest = need!(Guest::start(&Setup { busy: true, ..Setup::default() }), NO_QEMU);
+    let guest = need!(Guest::start(&Setup { work: Work::Spin, ..Setup::default() }), NO_QEMU);
     let one: CpuSet = usable().first().unwrap().to_string().parse().unwrap();
     let mut watched = Watched::new(&VmName::Pid(Pid(guest.pid())));
     let cpus = guest.cpu_threads();

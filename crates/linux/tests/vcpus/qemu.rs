@@ -1,6 +1,6 @@
 //! Real guests.
 
-use crate::guest::{Guest, NO_QEMU, Setup};
+use crate::guest::{Guest, NO_QEMU, Setup, Work};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_linux::process::Pid;
@@ -65,7 +65,7 @@ fn without_names_and_socket_an_emulated_guest_is_not_found() {
 
 #[test]
 fn a_guest_of_kvm_is_found_by_its_descriptors() {
-    let setup = Setup { name: None, qmp: false, accel: "kvm", ..Setup::default() };
+    let setup = Setup { name: None, qmp: false, accel: "kvm", work: Work::Halt, ..Setup::default() };
     let guest = need!(Guest::start(&setup), "no QEMU that can use KVM");
     let begin = Instant::now();
     let vm = loop {
