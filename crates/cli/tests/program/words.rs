@@ -134,7 +134,11 @@ fn zsh_and_fish_know_the_words_too() {
     let sandbox = Sandbox::new();
     let zsh = sandbox.trimtab("generate zsh").ends().ok();
     let line = |start: &str| zsh.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
-    assert!(line("'--balance=-[").contains("]::POLICY:(auto speed exchange nudge brm brm-paper serial pinned float)'"), "{zsh}");
+    assert!(
+        line("'--balance=-[")
+            .contains("]::POLICY:(auto speed exchange nudge brm brm-paper serial pinned float)'"),
+        "{zsh}"
+    );
     assert!(line("'--wait-policy=[").contains("]:HOW:(auto spin yield sleep keep)'"), "{zsh}");
     let file = sandbox.write("trimtab.fish", sandbox.trimtab("generate fish").ends().ok());
     let fish = need!(installed("fish"), "fish is not installed");
