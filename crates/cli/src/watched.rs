@@ -143,6 +143,11 @@ impl Watched {
         }
     }
 
+    /// Why a virtual machine could not be asked for its CPUs again.
+    pub fn vm_fault(&self) -> Option<String> {
+        self.live.facts().vm_fault
+    }
+
     /// Gives all masks back; says too why no record of them was kept, if so.
     pub fn restore(&mut self) -> (Restored, Option<String>) {
         let restored = self.live.restore();

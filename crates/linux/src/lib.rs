@@ -22,3 +22,4 @@ pub mod survey;
 pub mod sys;
 pub mod text;
 pub mod users;
+pub mod vcpus;

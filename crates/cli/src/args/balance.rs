@@ -3,6 +3,7 @@
 use super::time;
 use super::words::Words;
 use crate::metrics::Address;
+use crate::vms;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_linux::perf::Choice;
+use trimtab_linux::vcpus::VmName;
 
 /// The heading under which help shows these options.
 const HEADING: &str = "While it runs";
@@ -211,11 +213,19 @@ pub struct BalanceArgs {
 #[command(after_help = ATTACH_EXAMPLES)]
 pub struct AttachArgs {
     /// The processes; all that they started is balanced with them.
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "cgroup")]
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present_any = ["cgroup", "vm"])]
     pub pids: Vec<u32>,
     /// All processes of a control group, and of those below it: a path such as /user.slice/… or a folder of /sys/fs/cgroup.
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
+    /// The CPUs of a virtual machine: its name (of QEMU's -name, which is libvirt's domain), its process, or its QMP socket. May be given
+    /// several times.
+    ///
+    /// Only the threads that run its CPUs are moved; those that do its input and output stay where they are. They are found by QMP,
+    /// by KVM's debugfs, by their names (QEMU: -name NAME,debug-threads=on) or by their descriptors of KVM; CPUs that are plugged in
+    /// later are found too. Masks that libvirt sets are kept to.
+    #[arg(long, value_name = "NAME|PID|QMP-SOCKET", value_parser = vms::name)]
+    pub vm: Vec<VmName>,
     /// The policy: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned or float (only watches).
     #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = policies(), hide_possible_values = true)]
     pub balance: Kind,
@@ -254,6 +264,7 @@ const DETACH_STATUS: &str = "Exit status: 0 when balancing has ended or masks we
 
 const ATTACH_EXAMPLES: &str = "Examples:\n  trimtab attach 4711                    balance process 4711 and all it started\n  \
     trimtab attach $(pgrep -d' ' solver)   several programs at once\n  \
+    trimtab attach --vm web1               the CPUs of the virtual machine web1\n  \
     trimtab attach --balance float --trace t.jsonl --for 10s 4711   only watch and record\n\n\
     Exit status: 0 when the programs ended or you stopped it, 2 when they cannot be balanced.";
 

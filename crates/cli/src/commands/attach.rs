@@ -8,6 +8,7 @@ use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use crate::situation::Situation;
+use crate::vms;
 use crate::watched::Watched;
 use crate::watching::Watching;
 use crate::world::World;
@@ -56,7 +57,7 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
         Some(path) => Some(Recorder::open("--trace", path)?),
         None => None,
     };
-    let roots = roots(world, args);
+    let roots = roots(world, args, volume)?;
     leftovers::tidy(world, volume);
     let machine = Situation::live(world, false)?.machine;
     let keeper = (args.balance != Kind::Float).then(|| leftovers::keeper(world, volume)).flatten();
@@ -65,7 +66,8 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     let settings = args.policy.over(Settings::of(args.balance));
 
     let options = Options { keep: keeper, counting: args.counting.choice(), ..Options::default() };
-    let live = Live::with(&world.proc(), &roots, &usable, options).map_err(|error| explain(world, &error))?;
+    let live = Live::with(&world.proc(), &roots, &usable, options)
+        .map_err(|error| explain(world, &roots, &error))?;
     let Heard { stopped, pause } = listen(live.stopper(), args.time)?;
     let respected = args.respect_masks.then(|| usable.clone());
     let mut host =
@@ -99,6 +101,9 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     };
     watching.record(|recorder| recorder.end(&why, None));
     leftovers::warn(restored, fault, volume);
+    if let Some(fault) = host.vm_fault().filter(|_| stopped.load(Ordering::Relaxed)) {
+        say::warning(volume, &format!("virtual CPUs that came later may have been left out: {fault}"));
+    }
     let given_back = match restored.given_back {
         0 => String::new(),
         threads => format!("; {}", leftovers::own_masks(threads)),
@@ -113,7 +118,7 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
 }
 
 /// What is to be watched.
-fn roots(world: &World, args: &AttachArgs) -> Vec<Root> {
+fn roots(world: &World, args: &AttachArgs, volume: Volume) -> Result<Vec<Root>, anyhow::Error> {
     let group = |path: &PathBuf| {
         let mounted = world.sys().join("fs/cgroup");
         if path.starts_with(&mounted) {
@@ -122,11 +127,11 @@ fn roots(world: &World, args: &AttachArgs) -> Vec<Root> {
         // As the kernel writes it, from the root of the groups; and relative to it.
         Root::Cgroup(mounted.join(path.strip_prefix("/").unwrap_or(path)))
     };
-    distinct(&args.pids)
-        .into_iter()
-        .map(|pid| Root::Tree(Pid(pid)))
-        .chain(args.cgroup.as_ref().map(group))
-        .collect()
+    let pids = distinct(&args.pids);
+    let machines = vms::roots(world, &args.vm, &pids, volume)?;
+    let whole = pids.into_iter().map(|pid| Root::Tree(Pid(pid)));
+    // Before a group, which may hold them too.
+    Ok(whole.chain(machines).chain(args.cgroup.as_ref().map(group)).collect())
 }
 
 /// One look at the programs, to know where their threads may run.
@@ -137,7 +142,8 @@ fn look(
     keeper: Option<&Keeper>,
 ) -> Result<Sample, anyhow::Error> {
     let options = Options { keep: keeper.cloned(), ..Options::default() };
-    let mut live = Live::with(&world.proc(), roots, cpus, options).map_err(|error| explain(world, &error))?;
+    let mut live =
+        Live::with(&world.proc(), roots, cpus, options).map_err(|error| explain(world, roots, &error))?;
     let sample = live.observe(&Wanted::default())?;
     let balancer = |info: &trimtab_core::observe::ThreadInfo| match info.left {
         Some(Left::Balancer(pid)) => Some((info.pid, pid)),
@@ -165,12 +171,13 @@ fn usable(args: &AttachArgs, machine: &Machine, first: &Sample) -> Result<CpuSet
 }
 
 /// An error with what would help.
-fn explain(world: &World, error: &LiveError) -> anyhow::Error {
+fn explain(world: &World, roots: &[Root], error: &LiveError) -> anyhow::Error {
     match error {
         LiveError::NotYours { pid, uid } => {
             let (name, only) = (leftovers::user(world, *uid), leftovers::only(world, *uid));
+            let vm = if vms::is_one(roots, *pid) { "--vm " } else { "" };
             anyhow!(
-                "process {pid} belongs to {name}: {only} may move its threads (sudo trimtab attach {pid})"
+                "process {pid} belongs to {name}: {only} may move its threads (sudo trimtab attach {vm}{pid})"
             )
         }
         other => anyhow!("{other}"),
@@ -222,6 +229,7 @@ fn label(world: &World, roots: &[Root]) -> String {
             let command = process::command_line(&world.proc(), *pid, COMMAND_MAX).unwrap_or_default();
             if command.is_empty() { format!("process {pid}") } else { format!("process {pid} ({command})") }
         }
+        Root::Vm(vm) => vms::label(vm),
         Root::Cgroup(path) => format!("group {}", text::printable(path.as_os_str().as_encoded_bytes())),
     };
     roots.iter().map(one).collect::<Vec<_>>().join(", ")

@@ -8,6 +8,10 @@
 
 mod util;
 
+#[allow(dead_code, reason = "its own tests use more of it")]
+#[path = "../../../linux/tests/vcpus/guest.rs"]
+mod guest;
+
 mod attach;
 mod balance;
 mod balances;
@@ -45,6 +49,7 @@ mod top;
 mod transparent;
 mod uncore;
 mod users;
+mod vms;
 mod waiting;
 mod waits;
 mod words;

@@ -104,7 +104,7 @@ fn completions_are_made_and_bash_accepts_its_own() {
     for (words, wanted) in [
         ("run --or", "--or-fewer"),
         ("run --balance = e", "exchange"),
-        ("run --balance =", "auto speed exchange nudge pinned float"),
+        ("run --balance =", "auto speed exchange nudge brm brm-paper serial pinned float"),
         // The value needs the sign: after a space comes the program.
         ("run --balance e", ""),
         ("run --wait-policy s", "spin sleep"),
@@ -134,12 +134,16 @@ fn zsh_and_fish_know_the_words_too() {
     let sandbox = Sandbox::new();
     let zsh = sandbox.trimtab("generate zsh").ends().ok();
     let line = |start: &str| zsh.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
-    assert!(line("'--balance=-[").contains("]::POLICY:(auto speed exchange nudge pinned float)'"), "{zsh}");
+    assert!(
+        line("'--balance=-[")
+            .contains("]::POLICY:(auto speed exchange nudge brm brm-paper serial pinned float)'"),
+        "{zsh}"
+    );
     assert!(line("'--wait-policy=[").contains("]:HOW:(auto spin yield sleep keep)'"), "{zsh}");
     let file = sandbox.write("trimtab.fish", sandbox.trimtab("generate fish").ends().ok());
     let fish = need!(installed("fish"), "fish is not installed");
     for (typed, wanted) in [
-        ("run --balance=s", "--balance=speed"),
+        ("run --balance=s", "--balance=serial --balance=speed"),
         ("run --balance s", ""),
         ("run --wait-policy s", "sleep spin"),
         ("attach --balance n", "nudge"),

@@ -13,7 +13,8 @@ use super::clock::Clock;
 use super::counters::{self, Files};
 use super::counting::Counted;
 use super::error::LiveError;
-use super::threads::Thread;
+use super::guests::Only;
+use super::threads::{Process, Thread};
 use super::{Live, Root, files};
 use crate::process::{self, Pid, Stat, State, Tid};
 use crate::sys::affinity;
@@ -77,6 +78,14 @@ impl Live {
                     self.table.add_process(pid, stat.start, program);
                     stat.comm
                 }
+                Root::Vm(vm) => {
+                    if self.table.add_process(vm.pid, vm.start, program)
+                        && let Some(process) = self.table.processes.get_mut(&vm.pid)
+                    {
+                        process.only = Some(Only::of(&vm.vcpus));
+                    }
+                    text::printable(vm.name.as_bytes())
+                }
                 Root::Cgroup(path) => {
                     let members = group_members(&path, 0)
                         .map_err(|source| LiveError::NoGroup { path: path.clone(), source: source.into() })?;
@@ -90,6 +99,7 @@ impl Live {
             };
             let pid = match &self.roots[at].root {
                 Root::Tree(pid) => pid.0,
+                Root::Vm(vm) => vm.pid.0,
                 Root::Cgroup(_) => self.table.processes.keys().next().map_or(0, |pid| pid.0),
             };
             self.new_programs.push(ProgramInfo { id: program, pid, name });
@@ -101,6 +111,7 @@ impl Live {
     /// Looks for what is new and what has ended, and tells the sample.
     pub(super) fn find(&mut self, now: Moment, sample: &mut Sample) {
         sample.programs.append(&mut self.new_programs);
+        self.hear_of_vcpus();
         let mut buffer = [0; 128];
         if self.finder.loadavg.is_none() {
             self.finder.loadavg = files::open(&self.folder, "loadavg").ok();
@@ -171,7 +182,7 @@ impl Live {
     fn find_children(&mut self) {
         if !self.finder.no_lists {
             let mut from: Vec<(Pid, ProgramId)> =
-                self.table.processes.iter().map(|(pid, process)| (*pid, process.program)).collect();
+                self.with_children().map(|(pid, process)| (*pid, process.program)).collect();
             while let Some((pid, program)) = from.pop() {
                 for child in self.children_of(pid) {
                     if self.adopt(child, pid, program) {
@@ -183,6 +194,11 @@ impl Live {
         if self.finder.no_lists {
             self.find_children_by_parents();
         }
+    }
+
+    /// The processes whose children belong to them: those that are watched as a whole.
+    fn with_children(&self) -> impl Iterator<Item = (&Pid, &Process)> {
+        self.table.processes.iter().filter(|(_, process)| process.only.is_none())
     }
 
     /// The children of a process by its threads' lists.
@@ -214,7 +230,8 @@ impl Live {
         loop {
             let before = self.table.processes.len();
             for (&pid, &parent) in &parents {
-                if let Some(program) = self.table.processes.get(&parent).map(|process| process.program) {
+                let of = self.table.processes.get(&parent).filter(|process| process.only.is_none());
+                if let Some(program) = of.map(|process| process.program) {
                     self.adopt(pid, parent, program);
                 }
             }
@@ -291,6 +308,7 @@ impl Live {
                 return;
             }
         }
+        let listed = self.select(pid, listed);
         let Some(process) = self.table.processes.get_mut(&pid) else { return };
         let leader = process.headless.then(|| pid.main_thread());
         let listed: BTreeSet<Tid> = listed.into_iter().filter(|tid| Some(*tid) != leader).collect();
@@ -321,6 +339,15 @@ impl Live {
         let Ok(stat) = process::thread_stat(&self.proc, pid, tid) else { return false };
         let Ok(home) = self.mask(pid, tid) else { return false };
         let Some(process) = self.table.processes.get_mut(&pid) else { return false };
+        let name = match &process.only {
+            None => stat.comm,
+            Some(only) => match only.name(tid, stat.start) {
+                Some(name) => name.to_owned(),
+                // Another thread has the number of one that was a virtual CPU.
+                None => return false,
+            },
+        };
+        let alone = process.only.is_some();
         if process.threads.is_empty() && process.balancer.is_none() && process.record.is_none() {
             process.balancer = self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
         }
@@ -343,7 +370,7 @@ impl Live {
             pid,
             tid,
             start: stat.start,
-            name: stat.comm,
+            name,
             moved: held.is_some(),
             home,
             held: held.clone(),
@@ -356,7 +383,11 @@ impl Live {
             ready: None,
             cpu: None,
             compared: false,
+            group: None,
         });
+        if alone {
+            self.place_vcpu(id, sample);
+        }
         if let Some(held) = held
             && self.claim(pid).is_ok()
         {
@@ -369,7 +400,7 @@ impl Live {
     /// What is known about a thread goes into the sample's news; what was told before of it counts no more.
     pub(super) fn tell(&self, id: ThreadId, sample: &mut Sample) {
         if let Some(thread) = self.table.threads.get(&id) {
-            let active = self.bounds.active(self.table.group(thread.pid));
+            let active = self.bounds.active(self.table.group_of(id));
             sample.news.push(thread.info(id, self.bounds.scheduler(), active));
         }
     }
@@ -461,7 +492,8 @@ impl Live {
         if thread.start != stat.start {
             return self.end_thread(id, sample);
         }
-        if thread.name == stat.comm {
+        let alone = self.table.processes.get(&thread.pid).is_some_and(|process| process.only.is_some());
+        if alone || thread.name == stat.comm {
             return;
         }
         thread.name.clone_from(&stat.comm);

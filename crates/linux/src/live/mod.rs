@@ -17,7 +17,8 @@
 //!   itself to the very same CPUs before it is found is taken for such.
 //! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not forgotten: a home is told as far as it
 //!   is granted, and comes back with the CPUs. Each program has the bounds of its own group.
-//! - Suspended, stopped and traced threads stay listed, with counters that stand still.
+//! - Suspended, stopped and traced threads stay listed, with counters that stand still; so are the CPUs of a virtual machine that is paused.
+//! - Of a virtual machine only the threads of its CPUs are moved.
 
 mod audit;
 mod bounds;
@@ -27,6 +28,7 @@ mod counting;
 mod error;
 mod files;
 mod find;
+mod guests;
 pub mod keeper;
 mod masks;
 mod roots;
@@ -110,6 +112,8 @@ pub struct Facts {
     pub scheduler: Option<String>,
     /// Why no record of masks is kept any more: one warning.
     pub keeper_fault: Option<String>,
+    /// Why the CPUs of a virtual machine could not be asked for again, the last time: those that were known are watched on.
+    pub vm_fault: Option<String>,
     /// How long the machine was suspended while we watched.
     pub suspended: Span,
     /// The latest that a look came after its time: the machine was too busy to let us run. Rates are right all the same.
@@ -147,6 +151,7 @@ pub struct Live {
     masks_at: Option<Moment>,
     text: Vec<u8>,
     keeper_fault: Option<String>,
+    vm_fault: Option<String>,
     suspended: Span,
     latest: Span,
     late: u64,
@@ -206,6 +211,7 @@ impl Live {
             masks_at: None,
             text: Vec::new(),
             keeper_fault: None,
+            vm_fault: None,
             suspended: Span::ZERO,
             latest: Span::ZERO,
             late: 0,
@@ -245,6 +251,7 @@ impl Live {
             counts_waiting: self.source == Source::Schedstat,
             scheduler: self.bounds.scheduler().map(str::to_owned),
             keeper_fault: self.keeper_fault.clone(),
+            vm_fault: self.vm_fault.clone(),
             suspended: self.suspended,
             latest: self.latest,
             late: self.late,

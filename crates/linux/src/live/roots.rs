@@ -1,9 +1,11 @@
 //! What is watched, whether it may be, and when it has ended.
 
 use super::error::LiveError;
+use super::guests::Watch;
 use super::{Live, Stopper, files, find};
 use crate::process::{self, Pid, State};
 use crate::text::{self, ReadError};
+use crate::vcpus::VirtualMachine;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, geteuid, pidfd_open, test_kill_process};
@@ -19,6 +21,8 @@ pub enum Root {
     Tree(Pid),
     /// All processes of a control group and of those below it.
     Cgroup(PathBuf),
+    /// The CPUs of a virtual machine; the other threads of its process are not touched.
+    Vm(Box<VirtualMachine>),
 }
 
 /// `CAP_SYS_NICE`: the right to set the masks of others.
@@ -32,6 +36,8 @@ pub(super) struct Watched {
     pub(super) root: Root,
     pub(super) ended: bool,
     ends: Option<OwnedFd>,
+    /// Who looks out for a virtual machine's CPUs.
+    pub(super) guests: Option<Watch>,
 }
 
 impl Watched {
@@ -40,10 +46,11 @@ impl Watched {
     pub(super) fn new(proc: &Path, root: &Root, signals: bool, hands_off: bool) -> Result<Self, LiveError> {
         let pid = match root {
             Root::Tree(pid) => *pid,
+            Root::Vm(vm) => vm.pid,
             Root::Cgroup(path) => {
                 files::open_folder(path)
                     .map_err(|errno| LiveError::NoGroup { path: path.clone(), source: errno.into() })?;
-                return Ok(Self { root: root.clone(), ended: false, ends: None });
+                return Ok(Self { root: root.clone(), ended: false, ends: None, guests: None });
             }
         };
         if pid == Pid::own() {
@@ -83,7 +90,12 @@ impl Watched {
         {
             return Err(LiveError::NotYours { pid, uid });
         }
-        Ok(Self { root: root.clone(), ended: false, ends })
+        let guests = match root {
+            Root::Vm(vm) if vm.start != stat.start => return Err(LiveError::NoProcess(pid)),
+            Root::Vm(vm) => Some(Watch::begin(proc, vm)?),
+            Root::Tree(_) | Root::Cgroup(_) => None,
+        };
+        Ok(Self { root: root.clone(), ended: false, ends, guests })
     }
 }
 
@@ -104,6 +116,7 @@ impl Live {
         for (at, watched) in self.roots.iter_mut().enumerate() {
             let pid = match &watched.root {
                 Root::Tree(pid) => *pid,
+                Root::Vm(vm) => vm.pid,
                 // As long as one of its members lives it need not be listed.
                 Root::Cgroup(_) if self.table.member_of(at).is_some_and(|pid| lives(&self.proc, pid)) => {
                     watched.ended = false;

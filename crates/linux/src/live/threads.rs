@@ -4,6 +4,7 @@ use super::bounds::{GroupId, cut};
 use super::counters::{Counters, Files};
 use super::counting::Counted;
 use super::files::Budget;
+use super::guests::Only;
 use super::keeper::Record;
 use crate::perf::Recipe;
 use crate::process::{Pid, StartTime, Tid};
@@ -41,6 +42,8 @@ pub(super) struct Thread {
     /// Whether it was ready to run when that was last asked.
     pub(super) ready: Option<bool>,
     pub(super) cpu: Option<OsCpu>,
+    /// The bounds it lives in, where it has others than its process may have.
+    pub(super) group: Option<GroupId>,
 }
 
 impl Thread {
@@ -96,6 +99,8 @@ pub(super) struct Process {
     /// The masks that its threads were given. A thread that is born inherits its maker's mask, and with it what is ours to take
     /// back.
     pub(super) given: Given,
+    /// The threads that are watched, where not all are.
+    pub(super) only: Option<Only>,
 }
 
 /// Masks that were given to threads, each with the own masks of whom it was given to, until nobody who was born with one can still
@@ -182,6 +187,7 @@ impl Table {
                 group: GroupId::default(),
                 balancer: None,
                 given: Given::default(),
+                only: None,
             },
         );
         true
@@ -254,9 +260,22 @@ impl Table {
         self.processes.get(&pid).map_or_else(GroupId::default, |process| process.group)
     }
 
+    /// The bounds that a thread lives in.
+    pub(super) fn group_of(&self, id: ThreadId) -> GroupId {
+        let thread = self.threads.get(&id);
+        thread.map_or_else(GroupId::default, |thread| thread.group.unwrap_or_else(|| self.group(thread.pid)))
+    }
+
     /// All bounds that anybody lives in.
     pub(super) fn groups(&self) -> BTreeSet<GroupId> {
-        self.processes.values().map(|process| process.group).collect()
+        let whole = self.processes.values().filter(|process| process.only.is_none());
+        let alone = self.threads.values().filter_map(|thread| thread.group);
+        whole.map(|process| process.group).chain(alone).collect()
+    }
+
+    /// The threads that live in these bounds.
+    pub(super) fn threads_in(&self, group: GroupId) -> BTreeSet<ThreadId> {
+        self.threads.keys().copied().filter(|id| self.group_of(*id) == group).collect()
     }
 
     /// A process of the program with this number.

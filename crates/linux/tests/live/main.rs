@@ -9,6 +9,7 @@ mod audits;
 mod counting;
 mod finding;
 mod groups;
+mod guests;
 mod keeping;
 mod moving;
 mod paper;

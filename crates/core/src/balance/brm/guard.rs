@@ -102,6 +102,9 @@ impl Moves {
 const VAIN: Span = Span::from_ms(60_000);
 const DOUBLINGS: u32 = 6;
 
+/// Less than this part is no gain, if all were moved: what two seconds differ by without a cause.
+const GAIN: f64 = 0.02;
+
 /// Whether all of it brings anything.
 #[derive(Debug, Default)]
 pub(super) struct Gain {
@@ -147,7 +150,9 @@ impl Gain {
             herd.books.values_mut().for_each(|book| book.first = book.second);
             return false;
         }
-        if self.kept && ratio.is_some_and(|ratio| ratio < 1.0) {
+        // One of many who is better off makes all better by little.
+        let touched = herd.touched() as f64 / (known as f64).max(1.0);
+        if self.kept && ratio.is_some_and(|ratio| 1.0 - ratio > GAIN * touched.min(1.0)) {
             self.failures = 0;
             return false;
         }

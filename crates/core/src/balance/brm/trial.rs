@@ -210,9 +210,11 @@ impl Trial {
         let last = late || looks >= AFTER_MAX;
         let early = (AFTER_MAX as f64 / looks.max(1) as f64).sqrt().max(1.0);
         let sure = gain > SURE * early * change.error;
+        // What it would have to come to in the end, which is not hoped for any more when it is a whole error away.
+        let needed = least.max(SURE * change.error / early);
         if gain > least && sure {
             Verdict::Better(change.ratio)
-        } else if last || gain + change.error < least {
+        } else if last || gain + change.error < needed {
             Verdict::Vain(change.ratio)
         } else {
             Verdict::Open
