@@ -39,7 +39,6 @@ fn what_is_kept_is_better_than_standing_still() {
                 *near += ran.late / best / 3.0;
             }
         }
-        println!("{threads} on {nodes} x {cores}: of the best {near:.3?}, start {start:.3}");
         for (kind, near) in CLIMBERS.into_iter().zip(near) {
             let what = format!("{kind}: {threads} on {nodes} x {cores}: {near}, start {start}");
             assert!(near > start + 0.25 * (1.0 - start), "{what}");
