@@ -8,7 +8,9 @@ use thiserror::Error;
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
     /// Another version of the protocol.
-    #[error("the daemon speaks version {spoken} of the protocol: use the trimtab that it was started from, or restart it")]
+    #[error(
+        "the daemon speaks version {spoken} of the protocol: use the trimtab that it was started from, or restart it"
+    )]
     Version {
         /// The daemon's.
         spoken: u32,
@@ -29,7 +31,9 @@ pub enum Refusal {
         ms: u64,
     },
     /// There are too many tags.
-    #[error("there are {limit} tags already: clear some, or tag a process or control group instead of its threads")]
+    #[error(
+        "there are {limit} tags already: clear some, or tag a process or control group instead of its threads"
+    )]
     TooMany {
         /// The limit.
         limit: usize,
@@ -71,7 +75,9 @@ pub enum Refusal {
         uid: u32,
     },
     /// The daemon may not move it.
-    #[error("process {pid} belongs to user {uid}, and this daemon is user {own}'s: ask one that root runs (systemctl start trimtab)")]
+    #[error(
+        "process {pid} belongs to user {uid}, and this daemon is user {own}'s: ask one that root runs (systemctl start trimtab)"
+    )]
     Reach {
         /// The process.
         pid: u32,
@@ -81,7 +87,9 @@ pub enum Refusal {
         own: u32,
     },
     /// Numbers of processes mean others there.
-    #[error("you are in another container than the daemon, where process numbers mean others: tag from outside, or by --cgroup")]
+    #[error(
+        "you are in another container than the daemon, where process numbers mean others: tag from outside, or by --cgroup"
+    )]
     Namespace,
     /// No such group.
     #[error("no control group at {path}: {why}")]

@@ -30,11 +30,14 @@ fn ones_own_threads_and_no_others() {
     let started = Some(Owner { pid: 6, real: 1_001, effective: 0 });
     assert!(all.tag(BOB, process(6), started, None, now).is_ok());
     let by: Vec<_> = all.tags().map(|(_, tag)| (tag.mark.clone(), tag.by.clone(), tag.only)).collect();
-    assert_eq!(by, [
-        (process(5), By::User(1_000), Some(1_000)),
-        (process(5), By::User(0), None),
-        (process(6), By::User(1_001), Some(1_001)),
-    ]);
+    assert_eq!(
+        by,
+        [
+            (process(5), By::User(1_000), Some(1_000)),
+            (process(5), By::User(0), None),
+            (process(6), By::User(1_001), Some(1_001)),
+        ]
+    );
     // A user's daemon reaches no further than its user.
     let mut own = Registry::new(Reach::User(1_000));
     assert!(own.tag(ANN, process(5), owner(5, 1_000), None, now).is_ok());

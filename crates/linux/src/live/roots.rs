@@ -2,7 +2,7 @@
 
 use super::error::LiveError;
 use super::{Live, Stopper, files, find};
-use crate::process::{self, Pid, State};
+use crate::process::{self, Pid, State, Tid};
 use crate::text::{self, ReadError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -10,6 +10,7 @@ use rustix::process::{PidfdFlags, geteuid, pidfd_open, test_kill_process};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use trimtab_core::drive::Awake;
+use trimtab_core::ids::ProgramId;
 use trimtab_core::time::{Moment, Span};
 
 /// What is watched.
@@ -17,9 +18,15 @@ use trimtab_core::time::{Moment, Span};
 pub enum Root {
     /// A process and all that come from it.
     Tree(Pid),
+    /// One thread of a process; the others, and what comes of them, are only looked at, since they may inherit its mask.
+    Thread(Pid, Tid),
     /// All processes of a control group and of those below it.
     Cgroup(PathBuf),
 }
+
+/// A root's number, never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct RootId(pub(super) u32);
 
 /// `CAP_SYS_NICE`: the right to set the masks of others.
 const SYS_NICE: u32 = 23;
@@ -30,8 +37,14 @@ const LOOK: Span = Span::from_ms(100);
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) root: Root,
+    /// The program that its threads are of.
+    pub(super) program: ProgramId,
+    /// Only threads of this user are meant.
+    pub(super) only: Option<u32>,
+    /// Moves of its threads.
+    pub(super) moves: u64,
     pub(super) ended: bool,
-    ends: Option<OwnedFd>,
+    pub(super) ends: Option<OwnedFd>,
 }
 
 impl Watched {
@@ -39,11 +52,11 @@ impl Watched {
     /// to move anything is needed.
     pub(super) fn new(proc: &Path, root: &Root, signals: bool, hands_off: bool) -> Result<Self, LiveError> {
         let pid = match root {
-            Root::Tree(pid) => *pid,
+            Root::Tree(pid) | Root::Thread(pid, _) => *pid,
             Root::Cgroup(path) => {
                 files::open_folder(path)
                     .map_err(|errno| LiveError::NoGroup { path: path.clone(), source: errno.into() })?;
-                return Ok(Self { root: root.clone(), ended: false, ends: None });
+                return Ok(Self::begin(root, None));
             }
         };
         if pid == Pid::own() {
@@ -73,9 +86,7 @@ impl Watched {
         if let Some(process) = number(b"Tgid:").map(Pid).filter(|process| *process != pid) {
             return Err(LiveError::Thread { thread: pid, process });
         }
-        let ids: Vec<u32> = text::field(&status, b"Uid:")
-            .map(|line| text::words(line).take(2).filter_map(text::number).collect())
-            .unwrap_or_default();
+        let ids = users_of(&status);
         if !hands_off
             && let Some(&uid) = ids.first()
             && !ids.contains(&geteuid().as_raw())
@@ -83,8 +94,33 @@ impl Watched {
         {
             return Err(LiveError::NotYours { pid, uid });
         }
-        Ok(Self { root: root.clone(), ended: false, ends })
+        Ok(Self::begin(root, ends))
     }
+
+    fn begin(root: &Root, ends: Option<OwnedFd>) -> Self {
+        Self { root: root.clone(), program: ProgramId(0), only: None, moves: 0, ended: false, ends }
+    }
+
+    /// The one thread that is meant; `None` for all.
+    pub(super) fn thread(&self) -> Option<Tid> {
+        match self.root {
+            Root::Thread(_, tid) => Some(tid),
+            Root::Tree(_) | Root::Cgroup(_) => None,
+        }
+    }
+}
+
+/// The real and the effective user of a process, or of a thread, by its status.
+fn users_of(status: &[u8]) -> Vec<u32> {
+    text::field(status, b"Uid:")
+        .map(|line| text::words(line).take(2).filter_map(text::number).collect())
+        .unwrap_or_default()
+}
+
+/// Whether a thread is this user's to move, as far as the kernel would say; of a process, its first.
+pub(super) fn is_of(proc: &Path, pid: Pid, tid: Tid, uid: u32) -> bool {
+    text::read(&proc.join(format!("{pid}/task/{tid}/status")))
+        .is_ok_and(|status| users_of(&status).contains(&uid))
 }
 
 /// Whether a process lives, as far as can be seen.
@@ -101,17 +137,23 @@ fn may_move_others(proc: &Path) -> bool {
 
 impl Live {
     fn over(&mut self) -> bool {
-        for (at, watched) in self.roots.iter_mut().enumerate() {
+        for (id, watched) in &mut self.roots {
             let pid = match &watched.root {
                 Root::Tree(pid) => *pid,
+                Root::Thread(pid, tid) => {
+                    watched.ended |= self.table.has_ended(*pid, *tid);
+                    *pid
+                }
                 // As long as one of its members lives it need not be listed.
-                Root::Cgroup(_) if self.table.member_of(at).is_some_and(|pid| lives(&self.proc, pid)) => {
+                Root::Cgroup(_) if self.table.member_of(*id).is_some_and(|pid| lives(&self.proc, pid)) => {
                     watched.ended = false;
                     continue;
                 }
                 // Also a group that was removed has no members.
                 Root::Cgroup(path) => {
-                    watched.ended = find::group_members(path, 0).is_ok_and(|members| members.is_empty());
+                    // One that is empty may be filled again, for whoever stays.
+                    watched.ended = !self.options.tags
+                        && find::group_members(path, 0).is_ok_and(|members| members.is_empty());
                     watched.ended |= !path.exists();
                     continue;
                 }
@@ -124,7 +166,7 @@ impl Live {
                 };
             }
         }
-        self.roots.iter().all(|watched| watched.ended)
+        !self.options.tags && self.roots.values().all(|watched| watched.ended)
     }
 
     /// Sleeps until a moment, or until all roots have ended, or until it is stopped.
@@ -135,7 +177,8 @@ impl Live {
                 return Ok(Awake::Over);
             }
             let left = until.since(self.clock.now());
-            let blind = self.roots.iter().any(|watched| !watched.ended && watched.ends.is_none());
+            let unseen = |watched: &Watched| !watched.ended && watched.ends.is_none();
+            let blind = !self.options.tags && self.roots.values().any(unseen);
             let nap = if blind { left.min(LOOK) } else { left };
             if self.nap(nap)? {
                 return Ok(Awake::Over);
@@ -158,12 +201,11 @@ impl Live {
     fn nap(&mut self, nap: Span) -> Result<bool, LiveError> {
         let stopper: &Stopper = &self.stopper;
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(stopper, PollFlags::IN)];
-        let watched: Vec<usize> = (0..self.roots.len())
-            .filter(|at| !self.roots[*at].ended && self.roots[*at].ends.is_some())
-            .collect();
-        for at in &watched {
-            if let Some(ends) = &self.roots[*at].ends {
+        let mut watched: Vec<RootId> = Vec::new();
+        for (id, root) in self.roots.iter().filter(|(_, root)| !root.ended) {
+            if let Some(ends) = &root.ends {
                 waited.push(PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN));
+                watched.push(*id);
             }
         }
         let timeout = Timespec {
@@ -178,8 +220,10 @@ impl Live {
         }
         let ready: Vec<bool> = waited.iter().map(|waited| !waited.revents().is_empty()).collect();
         drop(waited);
-        for (at, ready) in watched.into_iter().zip(ready.iter().skip(1)) {
-            self.roots[at].ended |= ready;
+        for (id, ready) in watched.into_iter().zip(ready.iter().skip(1)) {
+            if let Some(root) = self.roots.get_mut(&id) {
+                root.ended |= ready;
+            }
         }
         Ok(ready[0])
     }
