@@ -19,3 +19,4 @@ pub mod survey;
 pub mod sys;
 pub mod text;
 pub mod users;
+pub mod vcpus;

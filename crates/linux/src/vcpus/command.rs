@@ -1,0 +1,189 @@
+//! What the command line of a monitor says: which program it is, the machine's name, its QMP sockets.
+
+use super::Monitor;
+use crate::process::Pid;
+use crate::text;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// So many sockets of one machine are tried. libvirt's machines have one or two.
+const SOCKETS_MAX: usize = 4;
+
+/// The arguments of a process.
+#[derive(Debug)]
+pub(super) struct CommandLine(Vec<Vec<u8>>);
+
+impl CommandLine {
+    /// As the kernel shows it; empty where it does not.
+    pub(super) fn of(proc: &Path, pid: Pid) -> Self {
+        Self::parse(&text::read(&proc.join(format!("{pid}/cmdline"))).unwrap_or_default())
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        Self(text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect())
+    }
+
+    /// The program, if it is one that runs virtual machines.
+    pub(super) fn monitor(&self) -> Option<Monitor> {
+        let program = Path::new(OsStr::from_bytes(self.0.first()?)).file_name()?.as_bytes();
+        let qemu = [b"qemu-system-".as_slice(), b"qemu-kvm"];
+        match program {
+            b"kvm" | b"qemu" => Some(Monitor::Qemu),
+            program if qemu.iter().any(|start| program.starts_with(start)) => Some(Monitor::Qemu),
+            program if program.starts_with(b"firecracker") => Some(Monitor::Firecracker),
+            program if program.starts_with(b"cloud-hyperviso") => Some(Monitor::CloudHypervisor),
+            b"crosvm" => Some(Monitor::Crosvm),
+            b"lkvm" | b"lkvm-static" | b"kvmtool" => Some(Monitor::Kvmtool),
+            _ => None,
+        }
+    }
+
+    /// The machine's name.
+    pub(super) fn name(&self) -> Option<String> {
+        let bytes = match self.monitor()? {
+            // The first key of QEMU's option is `guest` and may be left out.
+            Monitor::Qemu => self.values("name").find_map(|value| value_of(value, "guest", true))?,
+            Monitor::Firecracker => self.values("id").next()?.to_vec(),
+            Monitor::Crosvm => self.values("name").next()?.to_vec(),
+            Monitor::Kvmtool => self.values("name").chain(self.values("n")).next()?.to_vec(),
+            Monitor::CloudHypervisor | Monitor::Other => return None,
+        };
+        Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|name| !name.is_empty())
+    }
+
+    /// The sockets by which QEMU can be asked.
+    pub(super) fn sockets(&self, proc: &Path, pid: Pid) -> Vec<PathBuf> {
+        if self.monitor() != Some(Monitor::Qemu) {
+            return Vec::new();
+        }
+        let short = self.values("qmp").chain(self.values("qmp-pretty"));
+        let short = short.filter_map(|value| {
+            let rest = value.strip_prefix(b"unix:")?;
+            value_of(rest, "path", true)
+        });
+        // A monitor on a device that was described before.
+        let controls: Vec<Vec<u8>> = self
+            .values("mon")
+            .filter(|value| value_of(value, "mode", false).as_deref() == Some(b"control"))
+            .filter_map(|value| value_of(value, "chardev", true))
+            .collect();
+        let long = self
+            .values("chardev")
+            .filter(|value| value.starts_with(b"socket,"))
+            .filter(|value| value_of(value, "id", false).is_some_and(|id| controls.contains(&id)))
+            .filter_map(|value| value_of(value, "path", false));
+        let paths = short.chain(long).filter(|path| !path.is_empty()).take(SOCKETS_MAX);
+        paths.filter_map(|path| reachable(proc, pid, Path::new(OsStr::from_bytes(&path)))).collect()
+    }
+
+    /// The values of an option, as in `-name x`, `--name x`, `--name=x`.
+    fn values<'a>(&'a self, option: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.0.iter().enumerate().skip(1).filter_map(move |(at, word)| {
+            let word = word.strip_prefix(b"-")?;
+            let word = word.strip_prefix(b"-").unwrap_or(word);
+            match word.strip_prefix(option.as_bytes())? {
+                [] => self.0.get(at + 1).map(Vec::as_slice),
+                [b'=', value @ ..] => Some(value),
+                _ => None,
+            }
+        })
+    }
+}
+
+/// The value of a key in QEMU's lists of keys, `a=b,c=d`; two commas are one of the value. `first`: the first value is this key's
+/// also without it.
+fn value_of(list: &[u8], key: &str, first: bool) -> Option<Vec<u8>> {
+    let mut parts: Vec<Vec<u8>> = vec![Vec::new()];
+    let mut bytes = list.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        if byte == b',' && bytes.next_if_eq(&b',').is_none() {
+            parts.push(Vec::new());
+        } else if let Some(part) = parts.last_mut() {
+            part.push(byte);
+        }
+    }
+    let named = parts.iter().find_map(|part| part.strip_prefix(key.as_bytes())?.strip_prefix(b"="));
+    let alone = parts.first().filter(|part| first && !part.contains(&b'='));
+    named.map(<[u8]>::to_vec).or_else(|| alone.cloned())
+}
+
+/// The path by which we come to what a process calls so: it may have another folder, or another root.
+fn reachable(proc: &Path, pid: Pid, path: &Path) -> Option<PathBuf> {
+    let inside = match path.strip_prefix("/") {
+        Ok(below) => proc.join(format!("{pid}/root")).join(below),
+        Err(_) => proc.join(format!("{pid}/cwd")).join(path),
+    };
+    if path.is_absolute() && path.exists() { Some(path.to_owned()) } else { Some(inside) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line(text: &str) -> CommandLine {
+        CommandLine::parse(text.replace(' ', "\0").as_bytes())
+    }
+
+    #[test]
+    fn monitors_and_their_names_are_known() {
+        use Monitor::{CloudHypervisor, Crosvm, Firecracker, Kvmtool, Qemu};
+        for (text, monitor, name) in [
+            ("/usr/bin/qemu-system-x86_64 -name x -m 4", Qemu, Some("x")),
+            ("qemu-system-aarch64 -name guest=web-1,debug-threads=on", Qemu, Some("web-1")),
+            ("qemu-kvm -name debug-threads=on,guest=a,,b", Qemu, Some("a,b")),
+            ("/usr/libexec/qemu-kvm -name debug-threads=on", Qemu, None),
+            ("kvm --name=y,process=z", Qemu, Some("y")),
+            ("qemu-system-x86_64 -name", Qemu, None),
+            ("qemu-system-x86_64 -names q", Qemu, None),
+            ("./firecracker --api-sock /s --id fc7", Firecracker, Some("fc7")),
+            ("cloud-hypervisor --api-socket /s", CloudHypervisor, None),
+            ("/usr/bin/crosvm run --name c bzImage", Crosvm, Some("c")),
+            ("lkvm run -n k -c 2", Kvmtool, Some("k")),
+        ] {
+            assert_eq!(line(text).monitor(), Some(monitor), "{text}");
+            assert_eq!(line(text).name().as_deref(), name, "{text}");
+        }
+        for other in ["", "sh -c qemu-system-x86_64", "/usr/bin/kvm-ok", "qemu-img create -name x"] {
+            assert_eq!((line(other).monitor(), line(other).name()), (None, None), "{other}");
+        }
+    }
+
+    #[test]
+    fn qmp_sockets_are_read_from_the_command_line() {
+        let sockets = |text: &str| {
+            let found = line(text).sockets(Path::new("/proc"), Pid(7));
+            found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let own = std::env::temp_dir();
+        let there = own.display();
+        assert_eq!(
+            sockets(&format!("qemu-system-x86_64 -qmp unix:{there},server=on,wait=off")),
+            own.display().to_string()
+        );
+        assert_eq!(sockets("qemu-system-x86_64 -qmp unix:/no/s,server"), "/proc/7/root/no/s");
+        assert_eq!(sockets("qemu-system-x86_64 -qmp-pretty unix:q.sock,server"), "/proc/7/cwd/q.sock");
+        assert_eq!(
+            sockets(
+                "qemu-system-x86_64 -chardev socket,id=a,path=/no/a,server=on -chardev socket,id=b,path=/no/b \
+                     -mon chardev=a,mode=control -mon b"
+            ),
+            "/proc/7/root/no/a"
+        );
+        assert_eq!(sockets("qemu-system-x86_64 -chardev socket,id=a,fd=3 -mon chardev=a,mode=control"), "");
+        assert_eq!(sockets("qemu-system-x86_64 -qmp tcp:localhost:4444,server"), "");
+        assert_eq!(sockets("firecracker -qmp unix:/no/s"), "");
+    }
+
+    proptest! {
+        #[test]
+        fn any_command_line_is_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..80), list in "[a-c=,]{0,12}") {
+            let mut text = b"qemu-system-x86_64\0-name\0".to_vec();
+            text.extend(&bytes);
+            let command = CommandLine::parse(&text);
+            let _ = (command.name(), command.sockets(Path::new("/proc"), Pid(1)));
+            let _ = value_of(list.as_bytes(), "a", true);
+        }
+    }
+}

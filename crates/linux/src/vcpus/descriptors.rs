@@ -1,0 +1,124 @@
+//! Virtual CPUs by what every monitor that uses KVM does: it holds a descriptor for each, and a thread sits in
+//! `ioctl(descriptor, KVM_RUN)`.
+//!
+//! The kernel shows the arguments of a system call while its thread sleeps in it; of one that runs it says only `running`, so such are
+//! asked again for a while. Needs the rights of a debugger. Time that a thread spent in a guest (a field of its stat line) names
+//! those that never sleep; which CPU each of these is, is told by the order of their numbers where there are as many as CPUs left.
+
+use super::{Answer, GuestPlace, Method, Threads, Vcpu};
+use crate::process::{Pid, Tid};
+use crate::text;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// `KVM_RUN`: `_IO(0xAE, 0x80)`.
+const KVM_RUN: u64 = 0xae80;
+/// How often threads that run are asked, and how long after each other. Chosen: a tenth of a second in all.
+const ROUNDS: usize = 10;
+const PAUSE: Duration = Duration::from_millis(10);
+/// Threads of the kernel in a machine's process, which show a stale copy of such a call.
+const NOT_THESE: [&str; 2] = ["kvm-nx-lpage-re", "vhost-"];
+
+/// The virtual CPUs among the threads of a process.
+pub(super) fn find(proc: &Path, pid: Pid, threads: &Threads) -> Answer {
+    let mut left = descriptors(proc, pid)?;
+    if left.is_empty() {
+        return Err("it holds none of a virtual CPU".to_owned());
+    }
+    let mut asked: Vec<Tid> = threads
+        .iter()
+        .filter(|(_, (_, name))| !NOT_THESE.iter().any(|start| name.starts_with(start)))
+        .map(|(tid, _)| *tid)
+        .collect();
+    let (mut found, mut refused) = (Vec::new(), false);
+    let mut take = |index: u32, tid: Tid| {
+        if let Some((start, _)) = threads.get(&tid) {
+            let (place, found_by) = (GuestPlace::default(), Method::Descriptors);
+            found.push(Vcpu { index, tid, start: *start, place, found: found_by });
+        }
+    };
+    for round in 0..ROUNDS {
+        let mut running = Vec::new();
+        for tid in asked {
+            match text::read(&proc.join(format!("{pid}/task/{tid}/syscall"))) {
+                Ok(line) if line.trim_ascii() == b"running" => running.push(tid),
+                Ok(line) => {
+                    if let Some(index) = run_on(&line).and_then(|descriptor| left.remove(&descriptor)) {
+                        take(index, tid);
+                    }
+                }
+                Err(error) => refused |= error.is_refused(),
+            }
+        }
+        asked = running;
+        if left.is_empty() || asked.is_empty() || round + 1 == ROUNDS {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let guests: Vec<Tid> = asked.into_iter().filter(|tid| was_in_guest(proc, pid, *tid)).collect();
+    if guests.len() == left.len() {
+        let mut indices: Vec<u32> = left.values().copied().collect();
+        indices.sort_unstable();
+        for (index, tid) in indices.into_iter().zip(guests) {
+            take(index, tid);
+        }
+    }
+    match found.is_empty() {
+        false => Ok(found),
+        true if refused => {
+            Err("what threads do in the kernel is shown to the machine's user and root only".to_owned())
+        }
+        true => Err("it holds some, and no thread was seen to run one".to_owned()),
+    }
+}
+
+/// The descriptors of virtual CPUs, each with the number of the CPU.
+fn descriptors(proc: &Path, pid: Pid) -> Result<BTreeMap<u64, u32>, String> {
+    let entries = fs::read_dir(proc.join(format!("{pid}/fd"))).map_err(|error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "only the machine's user and root may see them".to_owned(),
+        _ => error.to_string(),
+    })?;
+    let vcpu = |entry: fs::DirEntry| {
+        let descriptor = entry.file_name().to_str()?.parse().ok()?;
+        let link = fs::read_link(entry.path()).ok()?;
+        let index = link.to_str()?.strip_prefix("anon_inode:kvm-vcpu:")?.parse().ok()?;
+        Some((descriptor, index))
+    };
+    Ok(entries.flatten().filter_map(vcpu).collect())
+}
+
+/// The descriptor on which a thread runs a virtual CPU, from the line of its system call.
+fn run_on(line: &[u8]) -> Option<u64> {
+    let mut words = text::words(line);
+    // The number of `ioctl` differs by architecture; the second argument says enough.
+    words.next().and_then(text::number::<u64>)?;
+    let hex = |word: &[u8]| u64::from_str_radix(std::str::from_utf8(word).ok()?.strip_prefix("0x")?, 16).ok();
+    let descriptor = words.next().and_then(hex)?;
+    (words.next().and_then(hex)? == KVM_RUN).then_some(descriptor)
+}
+
+/// Whether a thread has spent time in a guest: field 43 of its stat line.
+fn was_in_guest(proc: &Path, pid: Pid, tid: Tid) -> bool {
+    let Ok(line) = text::read(&proc.join(format!("{pid}/task/{tid}/stat"))) else { return false };
+    let Some(close) = line.iter().rposition(|&byte| byte == b')') else { return false };
+    text::words(&line[close + 1..]).nth(43 - 3).and_then(text::number::<u64>).is_some_and(|ticks| ticks > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_system_call_tells_the_descriptor() {
+        assert_eq!(run_on(b"16 0x1b 0xae80 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n"), Some(27));
+        assert_eq!(run_on(b"29 0x1b 0xae80 0x0"), Some(27), "as on arm64");
+        for other in
+            ["running", "-1 0x7ffc 0x7f12", "16 0x1b 0xae81 0x0", "16 27 0xae80", "", "16", "16 0x1b", "x"]
+        {
+            assert_eq!(run_on(other.as_bytes()), None, "{other}");
+        }
+    }
+}

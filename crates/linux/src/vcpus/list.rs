@@ -1,0 +1,31 @@
+//! The virtual machines that run here.
+
+use super::command::CommandLine;
+use super::{Listed, Monitor, Vms};
+use crate::process::{self, Pid};
+use std::collections::BTreeSet;
+use std::fs;
+
+impl Vms {
+    /// All virtual machines that can be seen, by process: those of known monitors by their command lines, others by KVM's debugfs.
+    pub fn list(&self) -> Vec<Listed> {
+        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(Pid);
+        let all = fs::read_dir(&self.proc).into_iter().flatten().flatten().filter_map(number);
+        let by_kvm = self.makers();
+        let machine = |pid: Pid| {
+            let command = CommandLine::of(&self.proc, pid);
+            let monitor = command.monitor().or_else(|| by_kvm.contains(&pid).then_some(Monitor::Other))?;
+            // One that is being started still is its starter, with a copy of that one's command line; one that has ended has none.
+            process::stat(&self.proc, pid).ok().filter(|stat| !stat.kernel_thread)?;
+            Some(Listed { pid, name: command.name(), monitor })
+        };
+        let found: BTreeSet<Pid> = all.collect();
+        found.into_iter().filter_map(machine).collect()
+    }
+
+    /// The processes that made a machine of KVM's, as far as debugfs tells.
+    fn makers(&self) -> BTreeSet<Pid> {
+        let task = |entry: fs::DirEntry| entry.file_name().to_str()?.split_once('-')?.0.parse().ok().map(Pid);
+        fs::read_dir(&self.debugfs).into_iter().flatten().flatten().filter_map(task).collect()
+    }
+}

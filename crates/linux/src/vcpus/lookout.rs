@@ -1,0 +1,118 @@
+//! Keeps an eye on a virtual machine's CPUs while it is watched: some are plugged in or out, threads get their names late.
+//!
+//! In a thread of its own, since a monitor that is asked may take its time, and whoever balances must not wait for it. The machine is asked
+//! again only where the number of its threads changed, or not all was known: a QMP socket is otherwise left to others.
+
+use super::{Vcpu, VirtualMachine, VmError, Vms};
+use rustix::io::Errno;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How often is looked. As the bounds of groups.
+const EVERY: Duration = Duration::from_millis(1_000);
+/// After so many looks without cause all is asked again.
+const ANYWAY: u32 = 30;
+
+/// What the lookout knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Goes up with each change.
+    pub version: u64,
+    /// The CPUs.
+    pub vcpus: Vec<Vcpu>,
+    /// Why they could not be asked for the last time; those that were known are known still.
+    pub fault: Option<String>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    seen: Mutex<(Seen, bool)>,
+    ended: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, (Seen, bool)> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks until it is dropped.
+#[derive(Debug)]
+pub struct Lookout(Arc<Shared>);
+
+impl Lookout {
+    /// Begins to look.
+    ///
+    /// # Errors
+    /// This process may have no more threads.
+    pub fn begin(vms: Vms, vm: VirtualMachine) -> io::Result<Self> {
+        let seen = Seen { version: 0, vcpus: vm.vcpus.clone(), fault: None };
+        let shared = Arc::new(Shared { seen: Mutex::new((seen, false)), ended: Condvar::new() });
+        let theirs = Arc::clone(&shared);
+        std::thread::Builder::new().name("vcpus".to_owned()).spawn(move || look_out(&vms, vm, &theirs))?;
+        Ok(Self(shared))
+    }
+
+    /// What changed since this version.
+    pub fn news(&self, since: Option<u64>) -> Option<Seen> {
+        let seen = &self.0.lock().0;
+        (Some(seen.version) != since).then(|| seen.clone())
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        // Not waited for: it ends by itself, after an answer that it waits for at the latest.
+        self.0.lock().1 = true;
+        self.0.ended.notify_all();
+    }
+}
+
+fn look_out(vms: &Vms, mut vm: VirtualMachine, shared: &Shared) {
+    let tasks = vms.proc.join(format!("{}/task", vm.pid));
+    let mut links = None;
+    let mut idle = 0;
+    loop {
+        let now = links_of(&tasks);
+        // Once more after each change: a thread is made first and named then.
+        let settled = links == Some(now) && now.is_ok();
+        links = Some(now);
+        idle = if settled { idle + 1 } else { 0 };
+        if idle <= 1 || idle % ANYWAY == 0 {
+            let again = vms.again(&vm);
+            let mut shared = shared.lock();
+            let seen = &mut shared.0;
+            let (vcpus, fault) = match again {
+                Ok(found) => {
+                    let worse = found.tried.iter().find(|tried| tried.method == vm.found);
+                    let fault = worse.map(ToString::to_string);
+                    vm.vcpus = vms.with_those_that_live(found.vcpus, &vm);
+                    (vm.vcpus.clone(), fault)
+                }
+                // It has ended, which others see to.
+                Err(VmError::NoProcess(_)) => return,
+                Err(error) => (seen.vcpus.clone(), Some(error.to_string())),
+            };
+            if vcpus != seen.vcpus || fault != seen.fault {
+                (seen.vcpus, seen.fault) = (vcpus, fault);
+                seen.version += 1;
+            }
+        }
+        let guard = shared.lock();
+        let (guard, _) = shared
+            .ended
+            .wait_timeout_while(guard, EVERY, |(_, ended)| !*ended)
+            .unwrap_or_else(PoisonError::into_inner);
+        if guard.1 {
+            return;
+        }
+    }
+}
+
+/// How many links the folder of threads has: two more than threads.
+#[allow(clippy::useless_conversion, reason = "the number of links is narrower on other architectures")]
+fn links_of(tasks: &Path) -> Result<u64, Errno> {
+    rustix::fs::stat(tasks).map(|stat| u64::from(stat.st_nlink))
+}

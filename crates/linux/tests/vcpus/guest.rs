@@ -1,0 +1,174 @@
+//! A guest of QEMU's without disk or kernel: its firmware looks for something to boot, and its CPUs' threads are real.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Why there is no guest.
+pub(crate) const NO_QEMU: &str = "no QEMU (qemu-system-x86_64)";
+/// After this much time something hangs. Nothing is asserted about being quicker.
+const HANG: Duration = Duration::from_secs(60);
+
+/// A guest that runs. Dropping it kills it.
+pub(crate) struct Guest {
+    child: Child,
+    folder: TempDir,
+}
+
+/// How a guest is started.
+pub(crate) struct Setup<'a> {
+    /// QEMU's `-name`, if any.
+    pub(crate) name: Option<&'a str>,
+    /// CPUs that it has, of four that it may have.
+    pub(crate) cpus: u32,
+    /// `tcg,thread=multi` or another way.
+    pub(crate) accel: &'a str,
+    /// Whether it has a QMP socket.
+    pub(crate) qmp: bool,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Self { name: Some("guest=x,debug-threads=on"), cpus: 2, accel: "tcg,thread=multi", qmp: true }
+    }
+}
+
+impl Guest {
+    /// Starts one and waits until its CPUs are there; `None` where QEMU is not installed or has not that accelerator.
+    pub(crate) fn start(setup: &Setup<'_>) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args([
+            "-nodefaults",
+            "-display",
+            "none",
+            "-machine",
+            "q35",
+            "-m",
+            "32",
+            "-accel",
+            setup.accel,
+        ]);
+        command.arg("-smp").arg(format!("{},maxcpus=4", setup.cpus));
+        if let Some(name) = setup.name {
+            command.args(["-name", name]);
+        }
+        if setup.qmp {
+            let socket = folder.path().join("qmp").display().to_string();
+            command.arg("-qmp").arg(format!("unix:{socket},server=on,wait=off"));
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        let mut guest = Self { child, folder };
+        // The monitor's own thread, one of RCU, and then the CPUs.
+        let threads = 2 + if setup.accel.contains("single") { 1 } else { setup.cpus as usize };
+        let begin = Instant::now();
+        while guest.threads().len() < threads
+            || (setup.qmp && !guest.socket().exists())
+            || !guest.is_named(setup)
+        {
+            if guest.child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            assert!(begin.elapsed() < HANG, "QEMU does not come up");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(guest)
+    }
+
+    fn is_named(&self, setup: &Setup<'_>) -> bool {
+        let cpus = if setup.accel.contains("single") { 1 } else { setup.cpus as usize };
+        let wants = setup.name.is_some_and(|name| name.contains("debug-threads=on"));
+        !wants || self.cpu_threads().len() == cpus
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its QMP socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("qmp")
+    }
+
+    /// Its threads with their names.
+    pub(crate) fn threads(&self) -> Vec<(u32, String)> {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid()));
+        let mut threads: Vec<(u32, String)> = std::fs::read_dir(tasks)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+                Some((entry.file_name().to_str()?.parse().ok()?, name.trim_end().to_owned()))
+            })
+            .collect();
+        threads.sort_unstable();
+        threads
+    }
+
+    /// The threads of its CPUs, by their names.
+    pub(crate) fn cpu_threads(&self) -> Vec<u32> {
+        let named = self.threads().into_iter().filter(|(_, name)| name.contains("CPU"));
+        named.map(|(tid, _)| tid).collect()
+    }
+
+    /// Speaks QMP with it.
+    pub(crate) fn qmp(&self) -> Qmp {
+        Qmp::connect(&self.socket())
+    }
+
+    /// Kills it and collects it.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client of its QMP socket, which keeps others away while it is there.
+pub(crate) struct Qmp {
+    input: BufReader<UnixStream>,
+}
+
+impl Qmp {
+    fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        let mut qmp = Self { input: BufReader::new(stream) };
+        let mut greeting = String::new();
+        qmp.input.read_line(&mut greeting).unwrap();
+        assert!(greeting.contains("QMP"), "{greeting}");
+        qmp.tell(r#"{"execute":"qmp_capabilities"}"#);
+        qmp
+    }
+
+    /// Has a command carried out; its answer.
+    pub(crate) fn tell(&mut self, command: &str) -> String {
+        writeln!(self.input.get_mut(), "{command}").unwrap();
+        loop {
+            let mut line = String::new();
+            self.input.read_line(&mut line).unwrap();
+            if !line.contains("\"event\"") {
+                assert!(line.contains("\"return\""), "{command}: {line}");
+                return line;
+            }
+        }
+    }
+
+    /// Plugs the CPU of this core in.
+    pub(crate) fn plug(&mut self, core: u32) {
+        self.tell(&format!(
+            r#"{{"execute":"device_add","arguments":{{"driver":"qemu64-x86_64-cpu","id":"c{core}","socket-id":0,"core-id":{core},"thread-id":0}}}}"#
+        ));
+    }
+}

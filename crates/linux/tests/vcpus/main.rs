@@ -1,0 +1,10 @@
+//! Virtual machines: scripted ones of every monitor, hostile sockets, and real guests of QEMU's where it is installed. Nothing here asserts
+//! a time.
+
+#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
+mod guest;
+mod hostile;
+mod paper;
+mod qemu;
