@@ -15,6 +15,7 @@ pub mod machine;
 pub mod memory;
 pub mod process;
 pub mod program;
+pub mod socket;
 pub mod survey;
 pub mod sys;
 pub mod text;
