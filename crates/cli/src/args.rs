@@ -2,6 +2,7 @@
 
 pub mod balance;
 pub mod bench;
+pub mod serve;
 pub mod sim;
 pub mod sim_figures;
 pub mod sim_swarm;
@@ -11,6 +12,7 @@ mod words;
 
 pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
+pub use serve::{Channel, ClearArgs, GuestArgs, ServeArgs, StatusArgs, TagArgs, Task};
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
@@ -29,7 +31,7 @@ use trimtab_core::set::CpuSet;
 /// Run parallel programs on free, well-placed cores.
 ///
 /// `trimtab run ./app` finds cores that nobody uses, keeps other trimtab runs off them, puts threads and memory where
-/// the machine's topology serves them best, and becomes the program. No daemon, no privilege.
+/// the machine's topology serves them best, and becomes the program. No daemon is needed, and no privilege.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab", version, max_term_width = 100)]
 #[command(
@@ -37,7 +39,8 @@ use trimtab_core::set::CpuSet;
     trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \
     trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n  \
     trimtab top                  how threads run now\n  \
-    trimtab attach PID           balance what runs already\n\n\
+    trimtab attach PID           balance what runs already\n  \
+    trimtab serve                balance what is tagged, for everybody\n\n\
     Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab"
 )]
 pub struct Cli {
@@ -50,6 +53,11 @@ pub enum Command {
     Run(RunArgs),
     Attach(AttachArgs),
     Detach(DetachArgs),
+    Serve(ServeArgs),
+    Tag(TagArgs),
+    Clear(ClearArgs),
+    Status(StatusArgs),
+    Guest(GuestArgs),
     Replay(ReplayArgs),
     Plan(PlanArgs),
     Topo(TopoArgs),

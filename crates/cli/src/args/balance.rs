@@ -15,7 +15,7 @@ use trimtab_core::time::Span;
 const HEADING: &str = "While it runs";
 
 /// The policies, for parser and completions.
-fn policies() -> Words<Kind> {
+pub(super) fn policies() -> Words<Kind> {
     Words::of(Kind::ALL.map(Kind::word))
 }
 

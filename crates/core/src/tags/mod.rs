@@ -35,6 +35,9 @@ pub const TAGS_OF_USER_MAX: usize = 512;
 /// So many tags there may be. Chosen: what status and rounds of the loop can go through in a millisecond.
 pub const TAGS_MAX: usize = 4_096;
 
+/// Numbers of programs are below this: whoever looks after programs remembers something of each.
+const PROGRAMS: u32 = 4 * TAGS_MAX as u32;
+
 /// Who asks, as the kernel says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Who {
@@ -202,7 +205,7 @@ pub struct Tag {
     pub only: Option<u32>,
     /// Which work the threads belong to; tags of one group are one program.
     pub group: Option<String>,
-    /// The program, as a number: that of the tag, or of its group.
+    /// The program, as a number: that of the tag, or of its group. Numbers are used again, as late as can be.
     pub program: u32,
     /// Since when.
     pub since: Moment,
@@ -308,7 +311,10 @@ impl Registry {
         let fellow = self.tags.values().find(|tag| group.is_some() && tag.by == by && tag.group == group);
         let program = fellow.map_or_else(
             || {
-                self.programs = self.programs.wrapping_add(1);
+                // The next that is free, so that a number is not used again soon.
+                let used = |number: u32| self.tags.values().any(|tag| tag.program == number);
+                let after = (self.programs + 1..PROGRAMS).chain(0..PROGRAMS);
+                self.programs = after.into_iter().find(|number| !used(*number)).unwrap_or(0);
                 self.programs
             },
             |tag| tag.program,

@@ -98,6 +98,11 @@ impl PortLine {
 }
 
 impl Port {
+    /// One at which nobody answers yet.
+    pub fn closed() -> Self {
+        Self { state: PortState::Closed, ..Self::default() }
+    }
+
     /// What was said, of what was read now; and how long nothing should be read, if too much was said.
     pub fn take(&mut self, bytes: &[u8], now: Moment) -> (Vec<PortLine>, Option<Span>) {
         let (mut heard, mut rest) = (Vec::new(), None);

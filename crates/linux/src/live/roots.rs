@@ -2,8 +2,8 @@
 
 use super::error::LiveError;
 use super::{Live, Stopper, files, find};
-use crate::process::{self, Pid, State, Tid};
-use crate::text::{self, ReadError};
+use crate::process::{self, Pid, State, Tid, may_move_others};
+use crate::text::ReadError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, geteuid, pidfd_open, test_kill_process};
@@ -28,8 +28,6 @@ pub enum Root {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RootId(pub(super) u32);
 
-/// `CAP_SYS_NICE`: the right to set the masks of others.
-const SYS_NICE: u32 = 23;
 /// Where the kernel cannot wake us when a process ends, we look so often. Chosen.
 const LOOK: Span = Span::from_ms(100);
 
@@ -81,18 +79,12 @@ impl Watched {
         if stat.state == State::Zombie && stat.threads <= 1 {
             return Err(LiveError::Ended(pid));
         }
-        let status = text::read(&proc.join(format!("{pid}/status"))).map_err(missing)?;
-        let number = |name: &[u8]| text::field(&status, name).and_then(text::number::<u32>);
-        if let Some(process) = number(b"Tgid:").map(Pid).filter(|process| *process != pid) {
-            return Err(LiveError::Thread { thread: pid, process });
+        let who = process::identity(proc, pid).map_err(missing)?;
+        if who.process != pid {
+            return Err(LiveError::Thread { thread: pid, process: who.process });
         }
-        let ids = users_of(&status);
-        if !hands_off
-            && let Some(&uid) = ids.first()
-            && !ids.contains(&geteuid().as_raw())
-            && !may_move_others(proc)
-        {
-            return Err(LiveError::NotYours { pid, uid });
+        if !hands_off && !who.is(geteuid().as_raw()) && !may_move_others(proc) {
+            return Err(LiveError::NotYours { pid, uid: who.real });
         }
         Ok(Self::begin(root, ends))
     }
@@ -110,29 +102,14 @@ impl Watched {
     }
 }
 
-/// The real and the effective user of a process, or of a thread, by its status.
-fn users_of(status: &[u8]) -> Vec<u32> {
-    text::field(status, b"Uid:")
-        .map(|line| text::words(line).take(2).filter_map(text::number).collect())
-        .unwrap_or_default()
-}
-
 /// Whether a thread is this user's to move, as far as the kernel would say; of a process, its first.
 pub(super) fn is_of(proc: &Path, pid: Pid, tid: Tid, uid: u32) -> bool {
-    text::read(&proc.join(format!("{pid}/task/{tid}/status")))
-        .is_ok_and(|status| users_of(&status).contains(&uid))
+    process::thread_identity(proc, pid, tid).is_ok_and(|who| who.is(uid))
 }
 
 /// Whether a process lives, as far as can be seen.
 fn lives(proc: &Path, pid: Pid) -> bool {
     process::stat(proc, pid).is_ok_and(|stat| stat.state != State::Zombie)
-}
-
-/// Whether this process may set the masks of other users' threads.
-fn may_move_others(proc: &Path) -> bool {
-    let status = text::read(&proc.join("self/status")).unwrap_or_default();
-    let effective = text::field(&status, b"CapEff:").and_then(|hex| std::str::from_utf8(hex).ok());
-    effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
 }
 
 impl Live {

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::balance::{Refusal, Settled};
 use trimtab_core::ids::{ProgramId, ThreadId};
 use trimtab_core::observe::Left;
+use trimtab_core::set::CpuSet;
 
 /// So often threads are looked for that were born while masks were given back. Chosen: each pass finds only what was born
 /// during the one before.
@@ -220,6 +221,11 @@ impl Live {
             }
         }
         facts.into_values().collect()
+    }
+
+    /// The masks that threads have by their own, or their program's, will.
+    pub fn homes(&self) -> BTreeMap<Tid, CpuSet> {
+        self.table.threads.values().map(|thread| (thread.tid, thread.home.clone())).collect()
     }
 
     /// How many threads are tagged now.

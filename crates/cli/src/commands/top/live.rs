@@ -185,7 +185,7 @@ impl Source {
                 unseen.insert(*pid, format!("not watched: {error}"));
                 false
             }
-            (Root::Cgroup(_), Err(_)) => false,
+            (Root::Cgroup(_) | Root::Thread(..), Err(_)) => false,
         }
     }
 
