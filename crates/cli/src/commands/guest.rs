@@ -5,6 +5,7 @@ use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
 use crate::world::World;
 use anyhow::{Context, Result, anyhow};
+use rustix::fs::OFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -86,8 +87,10 @@ fn tell(world: &World, args: &GuestArgs) -> Result<u8> {
 }
 
 fn open(path: &Path) -> Result<File> {
-    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    OpenOptions::new().write(true).custom_flags(nonblock).open(path).map_err(|error| match error.kind() {
+    // A serial port must not become our terminal.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = i32::try_from(flags.bits()).unwrap_or(0);
+    OpenOptions::new().write(true).custom_flags(flags).open(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow!(
             "there is no port {}: the host gives one with -device virtserialport,...,name=org.trimtab.0 (trimtab guest --help)",
             path.display()

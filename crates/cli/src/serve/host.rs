@@ -257,10 +257,10 @@ impl Host for Served {
             if self.live.wait(next)? == Awake::Over {
                 return Ok(Awake::Over);
             }
+            self.tell();
             if self.changed() {
                 self.settle();
                 self.told = None;
-                self.tell();
                 if idle && !self.is_idle() {
                     return Ok(Awake::Due);
                 }

@@ -287,6 +287,9 @@ impl Live {
         if child == Pid::own() || self.table.processes.contains_key(&child) {
             return false;
         }
+        if !self.is_of_interest(child, parent) {
+            return false;
+        }
         match process::stat(&self.proc, child) {
             Ok(Stat { parent: seen, kernel_thread: false, start, .. }) if seen == parent => {
                 let given =
@@ -306,6 +309,17 @@ impl Live {
             }
             _ => false,
         }
+    }
+
+    /// Whether a child is to be watched: of a process that is not meant as a whole, only those that were born with a mask of ours.
+    fn is_of_interest(&self, child: Pid, parent: Pid) -> bool {
+        let Some(parent) = self.table.processes.get(&parent) else { return false };
+        let meant = !self.options.tags || parent.covers.values().any(Option::is_none);
+        let ours = || {
+            let mask = self.mask(child, child.main_thread());
+            mask.is_ok_and(|mask| parent.given.homes(&mask).is_some())
+        };
+        meant || (!parent.given.is_empty() && ours())
     }
 
     /// Lists the threads of processes whose number of threads changed.
