@@ -2,6 +2,7 @@
 
 pub mod balance;
 pub mod bench;
+pub mod counters;
 pub mod serve;
 pub mod sim;
 pub mod sim_figures;
@@ -10,8 +11,11 @@ pub mod time;
 pub mod view;
 mod words;
 
-pub use balance::{AttachArgs, BalanceArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to};
+pub use balance::{
+    AttachArgs, BalanceArgs, CountingArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to,
+};
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, NestedArgs};
+pub use counters::CountersArgs;
 pub use serve::{Channel, ClearArgs, GuestArgs, ServeArgs, StatusArgs, TagArgs, Task};
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
@@ -64,6 +68,7 @@ pub enum Command {
     Ps(PsArgs),
     Top(TopArgs),
     Report(ReportArgs),
+    Counters(CountersArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
     Bench(BenchArgs),

@@ -25,6 +25,7 @@ pub mod situation;
 pub mod surroundings;
 pub mod table;
 pub mod traces;
+pub mod vms;
 pub mod watched;
 pub mod watching;
 pub mod world;

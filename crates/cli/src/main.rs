@@ -3,7 +3,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
-use trimtab_cli::commands::{attach, bench, check, detach, doctor, generate, guest, plan, ps};
+use trimtab_cli::commands::{attach, bench, check, counters, detach, doctor, generate, guest, plan, ps};
 use trimtab_cli::commands::{replay, report, run, serve, sim, status, tag, top, topo};
 use trimtab_cli::exit;
 use trimtab_cli::say;
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Ps(args) => ps::run(&world, &args),
         Command::Top(args) => top::run(&world, &args),
         Command::Report(args) => report::run(&world, &args),
+        Command::Counters(args) => counters::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
         Command::Bench(args) => bench::run(&world, &args),

@@ -34,6 +34,8 @@ pub struct Watched {
     closely: Option<(Instant, Duration)>,
     /// Threads that may run on fewer CPUs than these are left alone.
     respected: Option<CpuSet>,
+    /// Whether hardware counts also where the policy does not ask for it.
+    counts: bool,
     pause: Option<Pause>,
 }
 
@@ -63,12 +65,18 @@ impl Pause {
 impl Watched {
     /// The host, as it is.
     pub fn new(live: Live) -> Self {
-        Self { live, closely: None, respected: None, pause: None }
+        Self { live, closely: None, respected: None, counts: false, pause: None }
     }
 
     /// With a closer look now and then, for a report.
     pub fn closely(mut self, wanted: bool) -> Self {
         self.closely = wanted.then(|| (Instant::now(), Duration::ZERO));
+        self
+    }
+
+    /// With what hardware counts in every sample, whoever asks for it.
+    pub fn counting(mut self, always: bool) -> Self {
+        self.counts = always;
         self
     }
 
@@ -117,6 +125,11 @@ impl Watched {
         }
     }
 
+    /// Why a virtual machine could not be asked for its CPUs again.
+    pub fn vm_fault(&self) -> Option<String> {
+        self.live.facts().vm_fault
+    }
+
     /// Gives all masks back; says too why no record of them was kept, if so.
     pub fn restore(&mut self) -> (Restored, Option<String>) {
         let restored = self.live.restore();
@@ -134,7 +147,8 @@ impl Host for Watched {
     type Error = LiveError;
 
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
-        let mut sample = self.live.observe(wanted)?;
+        let counted = Wanted { counts: wanted.counts || self.counts, ..wanted.clone() };
+        let mut sample = self.live.observe(&counted)?;
         if let Some((began, due)) = &mut self.closely
             && began.elapsed() >= *due
         {

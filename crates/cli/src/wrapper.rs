@@ -5,7 +5,7 @@
 //! the exit status ([`trimtab_linux::child`]) in its first thread; in its second it waits until the program has begun, and
 //! watches it.
 
-use crate::args::{ReportTo, RunOnly, report_to};
+use crate::args::{CountingArgs, ReportTo, RunOnly, report_to};
 use crate::audit::Place;
 use crate::exit::{self, Exit};
 use crate::leftovers;
@@ -42,6 +42,7 @@ pub struct Asked {
     settings: Settings,
     /// No option says how often to look.
     at_leisure: bool,
+    counting: CountingArgs,
     report: Option<ReportTo>,
 }
 
@@ -82,12 +83,17 @@ impl Asked {
             && options.metrics.is_none()
             && report.is_none()
         {
-            return match options.policy.given() {
+            let counters = options.counting.counters.as_ref().map(|_| "--counters");
+            return match options.policy.given().or(counters) {
                 Some(option) => {
                     Err(anyhow!("{option} is about balancing: add --balance, --trace, --metrics or --report"))
                 }
                 None => Ok(None),
             };
+        }
+        let kind = options.balance.unwrap_or(Kind::Float);
+        if let Some(why) = options.policy.unfit(kind) {
+            return Err(anyhow!("{why}"));
         }
         if options.trace.as_deref().is_some_and(|path| path.as_os_str() == "-") {
             return Err(anyhow!("--trace -: standard output is the program's, so a trace needs a file"));
@@ -97,10 +103,11 @@ impl Asked {
             && options.metrics.is_none()
             && options.policy.interval.is_none();
         Ok(Some(Self {
-            kind: options.balance.unwrap_or(Kind::Float),
+            kind,
             balances: options.balance.is_some(),
-            settings: options.policy.over(Settings::default()),
+            settings: options.policy.over(Settings::of(kind)),
             at_leisure,
+            counting: options.counting.clone(),
             report,
         }))
     }
@@ -262,11 +269,12 @@ impl Post {
         };
         let volume = self.volume;
         let mut watching = Watching::begin(header, self.recorder, self.figures, volume).audited(reports);
-        let options = Options { keep: self.keeper, ..Options::default() };
+        let counting = self.asked.counting.choice();
+        let options = Options { keep: self.keeper, counting, ..Options::default() };
         let mut host = match Live::with(&self.proc, &[Root::Tree(self.pid)], &usable, options) {
             Ok(live) => {
                 bell.hang(live.stopper());
-                Watched::new(live).closely(reports)
+                Watched::new(live).closely(reports).counting(self.asked.counting.always())
             }
             // It may have ended before the first look.
             Err(LiveError::Ended(_) | LiveError::NoProcess(_)) => {

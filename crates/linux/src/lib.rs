@@ -13,8 +13,11 @@ pub mod limits;
 pub mod live;
 pub mod machine;
 pub mod memory;
+pub mod perf;
 pub mod process;
 pub mod program;
+#[cfg(test)]
+mod skip;
 pub mod socket;
 pub mod survey;
 pub mod sys;

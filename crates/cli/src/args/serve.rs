@@ -1,6 +1,6 @@
 //! What can be typed about the service: to start it, to ask it, and to speak to it from inside a guest.
 
-use super::balance::{PolicyArgs, policies};
+use super::balance::{CountingArgs, PolicyArgs, policies};
 use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,11 +16,13 @@ use trimtab_core::set::CpuSet;
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
-    /// The policy: auto, speed, exchange, nudge, pinned or float (only watches).
-    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = policies(), hide_possible_values = true)]
+    /// The policy: brm (threads that stall on memory try other nodes), or any other of `trimtab attach`.
+    #[arg(long, value_name = "POLICY", default_value = "brm", value_parser = policies(), hide_possible_values = true)]
     pub policy: Kind,
     #[command(flatten)]
     pub settings: PolicyArgs,
+    #[command(flatten)]
+    pub counting: CountingArgs,
     /// Where to listen, instead of /run/trimtab-serve/socket for root and $XDG_RUNTIME_DIR/trimtab-serve/socket for others.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,

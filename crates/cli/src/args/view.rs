@@ -1,9 +1,11 @@
 //! What can be typed to see programs: `top` and `report`.
 
 use super::time;
+use crate::vms;
 use clap::Args;
 use std::path::PathBuf;
 use trimtab_core::time::Span;
+use trimtab_linux::vcpus::VmName;
 
 /// Show how threads run now: speed, core, migrations, waiting, balance; and what of the machine is taken.
 ///
@@ -21,6 +23,9 @@ pub struct TopArgs {
     /// Processes to watch, each with all that it starts.
     #[arg(value_name = "PID", conflicts_with = "replay")]
     pub pids: Vec<u32>,
+    /// The CPUs of a virtual machine, by its name, its process or its QMP socket.
+    #[arg(long, value_name = "NAME|PID|QMP-SOCKET", value_parser = vms::name, conflicts_with = "replay")]
+    pub vm: Vec<VmName>,
     /// Show a recorded run: the trace that --trace wrote.
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,

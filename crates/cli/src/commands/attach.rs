@@ -8,6 +8,7 @@ use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use crate::situation::Situation;
+use crate::vms;
 use crate::watched::Watched;
 use crate::watching::Watching;
 use crate::world::World;
@@ -46,6 +47,9 @@ pub fn run(world: &World, args: &AttachArgs) -> Result<u8, Exit> {
 }
 
 fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
+    if let Some(why) = args.policy.unfit(args.balance) {
+        return Err(anyhow!("{why}"));
+    }
     let volume = Volume::of(args.quiet, args.verbose);
     let to_stdout = args.json || args.trace.as_deref() == Some(Path::new("-"));
     let recorder = match &args.trace {
@@ -53,19 +57,20 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
         Some(path) => Some(Recorder::open("--trace", path)?),
         None => None,
     };
-    let roots = roots(world, args);
+    let roots = roots(world, args, volume)?;
     leftovers::tidy(world, volume);
     let machine = Situation::live(world, false)?.machine;
     let keeper = (args.balance != Kind::Float).then(|| leftovers::keeper(world, volume)).flatten();
     let first = look(world, &roots, &machine.cpus(), keeper.as_ref())?;
     let usable = usable(args, &machine, &first)?;
-    let settings = args.policy.over(Settings::default());
+    let settings = args.policy.over(Settings::of(args.balance));
 
-    let options = Options { keep: keeper, ..Options::default() };
-    let live = Live::with(&world.proc(), &roots, &usable, options).map_err(|error| explain(world, &error))?;
+    let options = Options { keep: keeper, counting: args.counting.choice(), ..Options::default() };
+    let live = Live::with(&world.proc(), &roots, &usable, options)
+        .map_err(|error| explain(world, &roots, &error))?;
     let Heard { stopped, pause } = listen(live.stopper(), args.time)?;
     let respected = args.respect_masks.then(|| usable.clone());
-    let mut host = Watched::new(live).respecting(respected).pausing(pause);
+    let mut host = Watched::new(live).respecting(respected).pausing(pause).counting(args.counting.always());
     let label = label(world, &roots);
     let figures = args.metrics.as_ref().map(|address| Figures::offer(address, &machine, &settings, volume));
     let figures = figures.transpose()?;
@@ -95,6 +100,9 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     };
     watching.record(|recorder| recorder.end(&why, None));
     leftovers::warn(restored, fault, volume);
+    if let Some(fault) = host.vm_fault().filter(|_| stopped.load(Ordering::Relaxed)) {
+        say::warning(volume, &format!("virtual CPUs that came later may have been left out: {fault}"));
+    }
     let given_back = match restored.given_back {
         0 => String::new(),
         threads => format!("; {}", leftovers::own_masks(threads)),
@@ -109,13 +117,13 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
 }
 
 /// What is to be watched.
-fn roots(world: &World, args: &AttachArgs) -> Vec<Root> {
+fn roots(world: &World, args: &AttachArgs, volume: Volume) -> Result<Vec<Root>, anyhow::Error> {
     let group = |path: &PathBuf| Root::Cgroup(cgroup(world, path));
-    distinct(&args.pids)
-        .into_iter()
-        .map(|pid| Root::Tree(Pid(pid)))
-        .chain(args.cgroup.as_ref().map(group))
-        .collect()
+    let pids = distinct(&args.pids);
+    let machines = vms::roots(world, &args.vm, &pids, volume)?;
+    let whole = pids.into_iter().map(|pid| Root::Tree(Pid(pid)));
+    // Before a group, which may hold them too.
+    Ok(whole.chain(machines).chain(args.cgroup.as_ref().map(group)).collect())
 }
 
 /// The folder of a control group that is named by it, or by the kernel's path.
@@ -136,7 +144,8 @@ fn look(
     keeper: Option<&Keeper>,
 ) -> Result<Sample, anyhow::Error> {
     let options = Options { keep: keeper.cloned(), ..Options::default() };
-    let mut live = Live::with(&world.proc(), roots, cpus, options).map_err(|error| explain(world, &error))?;
+    let mut live =
+        Live::with(&world.proc(), roots, cpus, options).map_err(|error| explain(world, roots, &error))?;
     let sample = live.observe(&Wanted::default())?;
     let balancer = |info: &trimtab_core::observe::ThreadInfo| match info.left {
         Some(Left::Balancer(pid)) => Some((info.pid, pid)),
@@ -164,12 +173,13 @@ fn usable(args: &AttachArgs, machine: &Machine, first: &Sample) -> Result<CpuSet
 }
 
 /// An error with what would help.
-fn explain(world: &World, error: &LiveError) -> anyhow::Error {
+fn explain(world: &World, roots: &[Root], error: &LiveError) -> anyhow::Error {
     match error {
         LiveError::NotYours { pid, uid } => {
             let (name, only) = (leftovers::user(world, *uid), leftovers::only(world, *uid));
+            let vm = if vms::is_one(roots, *pid) { "--vm " } else { "" };
             anyhow!(
-                "process {pid} belongs to {name}: {only} may move its threads (sudo trimtab attach {pid})"
+                "process {pid} belongs to {name}: {only} may move its threads (sudo trimtab attach {vm}{pid})"
             )
         }
         other => anyhow!("{other}"),
@@ -222,6 +232,7 @@ fn label(world: &World, roots: &[Root]) -> String {
             if command.is_empty() { format!("process {pid}") } else { format!("process {pid} ({command})") }
         }
         Root::Thread(pid, tid) => format!("thread {pid}:{tid}"),
+        Root::Vm(vm) => vms::label(vm),
         Root::Cgroup(path) => format!("group {}", text::printable(path.as_os_str().as_encoded_bytes())),
     };
     roots.iter().map(one).collect::<Vec<_>>().join(", ")

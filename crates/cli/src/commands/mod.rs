@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod bench;
 pub mod check;
+pub mod counters;
 pub mod detach;
 pub mod doctor;
 pub mod generate;

@@ -49,7 +49,8 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
         return Err(anyhow!("none of the CPUs of --cpus is on this machine"));
     }
     let keep = (args.policy != Kind::Float).then(|| leftovers::keeper(world, volume)).flatten();
-    let options = Options { keep, tags: true, ..Options::default() };
+    let counting = args.counting.choice();
+    let options = Options { keep, tags: true, counting, ..Options::default() };
     let live = Live::with(&world.proc(), &[], &usable, options)?;
     let stopper = live.stopper();
     listen(stopper.clone())?;

@@ -8,11 +8,16 @@
 
 mod util;
 
+#[allow(dead_code, reason = "its own tests use more of it")]
+#[path = "../../../linux/tests/vcpus/guest.rs"]
+mod guest;
+
 mod attach;
 mod balance;
 mod balances;
 mod bench;
 mod bounds;
+mod counters;
 mod descriptors;
 mod doctor;
 mod environment;
@@ -45,6 +50,7 @@ mod threads;
 mod top;
 mod transparent;
 mod users;
+mod vms;
 mod waiting;
 mod waits;
 mod words;

@@ -3,8 +3,10 @@
 use crate::util::{Sandbox, installed, need};
 use std::process::Command;
 
-const COMMANDS: [&str; 12] =
-    ["run", "attach", "detach", "replay", "plan", "topo", "ps", "top", "report", "doctor", "check", "sim"];
+const COMMANDS: [&str; 13] = [
+    "run", "attach", "detach", "replay", "plan", "topo", "ps", "top", "report", "doctor", "counters",
+    "check", "sim",
+];
 
 #[test]
 fn every_command_has_help() {

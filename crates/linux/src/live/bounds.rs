@@ -3,7 +3,7 @@
 
 use super::files;
 use crate::limits::cgroup::Groups;
-use crate::process::Pid;
+use crate::process::{Pid, Tid};
 use crate::text;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,12 +175,21 @@ impl Bounds {
 
     /// The group of a process; `None` when it cannot be told.
     pub(super) fn group_of(&mut self, pid: Pid) -> Option<GroupId> {
-        let process = pid.to_string();
-        let text = text::read(&self.root.join("proc").join(&process).join("cgroup")).ok()?;
+        self.group_at(&pid.to_string())
+    }
+
+    /// The group of one thread of a process.
+    pub(super) fn group_of_thread(&mut self, pid: Pid, tid: Tid) -> Option<GroupId> {
+        self.group_at(&format!("{pid}/task/{tid}"))
+    }
+
+    /// The group of whom this folder of procfs shows.
+    fn group_at(&mut self, process: &str) -> Option<GroupId> {
+        let text = text::read(&self.root.join("proc").join(process).join("cgroup")).ok()?;
         if let Some(group) = self.known.get(&text) {
             return Some(*group);
         }
-        let found = Groups::of(&self.root, &process);
+        let found = Groups::of(&self.root, process);
         let (cpuset, throttle) = (found.cpuset_file(), found.throttle_file());
         let same = |group: &Group| {
             group.cpuset.as_ref().map(|kept| &kept.path) == cpuset.as_ref() && group.throttle == throttle

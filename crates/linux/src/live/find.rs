@@ -11,9 +11,11 @@
 
 use super::clock::Clock;
 use super::counters::{self, Files};
+use super::counting::Counted;
 use super::error::LiveError;
+use super::guests::Only;
 use super::roots::{RootId, is_of};
-use super::threads::Thread;
+use super::threads::{Process, Thread};
 use super::{Live, Root, files};
 use crate::process::{self, Pid, Stat, State, Tid};
 use crate::sys::affinity;
@@ -96,6 +98,15 @@ impl Live {
                 self.cover(pid, id);
                 (pid.0, stat.comm)
             }
+            Root::Vm(vm) => {
+                if self.table.add_process(vm.pid, vm.start, program)
+                    && let Some(process) = self.table.processes.get_mut(&vm.pid)
+                {
+                    process.only = Some(Only::of(&vm.vcpus));
+                }
+                self.cover(vm.pid, id);
+                (vm.pid.0, text::printable(vm.name.as_bytes()))
+            }
             Root::Cgroup(path) => {
                 let members = group_members(&path, 0)
                     .map_err(|source| LiveError::NoGroup { path: path.clone(), source: source.into() })?;
@@ -138,6 +149,7 @@ impl Live {
     /// Looks for what is new and what has ended, and tells the sample.
     pub(super) fn find(&mut self, now: Moment, sample: &mut Sample) {
         sample.programs.append(&mut self.new_programs);
+        self.hear_of_vcpus();
         let mut buffer = [0; 128];
         if self.finder.loadavg.is_none() {
             self.finder.loadavg = files::open(&self.folder, "loadavg").ok();
@@ -229,7 +241,7 @@ impl Live {
     fn find_children(&mut self) {
         if !self.finder.no_lists {
             let mut from: Vec<(Pid, ProgramId)> =
-                self.table.processes.iter().map(|(pid, process)| (*pid, process.program)).collect();
+                self.with_children().map(|(pid, process)| (*pid, process.program)).collect();
             while let Some((pid, program)) = from.pop() {
                 for child in self.children_of(pid) {
                     if self.adopt(child, pid, program) {
@@ -241,6 +253,11 @@ impl Live {
         if self.finder.no_lists {
             self.find_children_by_parents();
         }
+    }
+
+    /// The processes whose children belong to them: those that are watched as a whole.
+    fn with_children(&self) -> impl Iterator<Item = (&Pid, &Process)> {
+        self.table.processes.iter().filter(|(_, process)| process.only.is_none())
     }
 
     /// The children of a process by its threads' lists.
@@ -272,7 +289,8 @@ impl Live {
         loop {
             let before = self.table.processes.len();
             for (&pid, &parent) in &parents {
-                if let Some(program) = self.table.processes.get(&parent).map(|process| process.program) {
+                let of = self.table.processes.get(&parent).filter(|process| process.only.is_none());
+                if let Some(program) = of.map(|process| process.program) {
                     self.adopt(pid, parent, program);
                 }
             }
@@ -369,6 +387,7 @@ impl Live {
                 return;
             }
         }
+        let listed = self.select(pid, listed);
         let Some(process) = self.table.processes.get_mut(&pid) else { return };
         let leader = process.headless.then(|| pid.main_thread());
         let listed: BTreeSet<Tid> = listed.into_iter().filter(|tid| Some(*tid) != leader).collect();
@@ -399,6 +418,16 @@ impl Live {
         let Ok(stat) = process::thread_stat(&self.proc, pid, tid) else { return false };
         let Ok(home) = self.mask(pid, tid) else { return false };
         let Some(process) = self.table.processes.get_mut(&pid) else { return false };
+        let name = match &process.only {
+            None => stat.comm,
+            Some(only) => match only.name(tid, stat.start) {
+                Some(name) => name.to_owned(),
+                // Another thread has the number of one that was a virtual CPU.
+                None => return false,
+            },
+        };
+        // CPUs of machines have groups of their own, whole processes have one.
+        let alone = process.only.is_some() || process.covers.values().any(|only| *only == Some(tid));
         if process.threads.is_empty() && process.balancer.is_none() && process.record.is_none() {
             process.balancer = self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
         }
@@ -423,19 +452,24 @@ impl Live {
             pid,
             tid,
             start: stat.start,
-            name: stat.comm,
+            name,
             moved: held.is_some(),
             home,
             held: held.clone(),
             left,
             files: Files::default(),
             last: None,
+            counted: Counted::default(),
             voluntary: None,
             still: 0,
             ready: None,
             cpu: None,
             compared: false,
+            group: None,
         });
+        if alone {
+            self.place_vcpu(id, sample);
+        }
         if let Some(held) = held
             && self.claim(pid).is_ok()
         {
@@ -448,7 +482,7 @@ impl Live {
     /// What is known about a thread goes into the sample's news; what was told before of it counts no more.
     pub(super) fn tell(&self, id: ThreadId, sample: &mut Sample) {
         if let Some(thread) = self.table.threads.get(&id) {
-            let active = self.bounds.active(self.table.group(thread.pid));
+            let active = self.bounds.active(self.table.group_of(id));
             sample.news.push(thread.info(id, self.bounds.scheduler(), active));
         }
     }
@@ -461,7 +495,9 @@ impl Live {
 
     /// A thread has ended.
     pub(super) fn end_thread(&mut self, id: ThreadId, sample: &mut Sample) {
-        let Some(thread) = self.table.remove_thread(id, &mut self.budget) else { return };
+        let Some(thread) = self.table.remove_thread(id, self.counting.recipe(), &mut self.budget) else {
+            return;
+        };
         if let Some(record) =
             self.table.processes.get_mut(&thread.pid).and_then(|process| process.record.as_mut())
         {
@@ -538,7 +574,8 @@ impl Live {
         if thread.start != stat.start {
             return self.end_thread(id, sample);
         }
-        if thread.name == stat.comm {
+        let alone = self.table.processes.get(&thread.pid).is_some_and(|process| process.only.is_some());
+        if alone || thread.name == stat.comm {
             return;
         }
         thread.name.clone_from(&stat.comm);

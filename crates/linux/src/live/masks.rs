@@ -1,12 +1,13 @@
 //! Setting masks, and giving them back.
 
-use super::bounds::{self, is_gone};
+use super::bounds::{self, GroupId, is_gone};
 use super::keeper::{Claim, Entry};
 use super::threads::{Thread, Wish};
 use super::{Live, Root};
 use crate::process::{self, Pid, Tid};
 use crate::sys::affinity;
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled};
 use trimtab_core::ids::ThreadId;
@@ -156,7 +157,7 @@ impl Live {
                     Err(errno) => Err(self.refusal(id, errno)),
                 };
             }
-            Some(to) => to.intersection(&self.bounds.usable_in(self.table.group(pid))),
+            Some(to) => to.intersection(&self.bounds.usable_in(self.table.group_of(id))),
         };
         if target.is_empty() {
             return Err(Settled::Refused(Refusal::Cpus));
@@ -170,7 +171,7 @@ impl Live {
             return Err(self.refusal(id, errno));
         }
         if matches!(act, Act::Nudge(_)) {
-            self.give(pid, tid, &back).map_err(|errno| self.refusal(id, errno))?;
+            self.give(id, tid, &back).map_err(|errno| self.refusal(id, errno))?;
             if let Some(thread) = self.table.threads.get_mut(&id) {
                 thread.moved = true;
             }
@@ -204,12 +205,16 @@ impl Live {
     /// Whether somebody set a thread's mask, which is `now`, since we last knew it; then that is respected from now on, and told.
     pub(super) fn was_set(&mut self, id: ThreadId, mut now: CpuSet, sample: &mut Sample) -> bool {
         let Some(thread) = self.table.threads.get(&id) else { return false };
-        let pid = thread.pid;
+        let (pid, alone) = (thread.pid, thread.group.is_some());
         if self.is_expected(id, &now) {
             return false;
         }
         // Perhaps the kernel did it, because what it allows changed since we looked.
-        self.place(pid, sample);
+        if alone {
+            self.place_vcpu(id, sample);
+        } else {
+            self.place(pid, sample);
+        }
         self.look_at_usable(sample);
         let Some(thread) = self.table.threads.get(&id) else { return false };
         if let Ok(again) = self.mask(pid, thread.tid) {
@@ -233,19 +238,19 @@ impl Live {
     }
 
     /// The CPUs that the kernel grants a thread now.
-    fn active(&self, pid: Pid) -> Option<&CpuSet> {
-        self.bounds.active(self.table.group(pid))
+    fn active(&self, id: ThreadId) -> Option<&CpuSet> {
+        self.bounds.active(self.table.group_of(id))
     }
 
     /// Whether this is the mask that a thread should have, as far as the kernel grants it.
     fn is_expected(&self, id: ThreadId, now: &CpuSet) -> bool {
         let thread = self.table.threads.get(&id);
-        thread.is_some_and(|thread| bounds::is_cut(now, thread.expected(), self.active(thread.pid)))
+        thread.is_some_and(|thread| bounds::is_cut(now, thread.expected(), self.active(id)))
     }
 
     /// Sets a mask that is the thread's own; all that the kernel grants, where it grants nothing of that.
-    fn give(&self, pid: Pid, tid: Tid, mask: &CpuSet) -> Result<(), Errno> {
-        match (affinity::set(Some(tid), mask), self.active(pid)) {
+    fn give(&self, id: ThreadId, tid: Tid, mask: &CpuSet) -> Result<(), Errno> {
+        match (affinity::set(Some(tid), mask), self.active(id)) {
             (Err(Errno::INVAL), Some(active)) => affinity::set(Some(tid), active),
             (end, _) => end,
         }
@@ -280,10 +285,11 @@ impl Live {
         match keep.claim(pid, process.start, root) {
             Ok(Claim::Ours(record)) => {
                 // What a killed balancer left is ours to give back now.
-                let active = self.bounds.active(process.group);
+                let of_all = process.group;
                 let mut taken_over = Vec::new();
                 for id in process.threads.values() {
                     let Some(thread) = self.table.threads.get_mut(id) else { continue };
+                    let active = self.bounds.active(thread.group.unwrap_or(of_all));
                     if let Some(entry) = record.entry(thread.tid, thread.start, &thread.home)
                         && thread.held.is_none()
                         && bounds::is_cut(&thread.home, &entry.held, active)
@@ -367,7 +373,7 @@ impl Live {
         if was_set {
             return Ok(false);
         }
-        self.give(pid, tid, &home)?;
+        self.give(id, tid, &home)?;
         if let Some(thread) = self.table.threads.get_mut(&id) {
             thread.held = None;
         }
@@ -375,13 +381,19 @@ impl Live {
         Ok(true)
     }
 
-    /// The CPUs that the kernel allows a process changed from `before`, and it changed masks. What was a thread's own stays so, also
-    /// where less is granted now, and comes back with the CPUs.
-    pub(super) fn rebase(&mut self, pid: Pid, before: &CpuSet, sample: &mut Sample) {
-        let active = self.active(pid).cloned();
-        for id in self.table.threads_of(pid) {
+    /// The CPUs that the kernel allows threads of a group changed from `before`, and it changed masks. What was a thread's own stays so,
+    /// also where less is granted now, and comes back with the CPUs.
+    pub(super) fn rebase(
+        &mut self,
+        ids: &BTreeSet<ThreadId>,
+        group: GroupId,
+        before: &CpuSet,
+        sample: &mut Sample,
+    ) {
+        let active = self.bounds.active(group).cloned();
+        for &id in ids {
             let Some(thread) = self.table.threads.get(&id) else { continue };
-            let Ok(now) = self.mask(pid, thread.tid) else { continue };
+            let Ok(now) = self.mask(thread.pid, thread.tid) else { continue };
             let Some(thread) = self.table.threads.get_mut(&id) else { continue };
             let told = bounds::cut(&thread.home, Some(before));
             let active = active.as_ref();

@@ -17,15 +17,18 @@
 //!   itself to the very same CPUs before it is found is taken for such.
 //! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not forgotten: a home is told as far as it
 //!   is granted, and comes back with the CPUs. Each program has the bounds of its own group.
-//! - Suspended, stopped and traced threads stay listed, with counters that stand still.
+//! - Suspended, stopped and traced threads stay listed, with counters that stand still; so are the CPUs of a virtual machine that is paused.
+//! - Of a virtual machine only the threads of its CPUs are moved.
 
 mod audit;
 mod bounds;
 mod clock;
 mod counters;
+mod counting;
 mod error;
 mod files;
 mod find;
+mod guests;
 pub mod keeper;
 mod masks;
 mod roots;
@@ -42,12 +45,14 @@ pub use roots::{Root, RootId};
 pub use stop::Stopper;
 pub use tags::{RootFacts, Watch};
 
+use crate::perf::Choice;
 use crate::process::Pid;
 use crate::text::ReadError;
 use audit::Auditor;
 use bounds::Bounds;
 use clock::Clock;
 use counters::Source;
+use counting::Counting;
 use files::Budget;
 use find::Finder;
 use roots::Watched;
@@ -77,11 +82,20 @@ pub struct Options {
     pub tags: bool,
     /// At most so many descriptors are kept for threads; `None` for half of what this process may open.
     pub descriptors: Option<usize>,
+    /// What hardware is to count of threads, where a policy wants that.
+    pub counting: Choice,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { find_every: Span::from_ms(200), keep: None, hands_off: false, tags: false, descriptors: None }
+        Self {
+            find_every: Span::from_ms(200),
+            keep: None,
+            hands_off: false,
+            tags: false,
+            descriptors: None,
+            counting: Choice::Auto,
+        }
     }
 }
 
@@ -102,6 +116,8 @@ pub struct Facts {
     pub scheduler: Option<String>,
     /// Why no record of masks is kept any more: one warning.
     pub keeper_fault: Option<String>,
+    /// Why the CPUs of a virtual machine could not be asked for again, the last time: those that were known are watched on.
+    pub vm_fault: Option<String>,
     /// How long the machine was suspended while we watched.
     pub suspended: Span,
     /// The latest that a look came after its time: the machine was too busy to let us run. Rates are right all the same.
@@ -128,6 +144,7 @@ pub struct Live {
     table: Table,
     bounds: Bounds,
     finder: Finder,
+    counting: Counting,
     refreshed: usize,
     placed: usize,
     told_usable: CpuSet,
@@ -139,6 +156,7 @@ pub struct Live {
     masks_at: Option<Moment>,
     text: Vec<u8>,
     keeper_fault: Option<String>,
+    vm_fault: Option<String>,
     suspended: Span,
     latest: Span,
     late: u64,
@@ -178,7 +196,6 @@ impl Live {
             proc: proc.to_owned(),
             source: Source::of(folder.as_fd()),
             folder,
-            options,
             own_namespace,
             budget,
             clock: Clock::new(),
@@ -189,6 +206,7 @@ impl Live {
             table: Table::default(),
             bounds: Bounds::new(root, usable),
             finder: Finder::default(),
+            counting: Counting::new(&options, root.join("sys")),
             refreshed: 0,
             placed: 0,
             told_usable: usable.clone(),
@@ -199,10 +217,12 @@ impl Live {
             masks_at: None,
             text: Vec::new(),
             keeper_fault: None,
+            vm_fault: None,
             suspended: Span::ZERO,
             latest: Span::ZERO,
             late: 0,
             unreadable: 0,
+            options,
         };
         let mut problem = None;
         for root in roots {
@@ -240,6 +260,7 @@ impl Live {
             counts_waiting: self.source == Source::Schedstat,
             scheduler: self.bounds.scheduler().map(str::to_owned),
             keeper_fault: self.keeper_fault.clone(),
+            vm_fault: self.vm_fault.clone(),
             suspended: self.suspended,
             latest: self.latest,
             late: self.late,

@@ -1,9 +1,11 @@
 //! What is watched, whether it may be, and when it has ended.
 
 use super::error::LiveError;
+use super::guests::Watch;
 use super::{Live, Stopper, files, find};
 use crate::process::{self, Pid, State, Tid, may_move_others};
 use crate::text::ReadError;
+use crate::vcpus::VirtualMachine;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, geteuid, pidfd_open, test_kill_process};
@@ -22,6 +24,8 @@ pub enum Root {
     Thread(Pid, Tid),
     /// All processes of a control group and of those below it.
     Cgroup(PathBuf),
+    /// The CPUs of a virtual machine; the other threads of its process are not touched.
+    Vm(Box<VirtualMachine>),
 }
 
 /// A root's number, never used again.
@@ -43,6 +47,8 @@ pub(super) struct Watched {
     pub(super) moves: u64,
     pub(super) ended: bool,
     pub(super) ends: Option<OwnedFd>,
+    /// Who looks out for a virtual machine's CPUs.
+    pub(super) guests: Option<Watch>,
 }
 
 impl Watched {
@@ -51,6 +57,7 @@ impl Watched {
     pub(super) fn new(proc: &Path, root: &Root, signals: bool, hands_off: bool) -> Result<Self, LiveError> {
         let pid = match root {
             Root::Tree(pid) | Root::Thread(pid, _) => *pid,
+            Root::Vm(vm) => vm.pid,
             Root::Cgroup(path) => {
                 files::open_folder(path)
                     .map_err(|errno| LiveError::NoGroup { path: path.clone(), source: errno.into() })?;
@@ -86,18 +93,31 @@ impl Watched {
         if !hands_off && !who.is(geteuid().as_raw()) && !may_move_others(proc) {
             return Err(LiveError::NotYours { pid, uid: who.real });
         }
-        Ok(Self::begin(root, ends))
+        let guests = match root {
+            Root::Vm(vm) if vm.start != stat.start => return Err(LiveError::NoProcess(pid)),
+            Root::Vm(vm) => Some(Watch::begin(proc, vm)?),
+            Root::Tree(_) | Root::Thread(..) | Root::Cgroup(_) => None,
+        };
+        Ok(Self { guests, ..Self::begin(root, ends) })
     }
 
     fn begin(root: &Root, ends: Option<OwnedFd>) -> Self {
-        Self { root: root.clone(), program: ProgramId(0), only: None, moves: 0, ended: false, ends }
+        Self {
+            root: root.clone(),
+            program: ProgramId(0),
+            only: None,
+            moves: 0,
+            ended: false,
+            ends,
+            guests: None,
+        }
     }
 
     /// The one thread that is meant; `None` for all.
     pub(super) fn thread(&self) -> Option<Tid> {
         match self.root {
             Root::Thread(_, tid) => Some(tid),
-            Root::Tree(_) | Root::Cgroup(_) => None,
+            Root::Tree(_) | Root::Cgroup(_) | Root::Vm(_) => None,
         }
     }
 }
@@ -121,6 +141,7 @@ impl Live {
                     watched.ended |= self.table.has_ended(*pid, *tid);
                     *pid
                 }
+                Root::Vm(vm) => vm.pid,
                 // As long as one of its members lives it need not be listed.
                 Root::Cgroup(_) if self.table.member_of(*id).is_some_and(|pid| lives(&self.proc, pid)) => {
                     watched.ended = false;

@@ -1,12 +1,13 @@
 //! One look: what was asked for, read as cheaply as it can be.
 
-use super::bounds::Changed;
+use super::bounds::{Changed, GroupId};
 use super::clock::Clock;
 use super::counters::{self, Unread};
 use super::threads::Wish;
 use super::{Live, files};
 use crate::process::{self, Pid, Stat, State, Tid};
 use crate::survey::LoadSample;
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use trimtab_core::balance::Wanted;
 use trimtab_core::ids::ThreadId;
@@ -52,6 +53,7 @@ impl Live {
         if unread > 0 {
             sample.notices.push(Notice::Unread(unread));
         }
+        self.count(wanted, &mut sample);
         self.check_masks(&mut sample);
         if wanted.cpus {
             sample.cpus = self.read_cpus();
@@ -89,10 +91,19 @@ impl Live {
 
     /// In which groups the processes are, so many at a time.
     fn look_at_groups(&mut self, sample: &mut Sample) {
-        let pids: Vec<Pid> = self.table.processes.keys().copied().collect();
-        let count = pids.len().min(PLACED);
+        // Of virtual machines each CPU, else each process.
+        let whole = self.table.processes.iter().filter(|(_, process)| process.only.is_none());
+        let alone = self.table.threads.iter().filter(|(_, thread)| thread.group.is_some());
+        let places: Vec<(Pid, Option<ThreadId>)> = whole
+            .map(|(pid, _)| (*pid, None))
+            .chain(alone.map(|(id, thread)| (thread.pid, Some(*id))))
+            .collect();
+        let count = places.len().min(PLACED);
         for step in 0..count {
-            self.place(pids[(self.placed + step) % pids.len()], sample);
+            match places[(self.placed + step) % places.len()] {
+                (pid, None) => self.place(pid, sample),
+                (_, Some(id)) => self.place_vcpu(id, sample),
+            }
         }
         self.placed = self.placed.wrapping_add(count);
         self.bounds.keep_groups(&self.table.groups());
@@ -103,12 +114,23 @@ impl Live {
         let Some(group) = self.bounds.group_of(pid) else { return };
         let Some(process) = self.table.processes.get_mut(&pid) else { return };
         let before = std::mem::replace(&mut process.group, group);
+        self.regrouped(&self.table.threads_of(pid), before, group, sample);
+    }
+
+    /// Threads are in another group than before, perhaps.
+    pub(super) fn regrouped(
+        &mut self,
+        ids: &BTreeSet<ThreadId>,
+        before: GroupId,
+        group: GroupId,
+        sample: &mut Sample,
+    ) {
         if before != group {
             let before = self.bounds.active(before).cloned();
             // A group that is new has not been looked at.
             self.bounds.look(&self.table.groups());
             if let Some(before) = before.filter(|before| self.bounds.active(group) != Some(before)) {
-                self.rebase(pid, &before, sample);
+                self.rebase(ids, group, &before, sample);
             }
         }
     }
@@ -116,10 +138,7 @@ impl Live {
     /// The CPUs that may be used may have changed, and with them masks that nobody else set.
     pub(super) fn look_at_usable(&mut self, sample: &mut Sample) {
         for Changed { group, before } in self.bounds.look(&self.table.groups()) {
-            let processes = self.table.processes.iter().filter(|(_, process)| process.group == group);
-            for pid in processes.map(|(pid, _)| *pid).collect::<Vec<_>>() {
-                self.rebase(pid, &before, sample);
-            }
+            self.rebase(&self.table.threads_in(group), group, &before, sample);
         }
         if *self.bounds.usable() != self.told_usable {
             self.told_usable = self.bounds.usable().clone();

@@ -65,6 +65,7 @@ impl Live {
         let start = match root {
             Root::Tree(pid) => Some((*pid, process::stat(&self.proc, *pid)?.start)),
             Root::Thread(pid, tid) => Some((*pid, process::thread_stat(&self.proc, *pid, *tid)?.start)),
+            Root::Vm(vm) => Some((vm.pid, vm.start)),
             Root::Cgroup(_) => None,
         };
         if let (Some((pid, start)), Some(meant)) = (start, how.start)

@@ -2,9 +2,12 @@
 
 use super::bounds::{GroupId, cut};
 use super::counters::{Counters, Files};
+use super::counting::Counted;
 use super::files::Budget;
+use super::guests::Only;
 use super::keeper::Record;
 use super::roots::RootId;
+use crate::perf::Recipe;
 use crate::process::{Pid, StartTime, Tid};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::ids::{OsCpu, ProgramId, ThreadId};
@@ -42,6 +45,8 @@ pub(super) struct Thread {
     pub(super) left: Option<Left>,
     pub(super) files: Files,
     pub(super) last: Option<Counters>,
+    /// What hardware counts of it.
+    pub(super) counted: Counted,
     pub(super) voluntary: Option<u64>,
     /// For how many looks its counters have not moved.
     pub(super) still: u32,
@@ -50,6 +55,8 @@ pub(super) struct Thread {
     /// Whether it was ready to run when that was last asked.
     pub(super) ready: Option<bool>,
     pub(super) cpu: Option<OsCpu>,
+    /// The bounds it lives in, where it has others than its process may have.
+    pub(super) group: Option<GroupId>,
 }
 
 impl Thread {
@@ -110,6 +117,8 @@ pub(super) struct Process {
     /// The masks that its threads were given. A thread that is born inherits its maker's mask, and with it what is ours to take
     /// back.
     pub(super) given: Given,
+    /// The threads that are watched, where not all are.
+    pub(super) only: Option<Only>,
 }
 
 impl Process {
@@ -213,6 +222,7 @@ impl Table {
                 group: GroupId::default(),
                 balancer: None,
                 given: Given::default(),
+                only: None,
             },
         );
         true
@@ -234,10 +244,16 @@ impl Table {
         id
     }
 
-    /// Forgets a thread that has ended.
-    pub(super) fn remove_thread(&mut self, id: ThreadId, budget: &mut Budget) -> Option<Thread> {
+    /// Forgets a thread that has ended; `recipe` is what its counters were opened for.
+    pub(super) fn remove_thread(
+        &mut self,
+        id: ThreadId,
+        recipe: Option<&Recipe>,
+        budget: &mut Budget,
+    ) -> Option<Thread> {
         let mut thread = self.threads.remove(&id)?;
         thread.files.close(budget);
+        thread.counted.close(recipe, budget);
         if let Some(process) = self.processes.get_mut(&thread.pid) {
             process.threads.remove(&thread.tid);
             process.stale = true;
@@ -279,9 +295,22 @@ impl Table {
         self.processes.get(&pid).map_or_else(GroupId::default, |process| process.group)
     }
 
+    /// The bounds that a thread lives in.
+    pub(super) fn group_of(&self, id: ThreadId) -> GroupId {
+        let thread = self.threads.get(&id);
+        thread.map_or_else(GroupId::default, |thread| thread.group.unwrap_or_else(|| self.group(thread.pid)))
+    }
+
     /// All bounds that anybody lives in.
     pub(super) fn groups(&self) -> BTreeSet<GroupId> {
-        self.processes.values().map(|process| process.group).collect()
+        let whole = self.processes.values().filter(|process| process.only.is_none());
+        let alone = self.threads.values().filter_map(|thread| thread.group);
+        whole.map(|process| process.group).chain(alone).collect()
+    }
+
+    /// The threads that live in these bounds.
+    pub(super) fn threads_in(&self, group: GroupId) -> BTreeSet<ThreadId> {
+        self.threads.keys().copied().filter(|id| self.group_of(*id) == group).collect()
     }
 
     /// A process that this root means.

@@ -38,6 +38,15 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Waits until it is time to look again; false when it is over.
+    fn goes_on(&self) -> bool {
+        let guard = self.lock();
+        let waited = self.ended.wait_timeout_while(guard, EVERY, |(_, ended)| !*ended);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.1
+    }
+}
+
 /// Looks until it is dropped.
 #[derive(Debug)]
 pub struct Lookout(Arc<Shared>);
@@ -72,41 +81,35 @@ impl Drop for Lookout {
 
 fn look_out(vms: &Vms, mut vm: VirtualMachine, shared: &Shared) {
     let tasks = vms.proc.join(format!("{}/task", vm.pid));
-    let mut links = None;
+    // Just now all was asked.
+    let mut links = links_of(&tasks);
     let mut idle = 0;
-    loop {
+    while shared.goes_on() {
         let now = links_of(&tasks);
-        // Once more after each change: a thread is made first and named then.
-        let settled = links == Some(now) && now.is_ok();
-        links = Some(now);
+        let settled = links == now && now.is_ok();
+        links = now;
         idle = if settled { idle + 1 } else { 0 };
-        if idle <= 1 || idle % ANYWAY == 0 {
-            let again = vms.again(&vm);
-            let mut shared = shared.lock();
-            let seen = &mut shared.0;
-            let (vcpus, fault) = match again {
-                Ok(found) => {
-                    let worse = found.tried.iter().find(|tried| tried.method == vm.found);
-                    let fault = worse.map(ToString::to_string);
-                    vm.vcpus = vms.with_those_that_live(found.vcpus, &vm);
-                    (vm.vcpus.clone(), fault)
-                }
-                // It has ended, which others see to.
-                Err(VmError::NoProcess(_)) => return,
-                Err(error) => (seen.vcpus.clone(), Some(error.to_string())),
-            };
-            if vcpus != seen.vcpus || fault != seen.fault {
-                (seen.vcpus, seen.fault) = (vcpus, fault);
-                seen.version += 1;
-            }
+        // Once more after each change: a thread is made first and named then.
+        if idle > 1 && idle % ANYWAY != 0 {
+            continue;
         }
-        let guard = shared.lock();
-        let (guard, _) = shared
-            .ended
-            .wait_timeout_while(guard, EVERY, |(_, ended)| !*ended)
-            .unwrap_or_else(PoisonError::into_inner);
-        if guard.1 {
-            return;
+        let again = vms.again(&vm);
+        let mut shared = shared.lock();
+        let seen = &mut shared.0;
+        let (vcpus, fault) = match again {
+            Ok(found) => {
+                let worse = found.tried.iter().find(|tried| tried.method == vm.found);
+                let fault = worse.map(ToString::to_string);
+                vm.vcpus = vms.with_those_that_live(found.vcpus, &vm);
+                (vm.vcpus.clone(), fault)
+            }
+            // It has ended, which others see to.
+            Err(VmError::NoProcess(_)) => return,
+            Err(error) => (seen.vcpus.clone(), Some(error.to_string())),
+        };
+        if vcpus != seen.vcpus || fault != seen.fault {
+            (seen.vcpus, seen.fault) = (vcpus, fault);
+            seen.version += 1;
         }
     }
 }

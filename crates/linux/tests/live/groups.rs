@@ -14,10 +14,10 @@ use trimtab_linux::live::{Live, LiveError, Options, Root};
 use trimtab_linux::process::Pid;
 
 /// A group of its own in a hierarchy of version 1, removed at the end.
-struct Group(PathBuf);
+pub(crate) struct Group(PathBuf);
 
 impl Group {
-    fn make(controller: &str, name: &str) -> Option<Self> {
+    pub(crate) fn make(controller: &str, name: &str) -> Option<Self> {
         let parent = Path::new("/sys/fs/cgroup").join(controller);
         if !is_root() || !parent.join("cgroup.procs").exists() {
             return None;
@@ -27,11 +27,11 @@ impl Group {
         Some(Self(path))
     }
 
-    fn write(&self, file: &str, text: &str) -> std::io::Result<()> {
+    pub(crate) fn write(&self, file: &str, text: &str) -> std::io::Result<()> {
         fs::write(self.0.join(file), text)
     }
 
-    fn add(&self, pid: Pid) {
+    pub(crate) fn add(&self, pid: Pid) {
         self.write("cgroup.procs", &pid.to_string()).unwrap();
     }
 }
@@ -47,7 +47,8 @@ impl Drop for Group {
     }
 }
 
-const NO_GROUPS: &str = "no control group of version 1 can be made here (root and the hierarchy are needed)";
+pub(crate) const NO_GROUPS: &str =
+    "no control group of version 1 can be made here (root and the hierarchy are needed)";
 
 #[test]
 fn a_groups_processes_are_found_also_below_and_also_later() {

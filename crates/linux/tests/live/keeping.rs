@@ -109,6 +109,7 @@ pub(crate) fn balance(task: &str) {
             let proc = proc.first().copied().unwrap_or(PROC);
             say(&Live::new(Path::new(proc), &[root], &usable()).unwrap_err().to_string());
         }
+        ["counted", pid] => say(&crate::counting::count_others(pid.parse().unwrap())),
         ["observed", pid] => {
             let (_live, seen) = watching(pid, Options { hands_off: true, ..Options::default() });
             let read = seen.last.threads.len();

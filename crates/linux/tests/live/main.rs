@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 mod audits;
+mod counting;
 mod finding;
 mod groups;
+mod guests;
 mod keeping;
 mod moving;
 mod paper;

@@ -28,11 +28,19 @@ pub(crate) struct Setup<'a> {
     pub(crate) accel: &'a str,
     /// Whether it has a QMP socket.
     pub(crate) qmp: bool,
+    /// Whether its CPUs compute without a pause; otherwise its firmware waits.
+    pub(crate) busy: bool,
 }
 
 impl Default for Setup<'_> {
     fn default() -> Self {
-        Self { name: Some("guest=x,debug-threads=on"), cpus: 2, accel: "tcg,thread=multi", qmp: true }
+        Self {
+            name: Some("guest=x,debug-threads=on"),
+            cpus: 2,
+            accel: "tcg,thread=multi",
+            qmp: true,
+            busy: false,
+        }
     }
 }
 
@@ -59,6 +67,11 @@ impl Guest {
         if setup.qmp {
             let socket = folder.path().join("qmp").display().to_string();
             command.arg("-qmp").arg(format!("unix:{socket},server=on,wait=off"));
+        }
+        if setup.busy {
+            let rom = folder.path().join("rom");
+            std::fs::write(&rom, busy_firmware()).unwrap();
+            command.arg("-bios").arg(rom);
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
         let mut guest = Self { child, folder };
@@ -133,6 +146,38 @@ impl Drop for Guest {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Firmware that starts all CPUs and has each compute for ever: 64 KiB below 1 MiB, where a CPU begins 16 bytes before the end.
+fn busy_firmware() -> Vec<u8> {
+    // cli; again: inc eax; jmp again
+    const SPIN: [u8; 5] = [0xfa, 0x66, 0x40, 0xeb, 0xfb];
+    const FIRST: [u8; 64] = [
+        0xfa, // cli
+        0x2e, 0x66, 0x0f, 0x01, 0x16, 0x60, 0x01, // lgdt cs:0x160
+        0x0f, 0x20, 0xc0, 0x0c, 0x01, 0x0f, 0x22, 0xc0, // set bit 0 of cr0: protected mode
+        0xeb, 0x00, // jmp to the next
+        0xbb, 0x08, 0x00, 0x8e, 0xe3, // fs = 8, which reaches all memory
+        0x24, 0xfe, 0x0f, 0x22, 0xc0, // clear it: real mode, and fs as it is
+        0xeb, 0x00, // jmp to the next
+        0x66, 0xbb, 0x00, 0x03, 0xe0, 0xfe, // ebx = 0xfee00300, what the APIC sends to others
+        0x64, 0x67, 0x66, 0xc7, 0x03, 0x00, 0x45, 0x0c, 0x00, // fs:[ebx] = INIT to all others
+        0x66, 0xb9, 0x00, 0x00, 0x00, 0x01, 0x66, 0x49, 0x75, 0xfc, // count down from 0x1000000
+        0x64, 0x67, 0x66, 0xc7, 0x03, 0xf0, 0x46, 0x0c, 0x00, // fs:[ebx] = begin at 0xf0000
+    ];
+    // A null segment, and one of data over 4 GiB.
+    const SEGMENTS: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0x92, 0xcf, 0];
+    let mut rom = vec![0; 64 << 10];
+    let mut put = |at: usize, bytes: &[u8]| rom[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &SPIN);
+    put(0x100, &FIRST);
+    put(0x100 + FIRST.len(), &SPIN);
+    // Their length less one, and where they are.
+    put(0x160, &[0x0f, 0x00, 0x68, 0x01, 0x0f, 0x00]);
+    put(0x168, &SEGMENTS);
+    // jmp 0x100
+    put(0xfff0, &[0xe9, 0x0d, 0x01]);
+    rom
 }
 
 /// A client of its QMP socket, which keeps others away while it is there.

@@ -4,7 +4,20 @@
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
+macro_rules! need {
+    ($what:expr, $why:expr) => {
+        match $what {
+            Some(found) => found,
+            None => {
+                eprintln!("SKIPPED: {}", $why);
+                return;
+            }
+        }
+    };
+}
+
 mod guest;
 mod hostile;
+mod live;
 mod paper;
 mod qemu;

@@ -6,18 +6,6 @@ use std::time::{Duration, Instant};
 use trimtab_linux::process::Pid;
 use trimtab_linux::vcpus::{Lookout, Method, Monitor, VirtualMachine, VmError, VmName, Vms};
 
-macro_rules! need {
-    ($what:expr, $why:expr) => {
-        match $what {
-            Some(found) => found,
-            None => {
-                eprintln!("SKIPPED: {}", $why);
-                return;
-            }
-        }
-    };
-}
-
 fn vms() -> Vms {
     // As long as a machine under load may take; where a socket is busy on purpose, a test says otherwise.
     Vms::new(Path::new("/proc")).patient(Duration::from_secs(30))

@@ -130,6 +130,7 @@ fn policy(rng: &mut Rng) -> Option<(Kind, Settings)> {
         metric: if chance(rng, 0.15) { Metric::CpuShare } else { Metric::RunWait },
         threshold: 0.9,
         across_nodes: chance(rng, 0.4),
+        ..Settings::default()
     };
     let kind = if chance(rng, 0.3) { Kind::Auto } else { pick(rng, &Kind::ALL) };
     Some((kind, settings))

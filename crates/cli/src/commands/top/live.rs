@@ -6,8 +6,10 @@ use super::scene::{Around, Scene};
 use crate::args::SurveyMode;
 use crate::aside;
 use crate::holds::{self, Holds};
+use crate::say::Volume;
 use crate::situation::{Situation, location};
 use crate::surroundings::Surroundings;
+use crate::vms;
 use crate::world::World;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +30,7 @@ use trimtab_linux::live::{Live, LiveError, Options, Root};
 use trimtab_linux::process::Pid;
 use trimtab_linux::survey::process_times;
 use trimtab_linux::users::Users;
+use trimtab_linux::vcpus::VmName;
 
 /// Between two looks around: each scans all tasks of the machine.
 const AROUND: Duration = Duration::from_secs(3);
@@ -41,7 +44,8 @@ pub(super) struct Source {
     world: World,
     pub(super) machine: Machine,
     usable: CpuSet,
-    pids: Vec<u32>,
+    /// What was named.
+    named: Vec<Root>,
     interval: Span,
     /// The processes watched now: their bindings are not foreign.
     watched: Arc<Mutex<BTreeSet<u32>>>,
@@ -54,7 +58,7 @@ impl Source {
     ///
     /// # Errors
     /// The machine cannot be discovered, or a process that was named is not there.
-    pub(super) fn new(pids: &[u32], interval: Span) -> Result<Self> {
+    pub(super) fn new(pids: &[u32], machines: &[VmName], interval: Span) -> Result<Self> {
         let world = World::current();
         let situation = Situation::live(&world, false)?;
         for &pid in pids {
@@ -63,10 +67,11 @@ impl Source {
                 other => other.with_context(|| format!("cannot watch process {pid}"))?,
             };
         }
+        let machines = vms::roots(&world, machines, pids, Volume::Normal)?;
         Ok(Self {
             usable: situation.taken.allowed,
             machine: situation.machine,
-            pids: pids.to_vec(),
+            named: pids.iter().map(|&pid| Root::Tree(Pid(pid))).chain(machines).collect(),
             interval,
             watched: Arc::default(),
             unseen: Mutex::default(),
@@ -122,7 +127,7 @@ impl Source {
                 self.watch(&roots, &mut |account| {
                     let scene = Scene { account: Arc::new(account.clone()) };
                     closed = events.send(Event::Scene(Box::new(scene))).is_err();
-                    let again = self.pids.is_empty() && chosen.elapsed() >= CHOOSE_AGAIN;
+                    let again = self.named.is_empty() && chosen.elapsed() >= CHOOSE_AGAIN;
                     if again {
                         chosen = Instant::now();
                     }
@@ -131,7 +136,7 @@ impl Source {
                     if closed || new { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 })?;
             }
-            if closed || !self.pids.is_empty() {
+            if closed || !self.named.is_empty() {
                 return Ok(());
             }
         }
@@ -166,7 +171,7 @@ impl Source {
         match open(roots) {
             Ok(live) => return Ok(Some(live)),
             Err(error @ LiveError::System { .. }) => return Err(error.into()),
-            Err(error) if !self.pids.is_empty() => return Err(error.into()),
+            Err(error) if !self.named.is_empty() => return Err(error.into()),
             Err(_) => {}
         }
         let seen: Vec<Root> =
@@ -185,14 +190,14 @@ impl Source {
                 unseen.insert(*pid, format!("not watched: {error}"));
                 false
             }
-            (Root::Cgroup(_) | Root::Thread(..), Err(_)) => false,
+            (Root::Cgroup(_) | Root::Vm(_) | Root::Thread(..), Err(_)) => false,
         }
     }
 
     /// The programs that were named, or those that hold cores and the busiest.
     fn roots(&self) -> Vec<Root> {
-        if !self.pids.is_empty() {
-            return self.pids.iter().map(|&pid| Root::Tree(Pid(pid))).collect();
+        if !self.named.is_empty() {
+            return self.named.clone();
         }
         let (proc, uid) = (self.world.proc(), rustix::process::geteuid().as_raw());
         let before = process_times(&proc, uid).unwrap_or_default();

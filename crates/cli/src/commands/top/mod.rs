@@ -80,7 +80,7 @@ fn show(world: &World, args: &TopArgs) -> Result<u8> {
             screen(State::replay(player, colour), None)
         }
         None => {
-            let source = Source::new(&distinct(&args.pids), args.interval)?;
+            let source = Source::new(&distinct(&args.pids), &args.vm, args.interval)?;
             if still {
                 let (account, around) = source.once()?;
                 return once(args, &source.machine, &account, &around);

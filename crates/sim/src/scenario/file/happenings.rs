@@ -5,8 +5,9 @@ use crate::faults::Faults;
 use crate::program::Program;
 use crate::reader::{Counts, FileError, Limits, Section, Times};
 use crate::scenario::{Arrivals, Event, Happening};
-use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
+use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::time::{Moment, Span};
 
 /// How many streams of arrivals and how many events there may be.
@@ -19,6 +20,9 @@ const EVERY: Times = Times::new(Span::from_us(1), Span::from_ms(86_400_000));
 /// The time between two looks, as `trimtab run --interval` has it.
 const INTERVAL: Times = Times::new(Span::from_ms(1), Span::from_ms(3_600_000));
 const THRESHOLD: Limits = Limits::new(0.01, 1.0, "parts of the mean speed");
+const MARGIN: Limits = Limits::new(0.0, 0.9, "parts of the index");
+const BUDGET: Limits = Limits::new(0.0001, 1.0, "parts of a CPU");
+const MOVES: Limits = Limits::new(0.0, 1e6, "moves a second");
 const PROBABILITY: Limits = Limits::new(0.0, 1.0, "probabilities");
 /// How late a look may be.
 const LATE: Times = Times::new(Span::ZERO, Span::from_ms(60_000));
@@ -28,23 +32,40 @@ pub(super) const METRICS: [(&str, Metric); 2] =
 
 /// `policy`: a word, or a table with `kind` and what differs from the defaults. What is random is drawn from the scenario's seed.
 pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<Option<(Kind, Settings)>, FileError> {
-    let settings = Settings { seed, ..Settings::default() };
     if !top.is_section("policy") {
         let kind = kind(top, "policy")?.unwrap_or(None);
-        return Ok(kind.map(|kind| (kind, settings)));
+        return Ok(kind.map(|kind| (kind, Settings { seed, ..Settings::of(kind) })));
     }
     let section = top.needed_section("policy")?;
     let kind = kind(&section, "kind")?;
     let kind = kind.ok_or_else(|| section.error("kind", "is missing: which policy?"))?;
+    let settings = kind.map_or_else(Settings::default, Settings::of);
     let settings = Settings {
         seed: section.count("seed", SEED)?.unwrap_or(seed),
         interval: section.time("interval", INTERVAL)?.unwrap_or(settings.interval),
         metric: section.one_of("metric", &METRICS)?.unwrap_or(settings.metric),
         threshold: section.number("threshold", THRESHOLD)?.unwrap_or(settings.threshold),
         across_nodes: section.flag("across_nodes")?.unwrap_or(settings.across_nodes),
+        penalty: penalty(&section)?,
     };
     section.finish()?;
     Ok(kind.map(|kind| (kind, settings)))
+}
+
+/// What the policies of the uncore penalty are told; others take no notice of it.
+fn penalty(section: &Section<'_>) -> Result<PenaltySettings, FileError> {
+    let usual = PenaltySettings::default();
+    Ok(PenaltySettings {
+        index: section.one_of("index", &Index::ALL.map(|index| (index.word(), index)))?,
+        mean: section.one_of("mean", &Mean::ALL.map(|mean| (mean.word(), mean)))?,
+        candidates: section
+            .one_of("candidates", &Candidates::ALL.map(|one| (one.word(), one)))?
+            .unwrap_or(usual.candidates),
+        move_memory: section.flag("move_memory")?.unwrap_or(usual.move_memory),
+        margin: section.number("margin", MARGIN)?.unwrap_or(usual.margin),
+        budget: section.number("budget", BUDGET)?.unwrap_or(usual.budget),
+        moves: section.number("moves", MOVES)?.unwrap_or(usual.moves),
+    })
 }
 
 fn kind(section: &Section<'_>, key: &'static str) -> Result<Option<Option<Kind>>, FileError> {

@@ -6,8 +6,10 @@ use crate::scenario::{Arrivals, Event, Happening};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
-use trimtab_core::balance::{Kind, Settings};
+use proptest::sample::select;
+use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
+use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::topology::parse_synthetic;
 
 const SMALL: &str = "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n\
@@ -433,9 +435,26 @@ fn program() -> impl Strategy<Value = Program> {
 
 fn policy() -> impl Strategy<Value = (Kind, Settings)> {
     let metric = prop_oneof![Just(Metric::RunWait), Just(Metric::CpuShare)];
-    (0..6_usize, any::<u64>(), span(1_000_000, 1_000_000_000), metric, 0.01..1.0_f64, any::<bool>()).prop_map(
-        |(kind, seed, interval, metric, threshold, across_nodes)| {
-            (Kind::ALL[kind], Settings { seed, interval, metric, threshold, across_nodes })
+    let kind = 0..Kind::ALL.len();
+    (kind, any::<u64>(), span(1_000_000, 1_000_000_000), metric, 0.01..1.0_f64, any::<bool>(), penalty())
+        .prop_map(|(kind, seed, interval, metric, threshold, across_nodes, penalty)| {
+            (Kind::ALL[kind], Settings { seed, interval, metric, threshold, across_nodes, penalty })
+        })
+}
+
+fn penalty() -> impl Strategy<Value = PenaltySettings> {
+    let index = of(select(Index::ALL.to_vec()));
+    let mean = of(select(Mean::ALL.to_vec()));
+    let numbers = (0.0..0.9_f64, 0.0001..1.0_f64, 0.0..1e6_f64);
+    (index, mean, select(Candidates::ALL.to_vec()), any::<bool>(), numbers).prop_map(
+        |(index, mean, candidates, move_memory, (margin, budget, moves))| PenaltySettings {
+            index,
+            mean,
+            candidates,
+            move_memory,
+            margin,
+            budget,
+            moves,
         },
     )
 }

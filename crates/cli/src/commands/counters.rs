@@ -1,0 +1,297 @@
+//! `trimtab counters`: what hardware can count here, what that costs, why not more, and what it counts of some programs.
+
+use crate::args::{CountersArgs, distinct};
+use crate::commands::print;
+use crate::exit::{self, Exit};
+use crate::table::{Align, Table};
+use crate::world::World;
+use anyhow::Result;
+use serde::Serialize;
+use trimtab_core::balance::Wanted;
+use trimtab_core::counting::{Price, Thrift};
+use trimtab_core::counts::{Counts, Rung};
+use trimtab_core::drive::{Awake, Host};
+use trimtab_core::meter::{Meter, Metered};
+use trimtab_core::time::Span;
+use trimtab_linux::live::{Live, Options, Root};
+use trimtab_linux::perf::{self, Event, Missing, Role, Standing};
+use trimtab_linux::process::Pid;
+use trimtab_linux::sys::affinity;
+
+/// The version of the JSON.
+pub const SCHEMA: &str = "trimtab.counters/1";
+
+/// How long programs are counted, where nothing else is said.
+const LASTING: Span = Span::from_ms(1_000);
+/// Between two looks. Chosen: short enough for threads that live a fraction of a second.
+const LOOK: Span = Span::from_ms(50);
+
+#[derive(Serialize)]
+struct Document {
+    schema: &'static str,
+    rung: Rung,
+    cpu: Option<String>,
+    processor: Option<String>,
+    events: Vec<EventRow>,
+    user_only: bool,
+    no_guests: bool,
+    cost: Option<Cost>,
+    counters_max: Option<u32>,
+    every_ns: u64,
+    one_in: u32,
+    switches_max: Option<f64>,
+    missing: Vec<MissingRow>,
+    watched_ns: Option<u64>,
+    threads: Option<Vec<ThreadRow>>,
+}
+
+#[derive(Serialize)]
+struct EventRow {
+    role: &'static str,
+    event: String,
+}
+
+#[derive(Serialize)]
+struct Cost {
+    read_ns: u64,
+    switch_one_ns: u64,
+    switch_two_ns: u64,
+    trapped: bool,
+}
+
+#[derive(Serialize)]
+struct MissingRow {
+    rung: Rung,
+    why: &'static str,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct ThreadRow {
+    pid: u32,
+    tid: u32,
+    name: String,
+    run_ns: u64,
+    counts: Option<Counts>,
+    penalty: Option<f64>,
+    share: Option<f64>,
+    busy_per_instruction: Option<f64>,
+    cycles_per_instruction: Option<f64>,
+    miss_rate: Option<f64>,
+    far_share: Option<f64>,
+}
+
+impl From<Metered> for ThreadRow {
+    fn from(thread: Metered) -> Self {
+        let counts = thread.counts.as_ref();
+        Self {
+            penalty: counts.and_then(Counts::penalty),
+            share: counts.and_then(Counts::share),
+            busy_per_instruction: counts.and_then(Counts::busy_per_instruction),
+            cycles_per_instruction: counts.and_then(Counts::cycles_per_instruction),
+            miss_rate: counts.and_then(Counts::miss_rate),
+            far_share: counts.and_then(Counts::far_share),
+            pid: thread.pid,
+            tid: thread.tid,
+            name: thread.name,
+            run_ns: thread.ran.0,
+            counts: thread.counts,
+        }
+    }
+}
+
+impl Document {
+    fn of(standing: &Standing, seen: Option<(Span, Vec<Metered>)>) -> Self {
+        let (span, threads) = seen.unzip();
+        let recipe = standing.recipe.as_ref();
+        let event = |(role, event): &(Role, Event)| EventRow { role: role.word(), event: event.name.clone() };
+        let missing = |Missing { rung, why }: &Missing| MissingRow {
+            rung: *rung,
+            why: why.word(),
+            text: why.to_string(),
+        };
+        let cost = |price: Price| Cost {
+            read_ns: price.read.0,
+            switch_one_ns: price.one.0,
+            switch_two_ns: price.two.0,
+            trapped: price.is_trapped(),
+        };
+        Self {
+            schema: SCHEMA,
+            rung: standing.rung,
+            cpu: standing.cpu.as_ref().map(ToString::to_string),
+            processor: standing.processor.clone(),
+            events: recipe.iter().flat_map(|recipe| &recipe.events).map(event).collect(),
+            user_only: recipe.is_some_and(|recipe| recipe.user_only),
+            no_guests: recipe.is_some_and(|recipe| recipe.no_guests),
+            cost: standing.price.map(cost),
+            counters_max: standing.thrift.counters,
+            every_ns: standing.thrift.every.0,
+            one_in: standing.thrift.one_in,
+            switches_max: standing.thrift.switches_max,
+            missing: standing.missing.iter().map(missing).collect(),
+            watched_ns: span.map(|span| span.0),
+            threads: threads.map(|threads| threads.into_iter().map(ThreadRow::from).collect()),
+        }
+    }
+}
+
+/// Shows.
+///
+/// # Errors
+/// [`exit::FAILED`] when a process cannot be watched, or stdout not be written.
+pub fn run(world: &World, args: &CountersArgs) -> Result<u8, Exit> {
+    show(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+fn show(world: &World, args: &CountersArgs) -> Result<u8> {
+    let (standing, seen) = if args.pids.is_empty() {
+        (perf::look(&world.proc(), &world.sys(), &args.events, None), None)
+    } else {
+        let (standing, span, threads) = count(world, args)?;
+        (standing, Some((span, threads)))
+    };
+    let text = if args.json {
+        serde_json::to_string_pretty(&Document::of(&standing, seen))?
+    } else {
+        let seen = seen.map(|(span, threads)| format!("\n{}", figures(&standing, span, &threads)));
+        format!("{}{}", words(&standing), seen.unwrap_or_default())
+    };
+    print(&text)?;
+    Ok(if standing.rung == Rung::Nothing { exit::NO } else { exit::DONE })
+}
+
+/// Counts the threads of some programs for a while.
+fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<Metered>)> {
+    let roots: Vec<Root> = distinct(&args.pids).into_iter().map(|pid| Root::Tree(Pid(pid))).collect();
+    let options = Options { hands_off: true, counting: args.events.clone(), ..Options::default() };
+    // Nothing is moved: where it might be moved to does not matter.
+    let usable = affinity::get(None)?;
+    let mut live = Live::with(&world.proc(), &roots, &usable, options)?;
+    let wanted = Wanted { places: true, counts: true, ..Wanted::default() };
+    let mut meter = Meter::default();
+    let first = live.observe(&wanted)?;
+    let (begin, lasting) = (first.at, args.time.unwrap_or(LASTING));
+    meter.take(&first);
+    let mut now = begin;
+    while now.since(begin) < lasting {
+        let rest = lasting.less(now.since(begin));
+        if live.wait(now + rest.min(LOOK))? == Awake::Over {
+            break;
+        }
+        let sample = live.observe(&wanted)?;
+        now = sample.at;
+        meter.take(&sample);
+    }
+    // It is there as soon as counts were wanted.
+    let standing = live.counting().cloned();
+    let standing = standing.unwrap_or_else(|| perf::look(&world.proc(), &world.sys(), &args.events, None));
+    Ok((standing, now.since(begin), meter.threads()))
+}
+
+/// What a rung tells.
+fn meaning(rung: Rung) -> &'static str {
+    match rung {
+        Rung::Exact => "busy cycles and requests, which make the uncore penalty",
+        Rung::Proxy => "stalls and requests, which come near the uncore penalty",
+        Rung::Generic => "cycles, instructions and misses, from which the penalty is estimated",
+        Rung::HintFaults => "no counters; faults for memory, near and far",
+        Rung::Residency => "no counters; where sampled pages lie, near and far",
+        Rung::Nothing => "nothing can be counted",
+    }
+}
+
+fn words(standing: &Standing) -> String {
+    let mut lines = vec![format!("{}: {}", standing.rung, meaning(standing.rung))];
+    let cpu = standing.cpu.as_ref().map(ToString::to_string);
+    match (&standing.processor, cpu) {
+        (Some(name), Some(cpu)) => lines.push(format!("processor  {name} ({cpu})")),
+        (None, Some(cpu)) => lines.push(format!("processor  {cpu}, which the table of events does not know")),
+        _ => {}
+    }
+    if let Some(recipe) = &standing.recipe {
+        for (at, (role, event)) in recipe.events.iter().enumerate() {
+            let head = if at == 0 { "events" } else { "" };
+            lines.push(format!("{head:9}  {role:12} {event}"));
+        }
+        if recipe.user_only {
+            lines.push(
+                "           only outside the kernel: kernel.perf_event_paranoid allows no more".to_owned(),
+            );
+        }
+        if recipe.no_guests {
+            lines.push(
+                "           without what guests do: a virtual machine with counters of its own runs here"
+                    .to_owned(),
+            );
+        }
+    }
+    if let Some(price) = &standing.price {
+        let kind = if price.is_trapped() { "; a hypervisor handles each access" } else { "" };
+        lines.push(format!(
+            "cost       reading {}, switching off and on {} (one counter), {} (two){kind}",
+            price.read, price.one, price.two
+        ));
+    }
+    if standing.thrift != Thrift::FREE {
+        let Thrift { counters, every, one_in, switches_max } = standing.thrift;
+        let counters = counters.map_or_else(String::new, |most| format!("at most {most} counters, "));
+        let most = switches_max.map_or_else(String::new, |most| {
+            format!(", not threads put on a CPU over {most:.0} times a second")
+        });
+        lines.push(format!(
+            "so         {counters}read every {every}, running one in {one_in} of that time{most}"
+        ));
+    }
+    for Missing { rung, why } in &standing.missing {
+        lines.push(format!("not {rung}: {why}"));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn figures(standing: &Standing, span: Span, threads: &[Metered]) -> String {
+    if threads.is_empty() {
+        return format!("no thread ran in {span}\n");
+    }
+    let mut table = Table::new(&[
+        ("PID", Align::Right),
+        ("TID", Align::Right),
+        ("NAME", Align::Left),
+        ("RAN", Align::Right),
+        ("P", Align::Right),
+        ("W", Align::Right),
+        ("BUSY/INSTR", Align::Right),
+        ("CPI", Align::Right),
+        ("LLC MISS", Align::Right),
+        ("FAR", Align::Right),
+    ]);
+    let dash = || "-".to_owned();
+    let number =
+        |value: Option<f64>, digits: usize| value.map_or_else(dash, |value| format!("{value:.digits$}"));
+    let percent = |value: Option<f64>| value.map_or_else(dash, |value| format!("{:.1}%", 100.0 * value));
+    for thread in threads {
+        let counts = thread.counts.as_ref();
+        table.row([
+            thread.pid.to_string(),
+            thread.tid.to_string(),
+            thread.name.clone(),
+            thread.ran.to_string(),
+            number(counts.and_then(Counts::penalty), 1),
+            percent(counts.and_then(Counts::share)),
+            number(counts.and_then(Counts::busy_per_instruction), 3),
+            number(counts.and_then(Counts::cycles_per_instruction), 2),
+            percent(counts.and_then(Counts::miss_rate)),
+            percent(counts.and_then(Counts::far_share)),
+        ]);
+    }
+    let uncounted = threads.iter().filter(|thread| thread.counts.is_none()).count();
+    let note = match uncounted {
+        0 => String::new(),
+        _ if standing.rung == Rung::Nothing => String::new(),
+        many => format!(
+            "{many} of {} not counted: they ran too little, too restlessly, or may not be\n",
+            threads.len()
+        ),
+    };
+    format!("over {span}:\n{table}{note}")
+}

@@ -1,0 +1,208 @@
+//! What follows from what counting costs.
+//!
+//! Unit: time of a CPU. Problem: on bare hardware a counter costs a fraction of a microsecond each time its thread is put on a CPU
+//! or taken off it. In a virtual machine whose counters are emulated each of these is some dozens of microseconds, paid by the
+//! thread that is counted, where no measurement of our own work shows it. Idea: measure once what switching counters on and off
+//! costs, and from then on reckon: switches times price over time run is what the counted threads pay. What is too much is first
+//! thinned out (counters run during one tick in so many), then given up.
+//!
+//! Terms: a *tick* is the time between two readings of counters. Counters are *trapped* when each access to them is handled by a
+//! hypervisor.
+//!
+//! Properties: pure; a thrift never asks for more than its price allows; thinning out ends, after at most [`ONE_IN_MAX`].
+//!
+//! Measured: emulated counters of a Zen 3 guest, disable and enable: 26 us with one counter, 92 us with two, 313 us with four; a
+//! switch of threads with them 30, 72 and 232 us, against 3.5 us without.
+
+use crate::time::Span;
+use serde::{Deserialize, Serialize};
+
+/// Two counters that take longer to be switched off and on are trapped. Chosen: between bare hardware and the guest above.
+const TRAPPED: Span = Span::from_us(20);
+/// So much of one CPU may go into reading counters: half of what looking may cost. Chosen.
+const READING_MAX: f64 = 0.005;
+/// So much slower may those be who are counted. Chosen: what nobody notices.
+const SLOWING_MAX: f64 = 0.01;
+/// Counters run during one tick in so many at the least; who must be counted more thinly is not counted. Chosen: with ticks of 50 ms
+/// each thread is still seen every two seconds.
+const ONE_IN_MAX: u32 = 40;
+/// What both costs fall below before more is counted again, of what is allowed. Chosen: less than half, so that it stays below.
+const SPARE: f64 = 0.25;
+/// Costs are judged over this long at least.
+const JUDGED: Span = Span::from_ms(1_000);
+
+/// What counting costs here, as measured on a thread of our own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Price {
+    /// Reading the counters of a thread that runs.
+    pub read: Span,
+    /// Switching one counter off and on.
+    pub one: Span,
+    /// The same with two together.
+    pub two: Span,
+}
+
+impl Price {
+    /// Whether a hypervisor stands between us and the counters.
+    pub fn is_trapped(&self) -> bool {
+        self.two > TRAPPED
+    }
+}
+
+/// How counting is done so that it stays cheap.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Thrift {
+    /// So many counters together at most; `None` for as many as there are.
+    pub counters: Option<u32>,
+    /// Counters are read no more often than this.
+    pub every: Span,
+    /// They run during one of so many ticks.
+    pub one_in: u32,
+    /// Threads that are put on a CPU more often in a second are not counted.
+    pub switches_max: Option<f64>,
+}
+
+impl Thrift {
+    /// Where counting costs next to nothing.
+    pub const FREE: Self = Self { counters: None, every: Span::from_ms(10), one_in: 1, switches_max: None };
+    /// Where counters are trapped.
+    pub const TRAPPED: Self =
+        Self { counters: Some(2), every: Span::from_ms(50), one_in: 5, switches_max: Some(500.0) };
+
+    /// What a price asks for; without one, what the dearest counters ask for.
+    pub fn of(price: Option<&Price>) -> Self {
+        match price {
+            Some(price) if !price.is_trapped() => Self::FREE,
+            _ => Self::TRAPPED,
+        }
+    }
+
+    /// Whether a thread that is put on a CPU so often in a second may be counted.
+    pub fn counts(&self, switches: Option<f64>) -> bool {
+        match (self.switches_max, switches) {
+            (Some(most), Some(switches)) => switches <= most,
+            _ => true,
+        }
+    }
+}
+
+/// What counting cost over some time.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Spent {
+    /// How long that was.
+    pub span: Span,
+    /// CPU time that went into opening, switching and reading counters.
+    pub reading: Span,
+    /// How often those who were counted were put on a CPU while their counters ran.
+    pub switches: u64,
+    /// How long they all ran, counted or not.
+    pub ran: Span,
+}
+
+impl Spent {
+    /// What part of one CPU our own work took.
+    pub fn reading_share(&self) -> Option<f64> {
+        self.reading.share_of(self.span)
+    }
+
+    /// How much slower those were who were counted, reckoned from a price.
+    pub fn slowing(&self, price: &Price) -> Option<f64> {
+        (self.ran > Span::ZERO).then(|| self.switches as f64 * price.two.0 as f64 / self.ran.0 as f64)
+    }
+}
+
+/// What is to be done about the cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Nothing.
+    Keep,
+    /// Counters run during one of so many ticks from now on: fewer than now, or more again.
+    Thin(u32),
+    /// It is too much however thinly: hardware is no longer counted.
+    GiveUp,
+}
+
+/// Judges what was spent; `None` while that was too short a time to say.
+pub fn judge(spent: &Spent, price: &Price, now: &Thrift) -> Option<Verdict> {
+    if spent.span < JUDGED {
+        return None;
+    }
+    // Whatever is missing was not paid.
+    let reading = spent.reading_share().unwrap_or(0.0) / READING_MAX;
+    let slowing = spent.slowing(price).unwrap_or(0.0) / SLOWING_MAX;
+    let worst = reading.max(slowing);
+    let least = Thrift::of(Some(price)).one_in;
+    Some(if worst > 1.0 && now.one_in >= ONE_IN_MAX {
+        Verdict::GiveUp
+    } else if worst > 1.0 {
+        Verdict::Thin(now.one_in.saturating_mul(2).min(ONE_IN_MAX))
+    } else if worst < SPARE && now.one_in > least {
+        Verdict::Thin((now.one_in / 2).max(least))
+    } else {
+        Verdict::Keep
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BARE: Price = Price { read: Span(800), one: Span(900), two: Span(1_200) };
+    const GUEST: Price = Price { read: Span(20_000), one: Span(26_000), two: Span(92_000) };
+
+    fn second(reading: u64, switches: u64, ran: u64) -> Spent {
+        Spent { span: JUDGED, reading: Span::from_us(reading), switches, ran: Span::from_ms(ran) }
+    }
+
+    #[test]
+    fn trapped_counters_are_used_two_at_a_time_slowly_and_now_and_then() {
+        assert!(!BARE.is_trapped() && GUEST.is_trapped());
+        assert_eq!(Thrift::of(Some(&BARE)), Thrift::FREE);
+        assert_eq!(Thrift::of(Some(&GUEST)), Thrift::TRAPPED);
+        assert_eq!(Thrift::of(None), Thrift::TRAPPED, "unknown is not cheap");
+        assert!(Thrift::TRAPPED.counts(Some(500.0)) && !Thrift::TRAPPED.counts(Some(501.0)));
+        assert!(Thrift::FREE.counts(Some(1e6)) && Thrift::TRAPPED.counts(None));
+    }
+
+    #[test]
+    fn what_costs_too_much_is_thinned_out_and_then_given_up() {
+        assert_eq!(judge(&Spent { span: Span(1), ..Spent::default() }, &BARE, &Thrift::FREE), None);
+        assert_eq!(judge(&second(1_000, 100, 1_000), &BARE, &Thrift::FREE), Some(Verdict::Keep));
+        // Six milliseconds of reading in a second.
+        assert_eq!(judge(&second(6_000, 0, 1_000), &BARE, &Thrift::FREE), Some(Verdict::Thin(2)));
+        // 200 switches at 92 us in a second of running: 1.8 %.
+        let slow = second(0, 200, 1_000);
+        assert!((slow.slowing(&GUEST).unwrap() - 0.0184).abs() < 1e-9);
+        assert_eq!(judge(&slow, &GUEST, &Thrift::TRAPPED), Some(Verdict::Thin(10)));
+        let last = Thrift { one_in: ONE_IN_MAX, ..Thrift::TRAPPED };
+        assert_eq!(judge(&slow, &GUEST, &last), Some(Verdict::GiveUp));
+        // Nobody ran: nobody was slowed.
+        assert_eq!(judge(&second(0, 9, 0), &GUEST, &Thrift::TRAPPED), Some(Verdict::Keep));
+    }
+
+    #[test]
+    fn what_became_cheap_is_counted_more_again_but_never_more_than_its_price_allows() {
+        let calm = second(100, 1, 1_000);
+        let at = |one_in| Thrift { one_in, ..Thrift::TRAPPED };
+        assert_eq!(judge(&calm, &GUEST, &at(40)), Some(Verdict::Thin(20)));
+        assert_eq!(judge(&calm, &GUEST, &at(6)), Some(Verdict::Thin(5)));
+        assert_eq!(judge(&calm, &GUEST, &at(5)), Some(Verdict::Keep));
+        assert_eq!(judge(&calm, &BARE, &Thrift { one_in: 2, ..Thrift::FREE }), Some(Verdict::Thin(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn thinning_out_ends(reading in 0u64..1_000_000, switches in 0u64..1_000_000, ran in 0u64..10_000) {
+            let spent = second(reading, switches, ran);
+            let mut thrift = Thrift::of(Some(&GUEST));
+            let mut looks = 0;
+            while let Some(Verdict::Thin(one_in)) = judge(&spent, &GUEST, &thrift) {
+                prop_assert!((Thrift::TRAPPED.one_in..=ONE_IN_MAX).contains(&one_in));
+                thrift.one_in = one_in;
+                looks += 1;
+                prop_assert!(looks < 10);
+            }
+        }
+    }
+}

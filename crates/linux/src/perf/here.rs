@@ -1,0 +1,117 @@
+//! The machine at hand, as the ladder's ground.
+
+use super::cpu::Cpu;
+use super::event::{Event, EventError, Spec};
+use super::group::{Group, Recipe};
+use super::ladder::{Ground, Trial};
+use super::price;
+use super::walk::{Walk, compute};
+use crate::process::Pid;
+use crate::sys::residency;
+use crate::text;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use trimtab_core::counting::Price;
+use trimtab_core::set::NodeSet;
+
+/// This machine, by where its kernel's files are.
+#[derive(Debug)]
+pub struct Here {
+    proc: PathBuf,
+    sys: PathBuf,
+    walk: Option<Walk>,
+}
+
+impl Here {
+    /// With procfs and sysfs where they are mounted.
+    pub fn new(proc: &Path, sys: &Path) -> Self {
+        Self { proc: proc.to_owned(), sys: sys.to_owned(), walk: None }
+    }
+
+    fn setting(&self, name: &str) -> Option<i64> {
+        text::number(&text::read(&self.proc.join("sys/kernel").join(name)).ok()?)
+    }
+}
+
+impl Ground for Here {
+    fn cpu(&self) -> Option<Cpu> {
+        Cpu::here(&self.proc, &self.sys)
+    }
+
+    fn paranoid(&self) -> Option<i64> {
+        self.setting("perf_event_paranoid")
+    }
+
+    fn resolve(&self, spec: &Spec) -> Result<Event, EventError> {
+        spec.resolve(&self.sys)
+    }
+
+    fn trial(&mut self, recipe: &Recipe) -> Result<Trial, Errno> {
+        let group = Group::open(recipe, None)?;
+        // Made before counting: what it costs to make is not what it costs to walk.
+        let walk = self.walk.get_or_insert_with(Walk::new);
+        group.on()?;
+        let steps = walk.go();
+        group.off()?;
+        let walked = group.read(recipe)?;
+        group.on()?;
+        compute();
+        group.off()?;
+        let both = group.read(recipe)?;
+        let still = match (walked, both) {
+            (Some(walked), Some(both)) => both.since(&walked),
+            (None, both) => both,
+            _ => None,
+        };
+        Ok(Trial { steps, walk: walked, still })
+    }
+
+    fn price(&mut self, recipe: &Recipe) -> Option<Price> {
+        price::measure(recipe)
+    }
+
+    fn nodes(&self) -> usize {
+        let read = |name: &str| text::read(&self.sys.join("devices/system/node").join(name)).ok();
+        let nodes: Option<NodeSet> =
+            read("has_memory").or_else(|| read("online")).and_then(|text| text::list(&text));
+        nodes.map_or(1, |nodes| nodes.len())
+    }
+
+    fn balancing(&self) -> Option<bool> {
+        self.setting("numa_balancing").map(|mode| mode != 0)
+    }
+
+    fn residency(&self) -> Result<(), Errno> {
+        let page = 0u8;
+        residency::nodes(Pid::own(), &[(&raw const page).addr() as u64]).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::Role;
+    use super::*;
+    use crate::skip::skipped;
+
+    #[test]
+    fn what_is_opened_counts_walk_and_computation_apart() {
+        let mut here = Here::new(Path::new("/proc"), Path::new("/sys"));
+        let event = |role, name| (role, Event::generic(name).unwrap());
+        let events = vec![event(Role::Cycles, "task-clock"), event(Role::Requests, "page-faults")];
+        let recipe = Recipe { user_only: true, ..Recipe::of(events) };
+        match here.trial(&recipe) {
+            Ok(trial) => {
+                let (walk, still) = (trial.walk.unwrap(), trial.still.unwrap());
+                assert!(trial.steps > 0 && walk.cycles > Some(0) && still.cycles > Some(0));
+                assert!(still.running <= still.enabled);
+            }
+            Err(errno) => skipped(format_args!("nothing may be counted here: {errno}")),
+        }
+        assert!(here.nodes() >= 1);
+        let nowhere = Here::new(Path::new("/nowhere"), Path::new("/nowhere"));
+        assert_eq!(
+            (nowhere.nodes(), nowhere.balancing(), nowhere.paranoid(), nowhere.cpu()),
+            (1, None, None, None)
+        );
+    }
+}
