@@ -8,10 +8,22 @@ use crate::service::Service;
 use crate::table::{Align, Table};
 use crate::world::World;
 use anyhow::anyhow;
+use serde::Serialize;
 use std::fmt::Write as _;
 use trimtab_core::tags::{Answer, Ask, By, PortState, Status};
 use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
+
+/// The schema of the JSON.
+const SCHEMA: &str = "trimtab.status/1";
+
+/// The JSON.
+#[derive(Serialize)]
+struct Told<'s> {
+    schema: &'static str,
+    #[serde(flatten)]
+    status: &'s Status,
+}
 
 /// Shows.
 ///
@@ -29,7 +41,11 @@ fn show(world: &World, args: &StatusArgs) -> Result<(), anyhow::Error> {
         Answer::Refused(refusal) => return Err(refusal.into()),
         _ => return Err(anyhow!("the daemon answers what was not asked")),
     };
-    let text = if args.json { serde_json::to_string_pretty(&status)? } else { words(world, &status) };
+    let text = if args.json {
+        serde_json::to_string_pretty(&Told { schema: SCHEMA, status: &status })?
+    } else {
+        words(world, &status)
+    };
     Ok(print(&text)?)
 }
 

@@ -66,6 +66,7 @@ fn what_is_tagged_is_balanced_until_it_is_cleared() {
     eventually("its threads are moved", || all_bound(pid));
     eventually("that is told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(3));
     let told = status(&sandbox);
+    assert_eq!(told["schema"], "trimtab.status/1");
     assert_eq!(
         (&told["pid"], &told["policy"], &told["threads"], &told["tags"][0]["group"]),
         (&daemon.pid().into(), &"pinned".into(), &3.into(), &"solver".into())

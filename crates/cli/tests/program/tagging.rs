@@ -131,6 +131,51 @@ fn a_guest_tells_where_bound_tasks_run() {
     sandbox.trimtab("guest --port /dev/full --looks 1000 --interval 5ms").ends().fails(2, &["cannot tell"]);
 }
 
+/// The end of a guest that is left to itself: it ends with what it runs.
+struct Emulated(std::process::Child);
+
+impl Drop for Emulated {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_emulated_guest_tags_the_cpu_that_its_bound_task_runs_on() {
+    let testbed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/guest");
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
+    // Its kernel takes a download, which is left to those tests that are about guests.
+    let kernel = cache.map(|cache| cache.join("trimtab/testbed/trixie")).filter(|kernel| kernel.is_dir());
+    need!(kernel, "no kernel for guests was fetched here (make test-numa)");
+    need!(installed("qemu-system-x86_64").and(installed("busybox")), "no QEMU, or no busybox");
+    let sandbox = Sandbox::new();
+    let port = sandbox.path("shared/port");
+    let _daemon = daemon(&sandbox, &format!("--guest testbed=unix:{}", port.display()));
+    let script = "taskset -c 1 sh -c 'while :; do :; done' & \
+        exec \"$0\" guest --port /dev/ttyS4 --interval 200ms --looks 300";
+    let mut guest = std::process::Command::new(testbed);
+    guest.args(["-t", "1n2c", "-p", "-l", "200", "-s"]).arg(&port).args(["bash", "-c", script]);
+    guest.arg(crate::util::trimtab()).stdout(std::process::Stdio::null());
+    let mut guest = Emulated(guest.spawn().unwrap());
+    let mut ended = None;
+    crate::util::eventually_within(std::time::Duration::from_secs(240), "the CPU is tagged", || {
+        ended = ended.or(guest.0.try_wait().unwrap());
+        let told = status(&sandbox);
+        ended.is_some() || told["tags"][0]["threads"] == 1
+    });
+    let told = status(&sandbox);
+    if ended.is_some() {
+        return crate::util::skip("guests break on this machine: testbed/guest says why");
+    }
+    let mark = &told["tags"][0]["mark"]["vcpu"];
+    assert_eq!((&mark["index"], &mark["vm"]), (&1.into(), &"testbed".into()), "{told}");
+    assert_eq!(told["guests"][0]["garbage"], 0, "{told}");
+    drop(guest);
+    eventually("its tag has ended with it", || status(&sandbox)["tags"].as_array().unwrap().is_empty());
+}
+
 #[test]
 fn a_group_is_tagged_within_what_it_may_use() {
     let [a, b] = need!(two(), "two cores are needed");
