@@ -1,5 +1,6 @@
 //! A live host that is watched for `run` and `attach`: with a closer look now and then, and threads left alone by request.
 
+use crate::say::{self, Volume};
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
@@ -11,11 +12,12 @@ use trimtab_core::audit::{Close, Counted};
 use trimtab_core::balance::{Act, Decision, Outcome, Reason, Settled, Wanted};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
-use trimtab_core::observe::{Left, Sample};
+use trimtab_core::observe::{Left, Notice, Sample};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 use trimtab_linux::live::{Live, LiveError, Restored};
+use trimtab_linux::perf::{Missing, Why};
 
 /// How much longer than a close look the time until the next one is at least: a hundredth of one core goes into looking.
 const PATIENCE: u32 = 100;
@@ -36,6 +38,8 @@ pub struct Watched {
     respected: Option<CpuSet>,
     /// Whether hardware counts also where the policy does not ask for it.
     counts: bool,
+    /// Whom to tell what is counted.
+    volume: Volume,
     pause: Option<Pause>,
 }
 
@@ -65,7 +69,7 @@ impl Pause {
 impl Watched {
     /// The host, as it is.
     pub fn new(live: Live) -> Self {
-        Self { live, closely: None, respected: None, counts: false, pause: None }
+        Self { live, closely: None, respected: None, counts: false, volume: Volume::Quiet, pause: None }
     }
 
     /// With a closer look now and then, for a report.
@@ -74,10 +78,24 @@ impl Watched {
         self
     }
 
-    /// With what hardware counts in every sample, whoever asks for it.
-    pub fn counting(mut self, always: bool) -> Self {
-        self.counts = always;
+    /// With what hardware counts in every sample, if `always`, or when the policy asks for it. What can be counted, and why not more, is
+    /// said once.
+    pub fn counting(mut self, always: bool, volume: Volume) -> Self {
+        (self.counts, self.volume) = (always, volume);
         self
+    }
+
+    /// Says what can be counted when that is known, and when it changes.
+    fn tell_counting(&self, sample: &Sample) {
+        let told = |notice: &Notice| matches!(notice, Notice::Counting(_));
+        let Some(standing) = self.live.counting().filter(|_| sample.notices.iter().any(told)) else { return };
+        let why = standing.missing.iter().find(|missing| missing.why != Why::NotAsked);
+        match why {
+            Some(Missing { rung, why }) => {
+                say::warning(self.volume, &format!("counted is {}, not {rung}: {why}", standing.rung));
+            }
+            None => say::note(self.volume, &format!("counted is {}", standing.rung)),
+        }
     }
 
     /// Leaves threads alone that may run on fewer CPUs than these.
@@ -149,6 +167,7 @@ impl Host for Watched {
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
         let counted = Wanted { counts: wanted.counts || self.counts, ..wanted.clone() };
         let mut sample = self.live.observe(&counted)?;
+        self.tell_counting(&sample);
         if let Some((began, due)) = &mut self.closely
             && began.elapsed() >= *due
         {

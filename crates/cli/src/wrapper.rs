@@ -274,7 +274,7 @@ impl Post {
         let mut host = match Live::with(&self.proc, &[Root::Tree(self.pid)], &usable, options) {
             Ok(live) => {
                 bell.hang(live.stopper());
-                Watched::new(live).closely(reports).counting(self.asked.counting.always())
+                Watched::new(live).closely(reports).counting(self.asked.counting.always(), volume)
             }
             // It may have ended before the first look.
             Err(LiveError::Ended(_) | LiveError::NoProcess(_)) => {

@@ -14,7 +14,7 @@
 //! Measured: emulated counters of a Zen 3 guest, disable and enable: 26 us with one counter, 92 us with two, 313 us with four; a
 //! switch of threads with them 30, 72 and 232 us, against 3.5 us without.
 
-use crate::time::Span;
+use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};
 
 /// Two counters that take longer to be switched off and on are trapped. Chosen: between bare hardware and the guest above.
@@ -82,6 +82,52 @@ impl Thrift {
         match (self.switches_max, switches) {
             (Some(most), Some(switches)) => switches <= most,
             _ => true,
+        }
+    }
+}
+
+/// Whether counters run now, where they do so only now and then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Duty {
+    /// Since they were switched on, or read.
+    On(Moment),
+    /// No earlier than then they are switched on.
+    Off(Moment),
+}
+
+/// What is to be done at a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Beat {
+    /// Counters are read.
+    pub reads: bool,
+    /// They are switched on.
+    pub begins: bool,
+    /// They are switched off, after they were read.
+    pub ends: bool,
+    /// They run after this look.
+    pub runs: bool,
+}
+
+impl Duty {
+    /// What is to be done at this moment; the duty is what it is after that.
+    pub fn beat(&mut self, at: Moment, thrift: &Thrift) -> Beat {
+        match *self {
+            Self::On(since) if at.since(since) < thrift.every => Beat { runs: true, ..Beat::default() },
+            Self::On(_) if thrift.one_in <= 1 => {
+                *self = Self::On(at);
+                Beat { reads: true, runs: true, ..Beat::default() }
+            }
+            Self::On(since) => {
+                // Looks may be further apart than asked for: the pause is as many times as long as counters ran.
+                let pause = at.since(since).0.saturating_mul(u64::from(thrift.one_in - 1));
+                *self = Self::Off(at + Span(pause));
+                Beat { reads: true, ends: true, ..Beat::default() }
+            }
+            Self::Off(until) if at < until => Beat::default(),
+            Self::Off(_) => {
+                *self = Self::On(at);
+                Beat { begins: true, runs: true, ..Beat::default() }
+            }
         }
     }
 }
@@ -191,7 +237,35 @@ mod tests {
         assert_eq!(judge(&calm, &BARE, &Thrift { one_in: 2, ..Thrift::FREE }), Some(Verdict::Thin(1)));
     }
 
+    #[test]
+    fn counters_that_are_always_on_are_read_as_often_as_asked() {
+        let mut duty = Duty::Off(Moment(0));
+        let looks = (0..100u64).map(|look| duty.beat(Moment(look * 4_000_000), &Thrift::FREE));
+        let beats: Vec<Beat> = looks.collect();
+        assert!(beats[0].begins && beats.iter().all(|beat| beat.runs && !beat.ends));
+        assert_eq!(beats.iter().filter(|beat| beat.reads).count(), 33, "every third, 12 ms apart");
+    }
+
     proptest! {
+        #[test]
+        fn counters_run_for_their_part_of_the_time_and_are_read_before_they_stop(
+            gaps in prop::collection::vec(1u64..300, 200..400), one_in in 2u32..40,
+        ) {
+            let thrift = Thrift { one_in, ..Thrift::TRAPPED };
+            let (mut duty, mut at, mut on, mut ran) = (Duty::Off(Moment(0)), Moment(0), false, Span::ZERO);
+            for gap in gaps {
+                let beat = duty.beat(at, &thrift);
+                prop_assert_eq!((beat.begins && on) || (beat.ends && !on), false);
+                prop_assert!(beat.reads == beat.ends && (!beat.reads || on));
+                on = beat.runs;
+                ran = ran + if on { Span::from_ms(gap) } else { Span::ZERO };
+                at = at + Span::from_ms(gap);
+            }
+            // They may run one stretch ahead of their part.
+            let share = ran.less(Span::from_ms(600)).share_of(Span(at.0)).unwrap_or(0.0);
+            prop_assert!(share <= 1.0 / f64::from(one_in) + 1e-9, "{} of one in {}", share, one_in);
+        }
+
         #[test]
         fn thinning_out_ends(reading in 0u64..1_000_000, switches in 0u64..1_000_000, ran in 0u64..10_000) {
             let spent = second(reading, switches, ran);

@@ -18,10 +18,10 @@ mod stream;
 
 pub use report::{Judged, Pair, Plotted, Report, Summary};
 
-use crate::kernel::UnknownKernel;
+use crate::live::LiveError;
+use crate::model::shipped::NotShipped;
 use crate::outcome::Outcome;
 use crate::published::{Used, Value};
-use crate::reader::FileError;
 use crate::scenario::{Scenario, run};
 use thiserror::Error;
 use trimtab_core::drive::Go;
@@ -201,15 +201,12 @@ pub enum FigureError {
     /// No figure has this name.
     #[error("\"{0}\" is no figure (known: {known})", known = [NAMES, LIVE].concat().join(", "))]
     Unknown(String),
-    /// No machine has this name.
-    #[error("the machine {0} is not shipped")]
-    Machine(&'static str),
-    /// A shipped file cannot be read.
+    /// A machine or a kernel.
     #[error(transparent)]
-    File(#[from] FileError),
-    /// No preset has this name.
+    Shipped(#[from] NotShipped),
+    /// A set of measurements.
     #[error(transparent)]
-    Kernel(#[from] UnknownKernel),
+    Live(#[from] LiveError),
     /// Nothing of this key was published, or no profile has this name.
     #[error("nothing is known under {0}")]
     Key(String),

@@ -2,18 +2,19 @@
 //!
 //! Samples are as Linux gives them. A wait is counted when it is over, so that a thread that waits through a whole step shows no change;
 //! then the sample says that it is ready, as the live host finds out. Time on a CPU is counted when the timer ticks or the
-//! thread leaves it. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
+//! thread leaves it. Hardware counters are exact. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
 
 use crate::progress::{Progress, Unhindered};
 use crate::sched::State;
 use crate::world::{Refused, World};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled, Wanted};
+use trimtab_core::counts::Rung;
 use trimtab_core::drive::{Awake, Host};
-use trimtab_core::ids::{Id, ProgramId, ThreadId};
+use trimtab_core::ids::{Id, ProgramId, Pu, ThreadId};
 use trimtab_core::observe::{CpuSample, Notice, ProgramInfo, Sample, ThreadInfo, ThreadSample};
-use trimtab_core::set::CpuSet;
+use trimtab_core::set::{CpuSet, Set};
 use trimtab_core::time::{Moment, Span};
 
 /// `/proc/stat` counts in these: `USER_HZ` is 100.
@@ -40,13 +41,26 @@ pub struct Simulated<P: Progress = Unhindered> {
     gone: usize,
     usable: CpuSet,
     read: Vec<Option<Read>>,
+    counting: bool,
+    /// Threads that were confined and not released, with the masks in which they were found.
+    held: BTreeMap<ThreadId, Option<Set<Pu>>>,
 }
 
 impl<P: Progress> Simulated<P> {
     /// A host over a world. It is over when the programs are, or at `end`.
     pub fn new(world: World<P>, end: Moment) -> Self {
         let usable = world.usable();
-        Self { world, end, told_programs: BTreeSet::new(), told: 0, gone: 0, usable, read: Vec::new() }
+        Self {
+            world,
+            end,
+            told_programs: BTreeSet::new(),
+            told: 0,
+            gone: 0,
+            usable,
+            read: Vec::new(),
+            counting: false,
+            held: BTreeMap::new(),
+        }
     }
 
     /// The world.
@@ -64,11 +78,27 @@ impl<P: Progress> Simulated<P> {
         self.world
     }
 
-    /// Gives all threads the masks back that their programs gave them, as the live host does at its end.
+    /// Gives all threads that are still confined the masks back in which they were found, as the live host does at its end: policies
+    /// are not asked. Nobody else is touched.
     pub fn restore(&mut self) {
-        for id in 0..self.world.watched_count() {
+        for (id, mask) in std::mem::take(&mut self.held) {
             // Who has ended needs no mask.
-            let _ended = self.world.confine(ThreadId::from_index(id), None);
+            let _ended = self.world.give_back(id, mask);
+        }
+    }
+
+    /// Confines a thread; its mask before the first time is what it gets back.
+    fn confine(&mut self, id: ThreadId, to: &CpuSet) -> Result<(), Refused> {
+        let found = self.world.mask(id).ok_or(Refused::Vanished)?;
+        self.world.confine(id, to)?;
+        self.held.entry(id).or_insert(found);
+        Ok(())
+    }
+
+    fn release(&mut self, id: ThreadId) -> Result<(), Refused> {
+        match self.held.remove(&id) {
+            Some(mask) => self.world.give_back(id, mask),
+            None => self.world.mask(id).map(drop).ok_or(Refused::Vanished),
         }
     }
 
@@ -78,6 +108,9 @@ impl<P: Progress> Simulated<P> {
         let ended = &self.world.ended_ids()[self.gone..];
         sample.gone = ended.iter().filter(|&&id| (id as usize) < self.told).map(|&id| ThreadId(id)).collect();
         sample.gone.sort_unstable();
+        for id in ended {
+            self.held.remove(&ThreadId(*id));
+        }
         self.gone += ended.len();
         for id in self.told..born {
             let Some(at) = self.world.watched(ThreadId::from_index(id)) else { continue };
@@ -115,6 +148,9 @@ impl<P: Progress> Host for Simulated<P> {
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, Infallible> {
         let mut sample = Sample { at: self.world.now(), ..Sample::default() };
         self.tell_news(&mut sample);
+        if wanted.counts && !std::mem::replace(&mut self.counting, true) {
+            sample.notices.push(Notice::Counting(Rung::Exact));
+        }
         for id in 0..self.told {
             let number = ThreadId::from_index(id);
             let Some(at) = self.world.watched(number) else { continue };
@@ -132,7 +168,7 @@ impl<P: Progress> Host for Simulated<P> {
                 voluntary: wanted.sleeps.then_some(counted.sleeps),
                 cpu: (wanted.places || counted.single).then_some(counted.cpu),
                 ready: unchanged.then_some(counted.state != State::Off),
-                counts: None,
+                counts: wanted.counts.then(|| self.world.hardware(at)),
             });
         }
         if wanted.cpus {
@@ -148,15 +184,16 @@ impl<P: Progress> Host for Simulated<P> {
         let outcome = |decision: &Decision| {
             let thread = decision.thread;
             let done = match &decision.act {
-                Act::Confine(to) => self.world.confine(thread, Some(to)),
+                Act::Confine(to) => self.confine(thread, to),
                 Act::Nudge(to) => self.world.nudge(thread, to),
-                Act::Release => self.world.confine(thread, None),
-                Act::Fetch(_) => return Outcome { thread, end: Settled::Refused(Refusal::Memory) },
+                Act::Release => self.release(thread),
+                Act::Fetch(node) => self.world.fetch(thread, *node),
             };
             let end = match done {
                 Ok(()) => Settled::Applied,
                 Err(Refused::Vanished) => Settled::Vanished,
                 Err(Refused::Cpus) => Settled::Refused(Refusal::Cpus),
+                Err(Refused::Memory) => Settled::Refused(Refusal::Memory),
             };
             Outcome { thread, end }
         };

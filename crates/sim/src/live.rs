@@ -13,10 +13,9 @@
 //! Source: `experiments/balance/results` and `experiments/simulator/live`.
 
 use crate::faults::Faults;
-use crate::kernel::{Kernel, UnknownKernel};
-use crate::model::shipped;
+use crate::kernel::Kernel;
+use crate::model::shipped::{self, NotShipped};
 use crate::program::{Bind, Body, Program, Wait};
-use crate::reader::FileError;
 use crate::scenario::Scenario;
 use std::str::FromStr;
 use thiserror::Error;
@@ -115,7 +114,7 @@ pub const SETS: &[Set] = &[
 const QUIET: f64 = 0.005;
 
 /// Why a set cannot be read. Tests make sure that those here can.
-#[derive(Clone, PartialEq, Debug, Error)]
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum LiveError {
     /// No set has this name.
     #[error("\"{0}\" is no set of measurements (known: {known})", known = names())]
@@ -130,15 +129,9 @@ pub enum LiveError {
         /// What is wrong.
         what: String,
     },
-    /// No machine has this name.
-    #[error("the machine {0} is not shipped")]
-    Machine(&'static str),
-    /// A shipped file cannot be read.
+    /// Its machine or its kernel.
     #[error(transparent)]
-    File(#[from] FileError),
-    /// No preset has this name.
-    #[error(transparent)]
-    Kernel(#[from] UnknownKernel),
+    Shipped(#[from] NotShipped),
 }
 
 fn names() -> String {
@@ -222,8 +215,9 @@ impl Set {
     /// # Errors
     /// A shipped machine or preset is missing.
     pub fn scenario(&self, cell: &Cell, seed: u64) -> Result<Scenario, LiveError> {
-        let model = shipped::find(self.machine).ok_or(LiveError::Machine(self.machine))??;
-        let kernel = Kernel { groups: self.groups, ..Kernel::preset(self.kernel, CPUS as usize)? };
+        let model = shipped::needed(self.machine)?;
+        let preset = Kernel::preset(self.kernel, CPUS as usize).map_err(NotShipped::from)?;
+        let kernel = Kernel { groups: self.groups, ..preset };
         let mut programs = vec![cell.program()];
         let session = Program { group: 2, ..Program::hog("others", CPUS) };
         programs.push(part_time("others", session, self.piece, self.piece.times(1.0 / self.foreign)));

@@ -27,21 +27,19 @@ mod queues;
 mod sharing;
 mod task;
 
-pub use task::Counts;
-
 #[cfg(test)]
 mod tests;
 
 use crate::model::Model;
 use crate::program::Footprint;
-use crate::progress::Progress;
+use crate::progress::{Counts, Progress};
 use cache::{LINE, Left, Llc};
 use layout::Layout;
 use queues::Queues;
 use sharing::Team;
 use std::collections::BTreeMap;
 use task::Task;
-use trimtab_core::ids::Pu;
+use trimtab_core::ids::{NodeId, Pu};
 use trimtab_core::time::{Moment, Span};
 
 /// From one epoch to the next while things change: short against the time in which a cache fills (milliseconds).
@@ -195,7 +193,7 @@ impl Memory {
         llc.running.push(thread);
         (task.running, task.core, task.llc, task.since) = (true, core, here, now);
         if task.last_core != Some(core) || self.cores[core].owner != Some(thread) {
-            task.debt = self.refill(&task);
+            (task.debt, task.line_ns) = self.refill(&task);
         }
         task.last_core = Some(core);
         self.cores[core].owner = Some(thread);
@@ -296,10 +294,13 @@ impl Memory {
         self.due = Some(now + self.gap);
     }
 
-    /// What counters would show for a thread, also when it is over; complete up to its last epoch or switch.
-    pub fn counts(&self, thread: usize) -> Counts {
+    /// What counters show for a thread at a moment, also when it is over. Between two epochs what it does now is taken to go on.
+    pub fn counts(&self, now: Moment, thread: usize) -> Counts {
         let past = || self.past.get(&thread).copied().unwrap_or_default();
-        self.task(thread).map_or_else(past, |task| task.counts)
+        self.task(thread).map_or_else(past, |task| {
+            let span = if task.running { now.since(task.since).0 as f64 } else { 0.0 };
+            task.counted(span, &self.layout)
+        })
     }
 
     /// Bytes a nanosecond that a running thread draws from memory now.
@@ -419,17 +420,18 @@ impl Memory {
         task.rate = (task.pace * busy).clamp(f64::MIN_POSITIVE, 1.0);
     }
 
-    /// How long a thread takes to fill a private cache.
-    fn refill(&self, task: &Task) -> f64 {
+    /// How long a thread takes to fill a private cache, and for each line of it.
+    fn refill(&self, task: &Task) -> (f64, f64) {
         let lines = task.set.min(self.layout.private) / LINE;
         let missed = task.missed_part(&self.layout);
         let home = self.layout.node(task.core);
         let memory: f64 = task.pages.iter().map(|&(node, part)| part * self.layout.latency(home, node)).sum();
         if task.misses <= 0.0 {
-            return 0.0;
+            return (0.0, 0.0);
         }
         let line = (1.0 - missed) * self.layout.shared_ns + missed * memory;
-        lines * line / task.parallelism.min(self.layout.outstanding)
+        let line = line / task.parallelism.min(self.layout.outstanding);
+        (lines * line, line)
     }
 }
 
@@ -454,5 +456,11 @@ impl Progress for Memory {
     }
     fn epoch(&mut self, now: Moment, changed: &mut Vec<usize>) {
         Self::epoch(self, now, changed);
+    }
+    fn counts(&self, now: Moment, thread: usize) -> Counts {
+        Self::counts(self, now, thread)
+    }
+    fn fetch(&mut self, now: Moment, thread: usize, to: NodeId) -> Span {
+        self.move_pages(now, thread, to, 1.0)
     }
 }

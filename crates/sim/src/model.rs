@@ -11,8 +11,10 @@ pub mod shipped;
 mod file_tests;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use trimtab_core::ids::{Id, Pu};
 use trimtab_core::time::Span;
-use trimtab_core::topology::Machine;
+use trimtab_core::topology::{Level, Machine};
 
 /// A machine with numbers.
 #[derive(Clone, PartialEq, Debug)]
@@ -102,6 +104,47 @@ pub struct Switching {
 }
 
 impl Model {
+    /// The PUs of each package, whose cores share a turbo; all of them where the machine does not say.
+    pub fn packages(&self) -> Vec<Range<usize>> {
+        let count = self.machine.pu_count();
+        let packages: Vec<Range<usize>> =
+            self.machine.at(Level::Package).map(|of| of.pus.start as usize..of.pus.end as usize).collect();
+        if packages.iter().map(Range::len).sum::<usize>() == count {
+            packages
+        } else {
+            std::iter::once(0..count).collect()
+        }
+    }
+
+    /// The most work that the machine does in a nanosecond: with the number of busy cores in each package, and of busy hardware
+    /// threads in each core, with which it does most, and nobody waiting for memory.
+    pub fn capacity(&self) -> f64 {
+        let factors = &self.turbo.factors;
+        let turbo =
+            |busy: usize| factors.get(busy.min(factors.len()).wrapping_sub(1)).copied().unwrap_or(1.0);
+        let best = |pus: &Range<usize>| {
+            let mut cores = BTreeMap::new();
+            for pu in pus.clone().map(Pu::from_index) {
+                *cores.entry(self.machine.core_of(pu).0).or_insert(0) += 1;
+            }
+            let speed = |(core, threads): (u32, usize)| {
+                let throughput = self.smt.throughput.iter().take(threads).copied();
+                self.speeds.get(core as usize).copied().unwrap_or(1.0) * throughput.fold(1.0, f64::max)
+            };
+            let mut speeds: Vec<f64> = cores.into_iter().map(speed).collect();
+            speeds.sort_by(|one, other| other.total_cmp(one));
+            let mut sum = 0.0;
+            (1..)
+                .zip(speeds)
+                .map(|(busy, speed)| {
+                    sum += speed;
+                    sum * turbo(busy)
+                })
+                .fold(0.0, f64::max)
+        };
+        self.packages().iter().map(best).sum()
+    }
+
     /// A machine of equal cores where memory costs nothing, switches cost what they do on servers of the 2020s, and hardware threads
     /// of one core have a quarter more together than one alone.
     pub fn plain(machine: Machine) -> Self {
@@ -145,5 +188,29 @@ impl Model {
         let nothing = Span::ZERO;
         self.switching = Switching { switch: nothing, migrate: nothing, wake: nothing, yielding: nothing };
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::topology::parse_synthetic;
+
+    #[test]
+    fn a_machine_does_most_with_as_many_cores_as_help() {
+        let of = |text: &str| Model::plain(parse_synthetic(text).unwrap());
+        let close = |one: f64, other: f64| assert!((one - other).abs() < 1e-12, "{one} {other}");
+        close(of("pack:2 core:3").capacity(), 6.0);
+        close(of("pack:2 core:3 pu:2").capacity(), 7.5);
+        let mut model = of("pack:2 core:3");
+        model.turbo.factors = vec![2.0, 1.5, 1.1];
+        close(model.capacity(), 6.6);
+        // The third core costs more than it brings.
+        model.turbo.factors = vec![2.0, 1.5, 0.5];
+        close(model.capacity(), 6.0);
+        // The slow ones last.
+        model.speeds = vec![0.5, 1.0, 1.0, 1.0, 1.0, 1.0];
+        model.turbo.factors = vec![1.0, 1.0, 0.1];
+        close(model.capacity(), 4.0);
     }
 }

@@ -12,7 +12,7 @@ use trimtab_core::time::{Moment, Span};
 /// A run, summed up.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
-    /// When it was over: the last program that can end had ended, or the scenario's end.
+    /// When it was over: the last program that can end had ended, or the scenario's end, also where no program can.
     pub ended: Moment,
     /// Whether all programs that can end did.
     pub complete: bool,
@@ -20,10 +20,10 @@ pub struct Outcome {
     pub programs: Vec<ProgramOutcome>,
     /// Lowest over highest time that any CPU which may be used was busy: 1 is even.
     pub balance: Option<f64>,
-    /// Share of the CPUs' time in which they were busy.
-    pub busy: f64,
-    /// Programs that ended, a second.
-    pub throughput: f64,
+    /// Share of the CPUs' time in which they were busy; `None` of a run that took no time, as of `throughput`.
+    pub busy: Option<f64>,
+    /// Programs that ended by themselves, a second.
+    pub throughput: Option<f64>,
     /// Looks of the policy.
     pub looks: u64,
     /// Moves that the policy asked for and that were done.
@@ -47,9 +47,12 @@ pub struct ProgramOutcome {
     pub start: Moment,
     /// Whether it ends by itself, as a hog does not.
     pub ends: bool,
-    /// How long it took; `None` if it had not ended.
+    /// Whether an event ended it before it had ended by itself.
+    pub stopped: bool,
+    /// How long it took until it ended or was ended; `None` if neither.
     pub makespan: Option<Span>,
-    /// Time over the ideal's: all work of all threads, shared evenly by the machine's cores at full speed; `None` without an end of its own.
+    /// Time over the ideal's: all work of all threads at the most that the machine can do ([`Model::capacity`](crate::model::Model::capacity));
+    /// never less than 1. `None` without an end of its own.
     pub ratio: Option<f64>,
     /// How many threads it had.
     pub threads: u32,

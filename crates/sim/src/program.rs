@@ -6,6 +6,7 @@ pub mod mixes;
 pub mod nas;
 
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
@@ -148,8 +149,8 @@ pub enum Bind {
     Close,
     /// One CPU each, as far apart as possible.
     Spread,
-    /// These CPUs, thread by thread, over and over.
-    List(Vec<CpuSet>),
+    /// These CPUs, thread by thread, over and over. Shared, since programs are copied and the list may be long.
+    List(Arc<[CpuSet]>),
 }
 
 impl Program {

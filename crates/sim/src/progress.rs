@@ -3,8 +3,8 @@
 //! The world knows CPUs, the memory model knows caches, nodes and links; this is all they say to each other.
 
 use crate::program::Footprint;
-use trimtab_core::ids::Pu;
-use trimtab_core::time::Moment;
+use trimtab_core::ids::{NodeId, Pu};
+use trimtab_core::time::{Moment, Span};
 
 /// What a model of memory is told, and what it is asked. Threads are dense numbers, used again after [`Progress::ended`].
 pub trait Progress {
@@ -28,6 +28,25 @@ pub trait Progress {
 
     /// Works rates out; the threads on a CPU whose rate changed are added to `changed`.
     fn epoch(&mut self, now: Moment, changed: &mut Vec<usize>);
+
+    /// What counters of a thread show now, since it was born.
+    fn counts(&self, now: Moment, thread: usize) -> Counts;
+
+    /// Brings a thread's pages to a node; how long the kernel works on it.
+    fn fetch(&mut self, now: Moment, thread: usize, to: NodeId) -> Span;
+}
+
+/// What counters would show for a thread, since it was added.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counts {
+    /// Requests that left its core's private caches.
+    pub requests: f64,
+    /// Nanoseconds in which it waited for at least one of them.
+    pub waited_ns: f64,
+    /// Lines that came from its own node's memory ...
+    pub local: f64,
+    /// ... and from others'.
+    pub remote: f64,
 }
 
 /// Whether memory never slows a thread with this footprint down.
@@ -51,4 +70,10 @@ impl Progress for Unhindered {
         None
     }
     fn epoch(&mut self, _: Moment, _: &mut Vec<usize>) {}
+    fn counts(&self, _: Moment, _: usize) -> Counts {
+        Counts::default()
+    }
+    fn fetch(&mut self, _: Moment, _: usize, _: NodeId) -> Span {
+        Span::ZERO
+    }
 }

@@ -21,7 +21,7 @@ use toml::de::{DeTable, DeValue};
 pub struct FileError {
     /// The file's name, as given.
     pub file: String,
-    /// The line, from 1.
+    /// The line, from 1; 0 where there are none.
     pub line: usize,
     /// The key with its sections, such as `memory.local_ns`; empty where the text is no TOML.
     pub key: String,
@@ -35,7 +35,11 @@ impl std::error::Error for FileError {}
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: ", self.file, self.line)?;
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        f.write_str(": ")?;
         if !self.key.is_empty() {
             write!(f, "{}", self.key)?;
             if let Some(value) = &self.value {
@@ -130,6 +134,11 @@ impl<'a> Section<'a> {
     /// The key's full name.
     pub fn name(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// The line at which it begins.
+    pub fn line(&self) -> usize {
+        self.text.error(self.at, String::new(), None, String::new()).line
     }
 
     /// An error at a key, whether it is there or not.
@@ -307,6 +316,29 @@ impl<'a> Section<'a> {
     }
 }
 
+/// A key as it is written, of its parts.
+pub(crate) fn dotted(path: &[String]) -> String {
+    path.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(".")
+}
+
+/// A part of a key as it is written: in quotes where it has other signs than a key may have without.
+pub(crate) fn quoted(part: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !part.is_empty() && part.chars().all(bare) {
+        return part.to_owned();
+    }
+    let mut out = String::from("\"");
+    for c in part.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
 /// How deep tables of texts may be nested.
 pub const DEEP: usize = 4;
 
@@ -329,7 +361,8 @@ fn parse_bytes(text: &str) -> Option<u64> {
     (bytes.fract() == 0.0 && bytes < 2f64.powi(63)).then_some(bytes as u64)
 }
 
-fn shown(text: &str) -> String {
+/// What is written, in a line that is not too long.
+pub(crate) fn shown(text: &str) -> String {
     let line: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(SHOWN).is_some() { format!("{line}...") } else { line }
 }

@@ -42,7 +42,7 @@ pub struct Scenario {
     pub events: Vec<Event>,
     /// What goes wrong between the policy and the machine.
     pub faults: Faults,
-    /// When the run ends at the latest.
+    /// When the run ends at the latest; when it ends, if nothing in it ends by itself.
     pub end: Moment,
     /// All that is random is drawn from this.
     pub seed: u64,
@@ -75,7 +75,7 @@ pub enum Happening {
     Usable(CpuSet),
     /// A program starts, in addition to those of the scenario.
     Start(Box<Program>),
-    /// The program of this place (of [`Scenario::programs`]) ends.
+    /// The program of this place ends: of [`Scenario::programs`], and after those of the starts among [`Scenario::events`].
     Stop(usize),
 }
 

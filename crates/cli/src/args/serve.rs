@@ -29,9 +29,6 @@ pub struct ServeArgs {
     /// The CPUs that threads may be moved to, instead of all of the machine.
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
-    /// The share of one core that looking and moving may take: it looks less often where it would take more.
-    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = percent)]
-    pub budget: f64,
     /// Take threads as tagged that somebody bound to some CPUs, more than one and not all.
     #[arg(long)]
     pub pinned: bool,
@@ -72,17 +69,6 @@ impl FromStr for Channel {
         let (vm, address) = text.split_once('=').ok_or_else(bad)?;
         let path = address.strip_prefix("unix:").filter(|path| !path.is_empty()).ok_or_else(bad)?;
         if vm.is_empty() { Err(bad()) } else { Ok(Self { vm: vm.to_owned(), socket: PathBuf::from(path) }) }
-    }
-}
-
-/// A share of one core.
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text);
-    let share: f64 = number.parse().map_err(|_| format!("\"{text}\" is no share such as 1% or 0.5%"))?;
-    if (0.01..=100.0).contains(&share) {
-        Ok(share / 100.0)
-    } else {
-        Err(format!("{text} is not between 0.01% and 100% of a core"))
     }
 }
 
@@ -230,11 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_channels_and_tasks_are_read_or_refused() {
-        assert_eq!((percent("1%"), percent("0.5")), (Ok(0.01), Ok(0.005)));
-        for bad in ["", "%", "-1%", "0", "101%", "nan", "one"] {
-            assert!(percent(bad).is_err(), "{bad}");
-        }
+    fn channels_and_tasks_are_read_or_refused() {
         let channel = |text: &str| text.parse::<Channel>();
         let web = Channel { vm: "web".into(), socket: "/a=b".into() };
         assert_eq!(channel("web=unix:/a=b"), Ok(web));

@@ -33,7 +33,8 @@ pub struct ScenarioArgs {
     /// The scenarios (docs/simulator.md); - for standard input.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     pub files: Vec<PathBuf>,
-    /// Set a key of the scenarios, as in program.app.threads=5 or policy=speed; a list in brackets sweeps it. Can be repeated.
+    /// Set a key of the scenarios, as in program.app.threads=5 or policy=speed; a list in brackets sweeps it, as in policy='["none", "auto"]'.
+    /// Takes the place of a sweep of that key; refused where a variant sets it (variant=NAME keeps one). Can be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// All that is random is drawn from this number, instead of the scenario's own.
@@ -45,17 +46,17 @@ pub struct ScenarioArgs {
     /// Print a line of JSON a run (schema in docs/json.md) instead of the table.
     #[arg(long)]
     pub json: bool,
-    /// Draw a picture into FILE: a value over the first swept key, a line for each value of the others.
+    /// Draw a picture into FILE (- for standard output): a value over the first swept key, a line for each value of the others.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// What the picture shows: makespan, ratio, balance, busy, throughput, migrations or moves.
     #[arg(long, value_name = "VALUE", default_value = "makespan", value_parser = Words::<Value>::of(Value::ALL.map(Value::word)),
-          hide_possible_values = true)]
+          hide_possible_values = true, requires = "svg")]
     pub value: Value,
     /// Run under all checkers (docs/simulator.md, "What is checked") and say which laws are broken; nothing else is shown.
-    #[arg(long, conflicts_with_all = ["svg", "trace"])]
+    #[arg(long, conflicts_with_all = ["svg", "value", "trace"])]
     pub check: bool,
-    /// Record each run in a folder, or a single run in a file: traces that top --replay, report and replay open.
+    /// Record each run in a folder, or a single run in a file (- for standard output): traces that top --replay, report and replay open.
     #[arg(long, value_name = "PATH")]
     pub trace: Option<PathBuf>,
 }

@@ -16,8 +16,9 @@ pub struct FiguresArgs {
     /// List the figures, with what they are of and how many runs they take.
     #[arg(long, conflicts_with_all = ["json", "out", "scenario"])]
     pub list: bool,
-    /// Print the scenarios of one figure's cells whose names contain this, for `trimtab sim -`.
-    #[arg(long, value_name = "CELL", conflicts_with_all = ["json", "out"])]
+    /// Print the scenario of the cell of this name, or of the only one whose name contains it, for `trimtab sim -`; with --out, write those
+    /// of all such cells into DIR, a file each.
+    #[arg(long, value_name = "CELL", conflicts_with = "json")]
     pub scenario: Option<String>,
     /// Print lines of JSON (schema in docs/json.md) instead of tables.
     #[arg(long)]
@@ -34,5 +35,6 @@ const EXAMPLES: &str = "Examples:\n  trimtab sim figures                       a
     trimtab sim figures stream factors        two of them\n  \
     trimtab sim figures live                  what was measured on real machines, beside the simulator\n  \
     trimtab sim figures --out experiments/simulator   tables, lines, pictures, scenarios\n  \
-    trimtab sim figures stream --scenario 'tigerton-x7350 bound 4x4' | trimtab sim -   one cell by itself\n\n\
+    trimtab sim figures stream --scenario 'tigerton-x7350 bound 4x4' | trimtab sim -   one cell by itself\n  \
+    trimtab sim figures stream --scenario tigerton --out cells && trimtab sim cells/*.toml   several\n\n\
     Exit status: 0 done, 2 when there is no such figure or something cannot be written; Ctrl-C ends it with 130.";

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct SwarmArgs {
-    /// How long to look. Without it and --runs: 60 seconds.
+    /// How long to look, and to make small what was found. Without it and --runs: 60 seconds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub seconds: Option<u64>,
     /// How many scenarios to run.
@@ -20,8 +20,8 @@ pub struct SwarmArgs {
     /// What scenarios are drawn from; by default from the clock.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// The number of the first scenario of the seed.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// The number of the first scenario of the seed, up to 9223372036854775807.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub first: u64,
     /// Small machines and short runs only.
     #[arg(long)]
@@ -40,4 +40,5 @@ pub struct SwarmArgs {
 const EXAMPLES: &str = "Examples:\n  trimtab sim swarm --seconds 60           a minute on all cores\n  \
     trimtab sim swarm --seed 7 --runs 500   the same 500 scenarios every time\n  \
     trimtab sim swarm-7-123.toml --check    what it found, once more\n\n\
-    Exit status: 0 nothing found, 1 a law was broken, 2 something cannot be written; Ctrl-C ends it early with 130.";
+    Exit status: 0 nothing found, 1 a law was broken, 2 something cannot be written; Ctrl-C ends it early with 130,\n\
+    or with 1 if a law was broken, which is then written as small as it was made until then.";

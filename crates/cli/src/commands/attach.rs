@@ -70,7 +70,8 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
         .map_err(|error| explain(world, &roots, &error))?;
     let Heard { stopped, pause } = listen(live.stopper(), args.time)?;
     let respected = args.respect_masks.then(|| usable.clone());
-    let mut host = Watched::new(live).respecting(respected).pausing(pause).counting(args.counting.always());
+    let mut host =
+        Watched::new(live).respecting(respected).pausing(pause).counting(args.counting.always(), volume);
     let label = label(world, &roots);
     let figures = args.metrics.as_ref().map(|address| Figures::offer(address, &machine, &settings, volume));
     let figures = figures.transpose()?;

@@ -14,7 +14,7 @@ use trimtab_core::drive::{Awake, Host};
 use trimtab_core::meter::{Meter, Metered};
 use trimtab_core::time::Span;
 use trimtab_linux::live::{Live, Options, Root};
-use trimtab_linux::perf::{self, Event, Missing, Role, Standing};
+use trimtab_linux::perf::{self, Event, Missing, Role, Standing, Why};
 use trimtab_linux::process::Pid;
 use trimtab_linux::sys::affinity;
 
@@ -170,6 +170,8 @@ fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<Mete
     let mut live = Live::with(&world.proc(), &roots, &usable, options)?;
     let wanted = Wanted { places: true, counts: true, ..Wanted::default() };
     let mut meter = Meter::default();
+    // The first look finds out what can be counted, which takes its time.
+    meter.take(&live.observe(&wanted)?);
     let first = live.observe(&wanted)?;
     let (begin, lasting) = (first.at, args.time.unwrap_or(LASTING));
     meter.take(&first);
@@ -197,7 +199,7 @@ fn meaning(rung: Rung) -> &'static str {
         Rung::Generic => "cycles, instructions and misses, from which the penalty is estimated",
         Rung::HintFaults => "no counters; faults for memory, near and far",
         Rung::Residency => "no counters; where sampled pages lie, near and far",
-        Rung::Nothing => "nothing can be counted",
+        Rung::Nothing => "nothing is counted",
     }
 }
 
@@ -243,10 +245,22 @@ fn words(standing: &Standing) -> String {
             "so         {counters}read every {every}, running one in {one_in} of that time{most}"
         ));
     }
-    for Missing { rung, why } in &standing.missing {
-        lines.push(format!("not {rung}: {why}"));
-    }
+    lines.extend(not(&standing.missing));
     lines.join("\n") + "\n"
+}
+
+/// Why better rungs are missing, once for all that are so for one reason; what was not asked for is no news.
+fn not(missing: &[Missing]) -> Vec<String> {
+    let told = missing.iter().filter(|missing| missing.why != Why::NotAsked);
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for Missing { rung, why } in told {
+        let why = why.to_string();
+        match lines.last_mut() {
+            Some((rungs, before)) if *before == why => *rungs = format!("{rungs}, {rung}"),
+            _ => lines.push((rung.to_string(), why)),
+        }
+    }
+    lines.into_iter().map(|(rungs, why)| format!("not {rungs}: {why}")).collect()
 }
 
 fn figures(standing: &Standing, span: Span, threads: &[Metered]) -> String {

@@ -62,7 +62,7 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
         policy: args.policy.word().to_owned(),
         usable: usable.clone(),
         online: machine.cpus(),
-        budget: args.budget,
+        budget: settings.penalty.budget,
         pinned: args.pinned,
         guests: args.guest.clone(),
         volume,
@@ -81,6 +81,7 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
     say::headline(volume, &told);
     tell_manager(world, "READY=1");
 
+    let budget = settings.penalty.budget;
     let mut policy = policy(args.policy, &machine, &settings);
     let header = Header {
         version: VERSION,
@@ -91,7 +92,7 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
         usable: usable.clone(),
         machine,
     };
-    let mut host = Served::new(live, shared.clone(), world.proc(), args.budget, args.pinned, volume);
+    let mut host = Served::new(live, shared.clone(), world.proc(), budget, args.pinned, volume);
     let mut watching = Watching::begin(header, recorder, None, volume);
     let ended = watching.watch(&mut host, &mut *policy, &usable, &mut |tally, _| {
         shared.count(tally);

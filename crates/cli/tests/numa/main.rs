@@ -28,6 +28,7 @@ macro_rules! given {
 mod pages;
 mod shape;
 
+mod counters;
 mod cpusets;
 mod dies;
 mod found;

@@ -42,6 +42,22 @@ fn a_cell_is_a_scenario_that_can_be_read() {
     let scenario =
         sandbox.trimtab("sim figures stream --scenario").arg("barcelona-8356 bound 1x4").ends().ok();
     assert!(scenario.contains("barcelona-8356") && scenario.contains("[[program]]"), "{scenario}");
+    sandbox.trimtab("sim --check -").input(scenario).ends().ok();
+    // A part of several names is no choice, unless there is room for all.
+    let several = sandbox.trimtab("sim figures stream --scenario").arg("barcelona-8356 bound").ends();
+    let words =
+        ["4 cells have \"barcelona-8356 bound\"", "\"barcelona-8356 bound 4x1\" (stream)", "--out DIR"];
+    several.fails(2, &words);
+    let keep =
+        || sandbox.trimtab("sim figures stream --out cells --scenario").arg("barcelona-8356 bound").ends();
+    let told = keep().ok();
+    assert_eq!((told.lines().count(), keep().ok()), (4, told.clone()), "written again, and the same");
+    for file in told.lines() {
+        let table = sandbox.trimtab("sim").arg(file).ends().ok();
+        assert!(table.starts_with(&format!("{file}\n")), "{table}");
+    }
+    std::fs::write(sandbox.path("cells/stream-barcelona-8356-bound-4x1.toml"), "mine").unwrap();
+    keep().fails(2, &["bound-4x1.toml is there, and is another file"]);
     let none = sandbox.trimtab("sim figures stream --scenario nothing").ends();
     assert_eq!(none.code, Some(2));
     assert!(none.stderr.contains("no cell's name contains \"nothing\""), "{none}");

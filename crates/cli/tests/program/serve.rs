@@ -144,7 +144,7 @@ fn without_a_daemon_it_is_said_how_one_is_started() {
     for words in ["tag 1", "clear 1", "clear --all", "status", "status --json"] {
         ask(&sandbox, words).ends().fails(2, &["no daemon runs at", "trimtab serve --socket"]);
     }
-    for words in ["tag", "clear", "tag 0", "tag 1:x", "tag --vm", "serve --budget 0", "serve --guest x"] {
+    for words in ["tag", "clear", "tag 0", "tag 1:x", "tag --vm", "serve --budget 0.001", "serve --guest x"] {
         let outcome = ask(&sandbox, words).ends();
         assert!(outcome.code == Some(2) && !outcome.stderr.is_empty(), "{outcome}");
     }

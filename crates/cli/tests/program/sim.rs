@@ -293,8 +293,8 @@ fn files_that_are_no_scenarios_are_refused_by_name() {
     sandbox.trimtab("sim").ends().fails_with(2, "<SCENARIO.toml>...");
     let file = sandbox.write("x.toml", SMALL);
     for (option, words) in [
-        ("--set policy", &["--set policy:1:", "KEY=VALUE"][..]),
-        ("--set policy=magic", &["--set policy=magic:1: policy = magic", "\"exchange\""]),
+        ("--set policy", &["--set policy:", "KEY=VALUE"][..]),
+        ("--set policy=magic", &["--set policy=magic: policy = magic", "\"exchange\""]),
         ("--set program.app.wait=nap", &["program.app.wait = nap", "\"sleep\""]),
     ] {
         sandbox.trimtab(&format!("sim {option}")).arg(&file).ends().fails(2, words);
@@ -307,4 +307,68 @@ fn files_that_are_no_scenarios_are_refused_by_name() {
     let ends = sandbox.trimtab("sim --trace").arg(&file).arg(&file).ends();
     ends.fails(2, &["--trace", "is no trace", "would be lost"]);
     assert_eq!(text(&file), SMALL, "what is there stays");
+}
+
+#[test]
+fn values_that_begin_alike_are_told_apart() {
+    let sandbox = Sandbox::new();
+    let long =
+        |ms: u32| format!("{{ kind = 'speed', metric = 'run-wait', threshold = 0.9, interval = '{ms} ms' }}");
+    let sweep = format!("[sweep]\nprogram.app.threads = [1, 2]\npolicy = [{}, {}]\n", long(10), long(20));
+    let file = sandbox.write("x.toml", format!("{SMALL}{sweep}"));
+    let all = lines(&sandbox.trimtab("sim --json").arg(&file).ends().ok());
+    assert_eq!((&all[0]["set"]["policy"], &all[1]["set"]["policy"]), (&long(10).into(), &long(20).into()));
+    let shown = |place: u32| format!("{}... ({place})", &long(10)[..40]);
+    let table = sandbox.trimtab("sim").arg(&file).ends().ok();
+    assert_eq!((table.matches(&shown(1)).count(), table.matches(&shown(2)).count()), (2, 2), "{table}");
+    let picture = sandbox.trimtab("sim --svg -").arg(&file).ends().ok();
+    assert_eq!(picture.matches("class=\"line\"").count(), 4, "two curves, and their legends");
+    // Names with dots are swept from the file as from outside.
+    let dotted = SMALL.replace("'app'", "'a.b'");
+    let key = "program.\"a.b\".threads";
+    let file = sandbox.write("x.toml", format!("{dotted}[sweep]\n{key} = [1, 2]\n"));
+    let all = lines(&sandbox.trimtab("sim --json").arg(&file).ends().ok());
+    assert_eq!((all.len(), &all[1]["set"][key]), (2, &"2".into()));
+    let set = format!("{key}=[1, 2, 4]");
+    let all = lines(&sandbox.trimtab("sim --json --set").args([&set]).arg(&file).ends().ok());
+    assert_eq!((all.len(), &all[2]["set"][key]), (3, &"4".into()));
+}
+
+#[test]
+fn a_minus_is_standard_output_and_has_room_for_one() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("x.toml", SMALL);
+    let swept = sandbox.write("swept.toml", format!("{SMALL}[sweep]\nseed = [1, 2]\n"));
+    let trace = sandbox.trimtab("sim --set policy=auto --trace -").arg(&file).ends().ok();
+    assert!(trace.starts_with("{\"header\""), "{trace}");
+    let replayed = sandbox.trimtab("replay --check -").input(&trace).ends().ok();
+    assert!(replayed.contains("every turn is equal"), "{replayed}");
+    let picture = sandbox.trimtab("sim --value ratio --svg -").arg(&swept).ends().ok();
+    assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"), "{picture}");
+    for (options, words) in [
+        ("--trace -", &["--trace -", "2 runs need a folder"][..]),
+        ("--trace - --json", &["--trace - and --json", "standard output"]),
+        ("--svg - --json", &["--svg - and --json"]),
+        ("--svg - --trace -", &["--svg - and --trace -"]),
+    ] {
+        sandbox.trimtab(&format!("sim {options}")).arg(&swept).ends().fails(2, words);
+    }
+    sandbox.trimtab("sim - -").input(SMALL).ends().fails(2, &["standard input is named twice"]);
+    assert!(!sandbox.path("-").exists());
+    sandbox.trimtab("sim --check --value ratio").arg(&swept).ends().fails_with(2, "--value <VALUE>");
+    sandbox.trimtab("sim --value ratio").arg(&swept).ends().fails_with(2, "--svg <FILE>");
+}
+
+#[test]
+fn what_a_variant_sets_is_its_own() {
+    let sandbox = Sandbox::new();
+    let scenario = examples().join("speed-against-load.toml");
+    let all = ["--set policy=auto: policy: the variant LOAD sets policy itself", "--set variant=NAME"];
+    sandbox.trimtab("sim --set policy=auto").arg(&scenario).ends().fails(2, &all);
+    let kept = ["--set policy=auto", "--set variant=DWRR", "--set program.app.mask=0-4", "--json"].join(" ");
+    let lines = lines(&sandbox.trimtab(&format!("sim {kept}")).arg(&scenario).ends().ok());
+    assert!(
+        lines.iter().all(|line| line["policy"] == "auto" && line["set"]["variant"] == "DWRR"),
+        "{lines:?}"
+    );
 }

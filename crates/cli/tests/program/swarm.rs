@@ -1,6 +1,7 @@
 //! `trimtab sim swarm` and `trimtab sim FILE --check`: seeds, files that run again, laws that hold, and what is refused.
 
 use crate::util::Sandbox;
+use rustix::process::Signal;
 use serde_json::Value;
 
 const FINE: &str = "machine = 'core:2'\nkernel = 'linux-6.12'\npolicy = 'speed'\nend = '2 s'\n\
@@ -58,6 +59,7 @@ fn what_makes_no_sense_is_refused() {
         ("sim swarm --runs 0", "--runs"),
         ("sim swarm --jobs 0", "--jobs"),
         ("sim swarm --seed x", "--seed"),
+        ("sim swarm --runs 1 --first 18446744073709551614", "9223372036854775807"),
         ("sim swarm --runs 1 --out /nowhere/at/all", "no such folder"),
         ("sim --check /nowhere.toml", "/nowhere.toml"),
         ("sim --check", "SCENARIO.toml"),
@@ -66,4 +68,30 @@ fn what_makes_no_sense_is_refused() {
         assert_eq!(told.code, Some(2), "{command}");
         assert!(told.stderr.contains(word), "{command}: {}", told.stderr);
     }
+}
+
+#[test]
+fn ctrl_c_ends_it_with_the_count_so_far() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.trimtab("sim swarm --small --seconds 600").begins();
+    running.lines(1);
+    running.signal(Signal::INT);
+    let ended = running.ends();
+    assert_eq!(ended.code, Some(130), "{ended}");
+    let told = ended.out();
+    assert!(told.contains(" events: no law was broken, then it was ended"), "{told}");
+    let mut running = sandbox.trimtab("sim swarm --small --seconds 600 --json").begins();
+    running.lines(1);
+    running.signal(Signal::INT);
+    let ended = running.ends();
+    let end = last(&ended.out());
+    assert_eq!((&end["schema"], &end["complete"]), (&"trimtab.sim.swarm/1".into(), &false.into()));
+    assert!(ended.code == Some(130) && end["failure"].is_null(), "{ended}");
+}
+
+#[test]
+fn the_last_numbers_of_a_seed_come_to_an_end() {
+    let sandbox = Sandbox::new();
+    let told = sandbox.trimtab("sim swarm --small --seed 1 --runs 2 --first 9223372036854775807").ends();
+    assert!(told.code.is_some_and(|code| code < 2), "{told}");
 }

@@ -8,7 +8,7 @@
 //! Properties: on equal empty seats, threads differ by at most one per seat; cores are filled before their second hardware
 //! threads; a thread that already sits on one of the best seats stays; equal input, equal deal.
 
-use super::ground::{Ground, Seat};
+use super::ground::{Ground, Region, Seat};
 use super::seating::Seating;
 use super::shares::Shares;
 use super::sitter::Standing;
@@ -152,6 +152,7 @@ pub(super) fn deal_out(
         }
     }
     let ground = seating.ground.clone();
+    let open: BTreeSet<Region> = ground.open().map(|seat| ground.place(seat).node).collect();
     let mut deal = Deal::new(&ground, ours, foreign);
     let mut decisions = Vec::new();
     for (i, gone) in all {
@@ -167,10 +168,13 @@ pub(super) fn deal_out(
                 continue;
             }
             Some(seat) => {
+                let shut = seating.shut(i, &open);
                 let sitter = &mut seating.sitters[i];
-                // Who comes home is no exile any more.
+                // Who is dealt a seat while a node of its home is shut may belong there: it was met too late to tell. Who comes home is
+                // no exile any more.
                 let was = from.map(|from| ground.place(from).node).filter(|_| gone);
-                sitter.exiled = sitter.exiled.or(was).filter(|home| *home != ground.place(seat).node);
+                sitter.exiled =
+                    sitter.exiled.or(was.or(shut)).filter(|home| *home != ground.place(seat).node);
                 match from {
                     Some(from) => shares.moved(from, seat),
                     None => shares.came(seat),

@@ -10,7 +10,7 @@
 //! long as the host says so; nothing is remembered of a thread that ended; a thread that was not read keeps what was known of it, and a thread
 //! that slept is credited with what it would have had, so that it is not "behind".
 
-use super::ground::{Ground, Seat};
+use super::ground::{Ground, Region, Seat};
 use super::sitter::{Sitter, Standing};
 use super::{Act, Decision, Outcome, Reason};
 use crate::ids::{OsNode, ProgramId};
@@ -120,6 +120,17 @@ impl Seating {
     /// The same as a number, equal for threads that may be put in the same places.
     pub(super) fn room_number(&self, i: usize) -> usize {
         self.sitters[i].freed.unwrap_or(self.sitters[i].home)
+    }
+
+    /// A node of where thread `i` may be put that is none of these, if there is one.
+    pub(super) fn shut(&self, i: usize, open: &BTreeSet<Region>) -> Option<Region> {
+        let home = &self.homes[self.room_number(i)];
+        if home.cpus == home.open {
+            return None;
+        }
+        let mut nodes =
+            home.cpus.iter().filter_map(|os| self.ground.seat(os)).map(|seat| self.ground.place(seat).node);
+        nodes.find(|node| !open.contains(node))
     }
 
     /// Whether thread `i` may be put beyond its own mask, and can be.

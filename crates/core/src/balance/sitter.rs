@@ -83,7 +83,7 @@ pub(super) struct Sitter {
     pub(super) lately: Lately,
     /// Whether a seat was dealt to it.
     pub(super) dealt: bool,
-    /// The node on which it lost its CPU, while it was dealt one on another: it may leave that when CPUs come back, whatever keeps
+    /// The node on which it lost its CPU, or one where it may have begun and that was shut when it was met, while it was dealt a CPU on another: it may leave that when CPUs come back, whatever keeps
     /// others on their node.
     pub(super) exiled: Option<Region>,
     /// Whether the CPUs that may be used changed since it was last told where it may go.

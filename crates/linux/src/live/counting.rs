@@ -8,7 +8,6 @@
 //! when there is no room for their descriptors, or when others hold the counters: each is told by a notice, and why by
 //! [`Live::counting`]. Once left, it is not tried again: what made it fail would come again with it.
 //!
-//! Terms: a *stretch* is the time between switching counters on and reading them. With a thrift of one in one they are never off.
 
 use super::clock::Clock;
 use super::counters::Counters;
@@ -22,7 +21,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counting::{self, Price, Spent, Thrift, Verdict};
+use trimtab_core::counting::{self, Duty, Price, Spent, Thrift, Verdict};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::{OsCpu, OsNode};
 use trimtab_core::observe::{Notice, Sample, ThreadSample};
@@ -75,15 +74,6 @@ impl Counted {
     }
 }
 
-/// Whether counters run now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// Since then.
-    On(Moment),
-    /// No earlier than then.
-    Off(Moment),
-}
-
 /// What is kept for all threads.
 #[derive(Debug)]
 pub(super) struct Counting {
@@ -91,7 +81,9 @@ pub(super) struct Counting {
     standing: Option<Standing>,
     told: Option<Rung>,
     wanted_at: Option<Moment>,
-    phase: Phase,
+    duty: Duty,
+    /// How to be thrifty, if somebody said so.
+    asked: Option<Thrift>,
     /// What is judged, and since when.
     spent: Spent,
     spent_from: Moment,
@@ -113,7 +105,8 @@ impl Counting {
             standing: None,
             told: None,
             wanted_at: None,
-            phase: Phase::Off(Moment::default()),
+            duty: Duty::Off(Moment::default()),
+            asked: options.thrift,
             spent: Spent::default(),
             spent_from: Moment::default(),
             counted: 0,
@@ -165,10 +158,11 @@ impl Live {
         let begin = Clock::worked();
         if self.counting.wanted_at.replace(at).is_none() {
             self.counting.begin_judging(at);
-            self.counting.phase = Phase::Off(at);
+            self.counting.duty = Duty::Off(at);
         }
         if self.counting.standing.is_none() {
-            let standing = perf::look(&self.proc, &self.counting.sys, &self.counting.choice, None);
+            let mut standing = perf::look(&self.proc, &self.counting.sys, &self.counting.choice, None);
+            standing.thrift = self.counting.asked.unwrap_or(standing.thrift);
             self.counting.standing = Some(standing);
             // What is tried once is no part of what counting costs.
             self.counting.begin_judging(at);
@@ -197,16 +191,8 @@ impl Live {
     fn count_hardware(&mut self, sample: &mut Sample) {
         let (at, thrift) = (sample.at, self.counting.thrift());
         let Some(recipe) = self.counting.recipe().cloned() else { return };
-        let (was_on, reads) = match self.counting.phase {
-            Phase::On(since) => (true, at.since(since) >= thrift.every),
-            Phase::Off(_) => (false, false),
-        };
-        let begins = match self.counting.phase {
-            Phase::Off(until) => at >= until,
-            Phase::On(_) => false,
-        };
-        let ends = reads && thrift.one_in > 1;
-        let on = (was_on && !ends) || begins;
+        let was_on = matches!(self.counting.duty, Duty::On(_));
+        let beat = self.counting.duty.beat(at, &thrift);
         let mut room = OPENED_MAX;
         self.counting.crowded = 0;
         for read in &mut sample.threads {
@@ -219,7 +205,7 @@ impl Live {
             }
             match &thread.counted.group {
                 Some(group) => {
-                    if reads && ran_since(thread.counted.read_at, now) {
+                    if beat.reads && ran_since(thread.counted.read_at, now) {
                         let counts = counts(group, &recipe, thread.counted.from, now);
                         thread.counted.read_at = Some(now.run);
                         match counts {
@@ -229,9 +215,9 @@ impl Live {
                         read.counts = counts;
                     }
                     // One that has ended meanwhile is noticed when it is read.
-                    if ends {
+                    if beat.ends {
                         let _ = group.off();
-                    } else if begins {
+                    } else if beat.begins {
                         let _ = group.on();
                     }
                 }
@@ -240,7 +226,7 @@ impl Live {
                     room -= 1;
                     let opened = open(thread, &recipe, &mut self.budget);
                     match opened {
-                        Opened::Yes if on => {
+                        Opened::Yes if beat.runs => {
                             let _ = thread.counted.group.as_ref().map(Group::on);
                         }
                         Opened::Yes | Opened::Gone => {}
@@ -256,16 +242,6 @@ impl Live {
                 }
                 None => {}
             }
-        }
-        if begins || (reads && !ends) {
-            self.counting.phase = Phase::On(at);
-        } else if ends {
-            let on_for = match self.counting.phase {
-                Phase::On(since) => at.since(since),
-                Phase::Off(_) => Span::ZERO,
-            };
-            let rest = on_for.0.saturating_mul(u64::from(thrift.one_in.saturating_sub(1)));
-            self.counting.phase = Phase::Off(at + Span(rest));
         }
     }
 
@@ -389,7 +365,7 @@ impl Live {
             thread.counted.close(recipe.as_ref(), &mut self.budget);
         }
         self.counting.memory.clear();
-        self.counting.phase = Phase::Off(Moment::default());
+        self.counting.duty = Duty::Off(Moment::default());
     }
 }
 

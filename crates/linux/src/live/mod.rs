@@ -61,6 +61,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use threads::Table;
 use trimtab_core::balance::{Decision, Outcome, Wanted};
+use trimtab_core::counting::Thrift;
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::{ProgramInfo, Sample};
@@ -84,6 +85,8 @@ pub struct Options {
     pub descriptors: Option<usize>,
     /// What hardware is to count of threads, where a policy wants that.
     pub counting: Choice,
+    /// How counting is kept cheap; `None` for what follows from its price here.
+    pub thrift: Option<Thrift>,
 }
 
 impl Default for Options {
@@ -95,6 +98,7 @@ impl Default for Options {
             tags: false,
             descriptors: None,
             counting: Choice::Auto,
+            thrift: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::scene::{NO_COMPILER, Seen, Worker, eventually, is_root, need};
 use trimtab_core::balance::Wanted;
+use trimtab_core::counting::Thrift;
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::observe::{Notice, Observer};
 use trimtab_core::time::Span;
@@ -152,6 +153,55 @@ fn without_room_for_descriptors_less_is_counted_and_then_nothing() {
     assert_eq!((told.len(), told[0]), (2, Rung::Exact), "{told:?}");
     // The threads are still read.
     assert!(!seen.last.threads.is_empty());
+}
+
+#[test]
+fn counters_that_run_now_and_then_count_only_then() {
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    need!(may_count().then_some(()), MAY_NOT);
+    let busy = Tid(worker.ask("busy 1").parse().unwrap());
+    let thrift = Thrift { every: Span::from_ms(20), one_in: 4, ..Thrift::TRAPPED };
+    let (mut live, mut seen) = worker.seen_with(Options { thrift: Some(thrift), ..options(SOFTWARE) });
+    let id = seen.id(busy);
+    let mut reads: Vec<Counts> = Vec::new();
+    let (mut looks, mut ran) = (0, Vec::new());
+    eventually("it is read six times", || {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        seen.look_for(&mut live, &wanted());
+        looks += 1;
+        let Some(read) = seen.last.threads.iter().find(|read| read.id == id) else { return false };
+        if let Some(counts) = read.counts {
+            reads.push(counts);
+            ran.push(read.run);
+        }
+        reads.len() >= 6
+    });
+    assert!(looks > reads.len(), "not at each look");
+    let (first, last) = (reads[0], reads[reads.len() - 1]);
+    let counted = last.since(&first).unwrap();
+    let ran = ran[ran.len() - 1].less(ran[0]);
+    // A quarter of the time, looks being as they are; but never while they were off.
+    assert!(counted.running < ran && counted.enabled > counted.running, "{counted:?} of {ran}");
+    // What a clock of the thread counted is the time that it was on.
+    let clock = counted.busy.unwrap() as f64 / counted.running.0 as f64;
+    assert!((0.9..1.1).contains(&clock), "{clock}");
+}
+
+#[test]
+fn threads_that_are_put_on_a_cpu_too_often_are_left_out() {
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    need!(may_count().then_some(()), MAY_NOT);
+    // These nap two hundred times a second.
+    worker.threads(2);
+    worker.ask("busy 1");
+    let thrift = Thrift { switches_max: Some(0.0), ..Thrift::FREE };
+    let (mut live, mut seen) = worker.seen_with(Options { thrift: Some(thrift), ..options(SOFTWARE) });
+    for _ in 0..60 {
+        seen.look_for(&mut live, &wanted());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(live.counted_threads() <= 1, "{}", live.counted_threads());
+    assert!(live.counting().is_some_and(|standing| standing.rung == Rung::Exact));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::{Beside, Cell, Claim, Figure, FigureError, Measure, Metric, Point, Relation};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::model::{Model, shipped};
+use crate::model::Model;
+use crate::model::shipped::{self, NotShipped};
 use crate::program::nas::{self, Profile};
 use crate::program::{Bind, Program};
 use crate::progress::quiet;
@@ -40,7 +41,7 @@ pub(super) const DWRR: Contestant = Contestant { name: "DWRR", kernel: "dwrr-2.6
 
 /// A shipped machine.
 pub(super) fn machine(name: &'static str) -> Result<Model, FigureError> {
-    Ok(shipped::find(name).ok_or(FigureError::Machine(name))??)
+    Ok(shipped::needed(name)?)
 }
 
 /// A benchmark's profile.
@@ -64,7 +65,7 @@ pub(super) fn scenario(
     }
     Ok(Scenario {
         name: String::new(),
-        kernel: Kernel::preset(of.kernel, model.machine.pu_count())?,
+        kernel: Kernel::preset(of.kernel, model.machine.pu_count()).map_err(NotShipped::from)?,
         memory: programs.iter().any(|program| !quiet(&program.footprint)),
         programs,
         arrivals: Vec::new(),

@@ -5,7 +5,7 @@
 
 use super::draft::Draft;
 use super::{Beside, Figure, FigureError, Measure, Metric, Relation};
-use crate::live::{self, Cell, SETS, Set};
+use crate::live::{Cell, SETS, Set};
 use crate::published::{Basis, Used, Value};
 use std::sync::LazyLock;
 
@@ -58,15 +58,4 @@ pub(super) fn figure(name: &'static str, set: &'static Set) -> Result<Figure, Fi
         "Cells of OpenMP runtimes are left out: their ways to wait are their own.",
         "Not modelled: steal by the hypervisor other than as foreign load, what the machine did before (the die of CPUs that fall idle starts at one in two), threads that bind themselves only after they were found.",
     ]))
-}
-
-impl From<live::LiveError> for FigureError {
-    fn from(error: live::LiveError) -> Self {
-        match error {
-            live::LiveError::Machine(name) => Self::Machine(name),
-            live::LiveError::File(error) => Self::File(error),
-            live::LiveError::Kernel(error) => Self::Kernel(error),
-            other => Self::Key(other.to_string()),
-        }
-    }
 }

@@ -42,7 +42,7 @@ pub struct Judged {
     pub left: f64,
     /// The number of the other.
     pub right: f64,
-    /// Whether the model agrees.
+    /// Whether the model agrees; it does not where either number is not finite.
     pub right_order: bool,
 }
 
@@ -57,6 +57,8 @@ pub struct Report {
     pub values: Vec<Pair>,
     /// Orders.
     pub claims: Vec<Judged>,
+    /// What is no finite number, though it should be: runs that did not end in time, and all that is made of them.
+    pub faults: Vec<String>,
 }
 
 /// How good the model is over several figures, or one.
@@ -78,6 +80,8 @@ pub struct Summary {
     pub orders: usize,
     /// How many of them the model has.
     pub right: usize,
+    /// How many numbers are not finite: what the medians and orders say is not to be trusted then.
+    pub faults: usize,
 }
 
 impl Figure {
@@ -86,7 +90,7 @@ impl Figure {
     /// # Panics
     /// When there are fewer cells than the figure has.
     pub fn report(&self, runs: &[Vec<f64>]) -> Report {
-        Report {
+        let mut report = Report {
             name: self.name,
             points: self
                 .points
@@ -126,7 +130,37 @@ impl Figure {
                     }
                 })
                 .collect(),
+            faults: Vec::new(),
+        };
+        report.faults = self.faults(runs, &report);
+        report
+    }
+
+    /// What is not finite.
+    fn faults(&self, runs: &[Vec<f64>], report: &Report) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (cell, values) in self.cells.iter().zip(runs) {
+            if values.is_empty() {
+                faults.push(format!("the cell {} has no run", cell.name));
+            }
+            for (run, _) in (0..).zip(values).filter(|(_, value)| !value.is_finite()) {
+                let seed = cell.scenario(run).seed;
+                faults.push(format!("the cell {} did not end in time with seed {seed}", cell.name));
+            }
         }
+        let points = report.points.iter().filter(|point| !point.y.is_finite());
+        faults
+            .extend(points.map(|point| format!("the point {} of {} is {}", point.x, point.series, point.y)));
+        let values = report.values.iter().filter(|pair| !pair.error.is_finite());
+        faults.extend(values.map(|pair| format!("{} is {}", pair.published.what, pair.simulated)));
+        let claims =
+            report.claims.iter().filter(|claim| !(claim.left.is_finite() && claim.right.is_finite()));
+        faults.extend(
+            claims.map(|claim| {
+                format!("the order \"{}\" is of {} and {}", claim.what, claim.left, claim.right)
+            }),
+        );
+        faults
     }
 
     /// Every run of every cell, as pairs of their numbers.
@@ -137,6 +171,10 @@ impl Figure {
 
 impl Relation {
     fn holds(self, left: f64, right: f64) -> bool {
+        // What did not end is no more alike than it is fast.
+        if !(left.is_finite() && right.is_finite()) {
+            return false;
+        }
         match self {
             Self::AtLeast => left >= right * (1.0 - SLACK),
             Self::Above => left > right * (1.0 + SLACK),
@@ -152,19 +190,38 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(if values.len() % 2 == 1 { high } else { (values[middle - 1] + high) / 2.0 })
 }
 
+/// The highest; none where one of them is no number, as of nothing.
+fn highest(values: &[f64]) -> f64 {
+    values
+        .iter()
+        .copied()
+        .reduce(|one, other| {
+            if one.is_nan() {
+                one
+            } else if other > one || other.is_nan() {
+                other
+            } else {
+                one
+            }
+        })
+        .unwrap_or(f64::NAN)
+}
+
+/// The lowest, in the same way.
+fn lowest(values: &[f64]) -> f64 {
+    -highest(&values.iter().map(|value| -value).collect::<Vec<f64>>())
+}
+
 impl Measure {
     fn of(&self, runs: &[Vec<f64>]) -> f64 {
         let all = |list: &[Self]| list.iter().map(|measure| measure.of(runs)).collect::<Vec<f64>>();
         match self {
             Self::Cell(at) => median(runs[*at].clone()).unwrap_or(f64::NAN),
-            Self::Spread(at) => {
-                let highest = runs[*at].iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                highest / runs[*at].iter().copied().fold(f64::INFINITY, f64::min)
-            }
+            Self::Spread(at) => highest(&runs[*at]) / lowest(&runs[*at]),
             Self::Given(value) => *value,
             Self::Ratio(above, below) => above.of(runs) / below.of(runs),
-            Self::Highest(list) => all(list).into_iter().fold(f64::NEG_INFINITY, f64::max),
-            Self::Lowest(list) => all(list).into_iter().fold(f64::INFINITY, f64::min),
+            Self::Highest(list) => highest(&all(list)),
+            Self::Lowest(list) => lowest(&all(list)),
             Self::Mean(list) => {
                 let logs: f64 = all(list).into_iter().map(f64::ln).sum();
                 (logs / list.len() as f64).exp()
@@ -181,19 +238,22 @@ impl Summary {
     /// Over these reports.
     pub fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Self {
         let (mut held, mut stated, mut calibrated) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut orders, mut right) = (0, 0);
+        let (mut orders, mut right, mut faults) = (0, 0, 0);
+        // An error that is no number is the greatest.
+        let size = |pair: &Pair| if pair.error.is_nan() { f64::INFINITY } else { pair.error.abs() };
         for report in reports {
             for pair in &report.values {
                 match pair.published.used {
                     Used::HeldOut => {
-                        held.push(pair.error.abs());
-                        stated.extend((pair.published.basis == Basis::Stated).then_some(pair.error.abs()));
+                        held.push(size(pair));
+                        stated.extend((pair.published.basis == Basis::Stated).then_some(size(pair)));
                     }
-                    Used::Calibrated => calibrated.push(pair.error.abs()),
+                    Used::Calibrated => calibrated.push(size(pair)),
                 }
             }
             orders += report.claims.len();
             right += report.claims.iter().filter(|claim| claim.right_order).count();
+            faults += report.faults.len();
         }
         Self {
             held_out: held.len(),
@@ -204,6 +264,7 @@ impl Summary {
             median_error_calibrated: median(calibrated),
             orders,
             right,
+            faults,
         }
     }
 }
@@ -231,5 +292,35 @@ mod tests {
         assert!(Relation::Above.holds(1.04, 1.0) && !Relation::Above.holds(1.02, 1.0));
         assert!(Relation::Alike.holds(1.02, 1.0) && !Relation::Alike.holds(0.9, 1.0));
         assert!(!Relation::AtLeast.holds(f64::NAN, 1.0) && !Relation::Alike.holds(f64::INFINITY, 1.0));
+        for relation in [Relation::AtLeast, Relation::Above, Relation::Alike] {
+            assert!(!relation.holds(f64::INFINITY, f64::INFINITY), "{relation:?}");
+            assert!(!relation.holds(f64::INFINITY, 1.0), "{relation:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_makes_no_number() {
+        let (one, none) = (Measure::Given(1.0), Measure::Given(f64::NAN));
+        for list in [vec![one.clone(), none.clone()], vec![none, one], Vec::new()] {
+            for measure in [Measure::Highest(list.clone()), Measure::Lowest(list)] {
+                assert!(measure.of(&[]).is_nan(), "{measure:?}");
+            }
+        }
+        assert!(Measure::Spread(0).of(&[vec![1.0, f64::NAN, 2.0]]).is_nan());
+    }
+
+    #[test]
+    fn what_did_not_end_in_time_is_a_fault_and_never_right() {
+        let figure = crate::figures::find("hog").unwrap();
+        let endless: Vec<Vec<f64>> =
+            figure.cells.iter().map(|cell| vec![f64::INFINITY; cell.runs as usize]).collect();
+        let report = figure.report(&endless);
+        let summary = Summary::of([&report]);
+        assert_eq!((summary.right, summary.orders > 0), (0, true), "{report:?}");
+        assert_eq!(summary.faults, report.faults.len());
+        let said = format!("the cell {} did not end in time with seed 1", figure.cells[0].name);
+        assert!(report.faults.contains(&said), "{:?}", report.faults);
+        let ended: Vec<Vec<f64>> = figure.cells.iter().map(|cell| vec![1.0; cell.runs as usize]).collect();
+        assert_eq!(figure.report(&ended).faults, Vec::<String>::new());
     }
 }

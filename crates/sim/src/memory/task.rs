@@ -4,6 +4,7 @@ use super::cache::{LINE, Left, held_after};
 use super::layout::Layout;
 use super::{Core, Paths};
 use crate::program::{Footprint, Pages};
+use crate::progress::Counts;
 use trimtab_core::time::Moment;
 
 /// A thread that uses memory.
@@ -35,6 +36,8 @@ pub(super) struct Task {
     /// Nanoseconds that filling its private cache still takes, and the part of its time that now goes into it.
     pub(super) debt: f64,
     pub(super) paying: f64,
+    /// How long it waits for each line of that.
+    pub(super) line_ns: f64,
     /// What a write to a shared line costs it, waiting aside.
     pub(super) transfer: f64,
     /// Work a nanosecond, the part of its time that it waits for memory, and which part of its misses leaves the cache, now.
@@ -43,19 +46,6 @@ pub(super) struct Task {
     pub(super) missed: f64,
     pub(super) rate: f64,
     pub(super) counts: Counts,
-}
-
-/// What counters would show for a thread, since it was added.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Counts {
-    /// Requests that left its core's private caches.
-    pub requests: f64,
-    /// Nanoseconds in which it waited for at least one of them.
-    pub waited_ns: f64,
-    /// Lines that came from its own node's memory ...
-    pub local: f64,
-    /// ... and from others'.
-    pub remote: f64,
 }
 
 impl Task {
@@ -81,6 +71,7 @@ impl Task {
             since: Moment(0),
             debt: 0.0,
             paying: 0.0,
+            line_ns: 0.0,
             transfer: 0.0,
             pace: 0.0,
             waits: 0.0,
@@ -98,18 +89,28 @@ impl Task {
             return;
         }
         self.debt = (self.debt - span * self.paying).max(0.0);
-        let requests = self.pace * self.misses * span;
-        self.counts.requests += requests;
-        self.counts.waited_ns += self.waits * span;
-        let home = layout.node(self.core);
-        let local: f64 = self.pages.iter().filter(|&&(node, _)| node == home).map(|&(_, part)| part).sum();
-        self.counts.local += requests * self.missed * local;
-        self.counts.remote += requests * self.missed * (1.0 - local).max(0.0);
+        self.counts = self.counted(span, layout);
         if layout.shared > 0.0 {
             let asked = self.pace * self.misses * LINE;
             self.held =
                 held_after(self.held, self.set, asked, self.missed, replaced, span).min(layout.shared);
         }
+    }
+
+    /// What it has counted, so long after `since`, while it runs.
+    pub(super) fn counted(&self, span: f64, layout: &Layout) -> Counts {
+        let mut counts = self.counts;
+        let misses = self.pace * self.misses * span;
+        // A written line that travels is asked for like any other; so is what a private cache fetches again.
+        let written = if self.transfer > 0.0 { self.pace * self.written * span } else { 0.0 };
+        let again = if self.line_ns > 0.0 { self.paying * span / self.line_ns } else { 0.0 };
+        counts.requests += misses + written + again;
+        counts.waited_ns += self.waits * span;
+        let home = layout.node(self.core);
+        let local: f64 = self.pages.iter().filter(|&&(node, _)| node == home).map(|&(_, part)| part).sum();
+        counts.local += misses * self.missed * local;
+        counts.remote += misses * self.missed * (1.0 - local).max(0.0);
+        counts
     }
 
     /// Which part of its misses the shared cache cannot serve.

@@ -4,7 +4,23 @@
 //! with "calibrated"; everything else that was published about them is held out, for comparison. "estimated" gives the reasoning.
 
 use super::{Model, file};
+use crate::kernel::UnknownKernel;
 use crate::reader::FileError;
+use thiserror::Error;
+
+/// Why something that should come with trimtab cannot be had. Tests make sure that all that is used can.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum NotShipped {
+    /// No machine has this name.
+    #[error("the machine {0} is not shipped")]
+    Machine(String),
+    /// A shipped file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// No preset has this name.
+    #[error(transparent)]
+    Kernel(#[from] UnknownKernel),
+}
 
 /// A machine file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +58,14 @@ shipped![
 /// The machine of this name; `None` where none is shipped.
 pub fn find(name: &str) -> Option<Result<Model, FileError>> {
     SHIPPED.iter().find(|shipped| shipped.name == name).map(Shipped::model)
+}
+
+/// The machine of this name, which is needed.
+///
+/// # Errors
+/// None is shipped.
+pub fn needed(name: &str) -> Result<Model, NotShipped> {
+    Ok(find(name).ok_or_else(|| NotShipped::Machine(name.to_owned()))??)
 }
 
 impl Shipped {

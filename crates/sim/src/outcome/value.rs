@@ -16,7 +16,7 @@ pub enum Value {
     Balance,
     /// Share of the CPUs' time in which they were busy.
     Busy,
-    /// Programs that ended, a second.
+    /// Programs that ended by themselves, a second.
     Throughput,
     /// How often threads changed CPUs.
     Migrations,
@@ -73,7 +73,7 @@ impl Value {
     pub fn of(self, outcome: &Outcome) -> Option<f64> {
         let mean =
             |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
-        let own = outcome.programs.iter().filter(|program| program.ends);
+        let own = outcome.programs.iter().filter(|program| program.ends && !program.stopped);
         let makespans = own.filter_map(|program| program.makespan);
         let value = match self {
             Self::Makespan => mean(&makespans.map(|makespan| makespan.seconds()).collect::<Vec<_>>()),
@@ -81,8 +81,8 @@ impl Value {
                 mean(&outcome.programs.iter().filter_map(|program| program.ratio).collect::<Vec<_>>())
             }
             Self::Balance => outcome.balance,
-            Self::Busy => Some(outcome.busy),
-            Self::Throughput => Some(outcome.throughput),
+            Self::Busy => outcome.busy,
+            Self::Throughput => outcome.throughput,
             Self::Migrations => Some(outcome.migrations as f64),
             Self::Moves => Some(outcome.moved as f64),
         };

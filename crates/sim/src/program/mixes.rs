@@ -43,7 +43,7 @@ pub fn nested_stream(
     let mut program = Program::spmd("stream", outer, Span::ZERO, Wait::Spin);
     program.body = Body::Nested { inner, regions, work };
     program.footprint = STREAM;
-    program.bind = places.map_or(Bind::Free, Bind::List);
+    program.bind = places.map_or(Bind::Free, |places| Bind::List(places.into()));
     program
 }
 

@@ -191,7 +191,7 @@ impl<'a> Section<'a> {
             let table = item.get_ref().as_table().ok_or_else(wrong)?;
             Ok(Section {
                 text: self.text,
-                path: format!("{}.{}", self.name(key), super::shown(&called(table, place))),
+                path: format!("{}.{}", self.name(key), super::quoted(&super::shown(&called(table, place)))),
                 at: item.span().start,
                 table,
                 asked: RefCell::default(),

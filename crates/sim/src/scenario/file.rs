@@ -5,7 +5,7 @@
 //! machine = "host-2"           # one that is shipped, a path ending in .toml, or levels: "pack:2 core:4"
 //! kernel = "linux-6.18"        # see Kernel::PRESETS; or [kernel] with preset and what differs
 //! policy = "speed"             # absent: none; or [policy] with kind and what differs
-//! end = "60 s"                 # the run ends then at the latest
+//! end = "60 s"                 # the run ends then at the latest, and then where nothing ends by itself
 //! seed = 1                     # absent: 1
 //! memory = true                # absent: true; false: footprints do not matter
 //!
@@ -37,6 +37,8 @@
 
 mod happenings;
 mod machines;
+mod names;
+mod overlap;
 mod programs;
 mod series;
 mod sweep;
@@ -44,17 +46,22 @@ mod tree;
 mod write;
 
 #[cfg(test)]
+mod key_tests;
+#[cfg(test)]
 mod tests;
 
 use super::Scenario;
 use crate::model::Model;
-use crate::reader::{Counts, FileError, Section, Text, Times};
+use crate::reader::{Counts, FileError, Section, Text, Times, dotted, shown};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
+
+use overlap::Given;
+use sweep::Swept;
 
 pub use series::{Series, series};
 pub use sweep::{Axis, MOST_VALUES};
@@ -81,9 +88,20 @@ pub struct File {
     machines: BTreeMap<String, Result<String, String>>,
 }
 
+/// A file as a tree.
+struct Tree<'t> {
+    table: Spanned<DeTable<'t>>,
+    /// What it is swept over.
+    swept: Vec<Swept<'t>>,
+    /// Which keys were set from outside.
+    given: Vec<Given>,
+}
+
 /// What a scenario is read with.
 struct Reading<'r> {
     file: &'r str,
+    /// Where an error is, for those who read it.
+    said: &'r dyn Fn(FileError) -> FileError,
     machines: &'r mut dyn FnMut(&str) -> Result<String, String>,
 }
 
@@ -110,7 +128,7 @@ impl File {
             let problem = format!("{} settings: up to {MOST_SETTINGS} are allowed", set.len());
             return Err(FileError {
                 file: "--set".to_owned(),
-                line: 1,
+                line: 0,
                 key: String::new(),
                 value: None,
                 problem,
@@ -135,18 +153,7 @@ impl File {
             axes: Vec::new(),
             machines: BTreeMap::new(),
         };
-        file.axes = file.swept()?;
-        let runs = file.axes.iter().try_fold(1_usize, |runs, axis| runs.checked_mul(axis.values.len()));
-        if runs.is_none_or(|runs| runs > MOST_RUNS) {
-            let counts: Vec<String> = file.axes.iter().map(|axis| axis.values.len().to_string()).collect();
-            let problem = format!("{} runs: up to {MOST_RUNS} are allowed", counts.join(" x "));
-            return Err(file.said(alone.error(
-                text.find("[sweep").unwrap_or(0),
-                "sweep".to_owned(),
-                None,
-                problem,
-            )));
-        }
+        file.axes = file.swept().map_err(|error| file.said(error))?;
         let mut known = BTreeMap::new();
         for run in 0..file.len() {
             file.read(run, &mut |path| {
@@ -208,33 +215,40 @@ impl File {
         Text { file: &self.name, text: &self.text }
     }
 
-    /// The tree of the file, with what is set in it, and what it is swept over.
-    fn tree(&self) -> Result<(Spanned<DeTable<'_>>, Vec<sweep::Swept<'_>>), FileError> {
+    /// The file with what is set in it.
+    fn tree(&self) -> Result<Tree<'_>, FileError> {
         let own = Text { file: &self.name, text: self.text.get(..self.own).unwrap_or_default() };
         let mut table = own.table()?;
         let mut swept = sweep::take(own, table.get_mut())?;
+        let mut given: Vec<Given> = Vec::new();
         for range in &self.settings {
             let setting = sweep::setting(self.all(), range.clone())?;
-            let span = setting.value.span();
-            let kept = sweep::keep(&mut swept, &setting);
-            if kept.map_err(|problem| self.wrong(&setting.path, &setting.value, problem))? {
+            let (at, value) = (setting.value.span().start, setting.value.get_ref());
+            let wrong = |problem: String| self.wrong(&setting.path, &setting.value, problem);
+            if sweep::keep(&mut swept, &setting).map_err(wrong)? {
                 continue;
             }
-            swept.retain(|swept| swept.path != setting.path);
-            match setting.value.get_ref() {
+            // Whatever was said of the same key before is over, however it was named.
+            let path = tree::resolved(table.get_ref(), &setting.path);
+            swept.retain(|swept| swept.varies() || tree::resolved(table.get_ref(), &swept.path) != path);
+            given.retain(|given| given.path != path);
+            match value {
                 DeValue::Array(list) => {
                     if !(1..=MOST_VALUES).contains(&list.len()) {
-                        let problem = format!("a list of up to {MOST_VALUES} values is allowed: each is run");
-                        return Err(self.wrong(&setting.path, &setting.value, problem));
+                        return Err(wrong(sweep::listed()));
                     }
                     let values = list.iter().cloned().collect();
-                    let (key, path) = (setting.path.join("."), setting.path);
-                    swept.push(sweep::Swept::new(self.all(), key, path, values, span.start));
+                    let axis = sweep::swept(self.all(), setting.path.clone(), values, at);
+                    swept.push(axis.map_err(wrong)?);
                 }
-                _ => self.put(table.get_mut(), &setting.path, &setting.value)?,
+                _ => {
+                    let keys = tree::given(table.get_ref(), &setting.path, value);
+                    self.put(table.get_mut(), &setting.path, &setting.value)?;
+                    given.push(Given { path, keys, at });
+                }
             }
         }
-        Ok((table, swept))
+        Ok(Tree { table, swept, given })
     }
 
     fn put<'a>(
@@ -249,12 +263,31 @@ impl File {
     /// What is wrong with a value that is set.
     fn wrong(&self, path: &[String], value: &tree::Node<'_>, problem: String) -> FileError {
         let span = value.span();
-        self.all().error(span.start, path.join("."), self.all().value(span), problem)
+        self.all().error(span.start, dotted(path), self.all().value(span), problem)
     }
 
+    /// What it is swept over: no key twice, and not too many runs.
     fn swept(&self) -> Result<Vec<Axis>, FileError> {
-        let (_, swept) = self.tree().map_err(|error| self.said(error))?;
-        Ok(swept.iter().map(sweep::Swept::axis).collect())
+        let Tree { table, swept, given } = self.tree()?;
+        if let Some(twice) = overlap::twice(table.get_ref(), &swept, &given) {
+            let mut problem = twice.problem;
+            if let Some(before) =
+                self.text.get(..twice.other.min(self.own)).filter(|_| twice.other < self.own)
+            {
+                problem.push_str(&format!(" (line {})", before.matches('\n').count() + 1));
+            }
+            return Err(self.all().error(twice.at, twice.key, None, problem));
+        }
+        let mut runs = 1_usize;
+        for axis in &swept {
+            runs = runs.saturating_mul(axis.values.len());
+            if runs > MOST_RUNS {
+                let counts: Vec<String> = swept.iter().map(|axis| axis.values.len().to_string()).collect();
+                let problem = format!("{} runs: up to {MOST_RUNS} are allowed", counts.join(" x "));
+                return Err(self.all().error(axis.at, "sweep".to_owned(), None, problem));
+            }
+        }
+        Ok(swept.iter().map(Swept::axis).collect())
     }
 
     fn read(
@@ -263,25 +296,28 @@ impl File {
         machines: &mut dyn FnMut(&str) -> Result<String, String>,
     ) -> Result<Scenario, FileError> {
         let mut read = || {
-            let (mut table, swept) = self.tree()?;
+            let Tree { mut table, swept, .. } = self.tree()?;
             for (swept, place) in swept.iter().zip(self.places(run)) {
-                self.put(table.get_mut(), &swept.path, &swept.values[place].1)?;
+                for (path, value) in &swept.values[place].puts {
+                    self.put(table.get_mut(), path, value)?;
+                }
             }
-            let mut reading = Reading { file: &self.name, machines };
+            let mut reading = Reading { file: &self.name, said: &|error| self.said(error), machines };
             reading.scenario(Section::top(self.all(), table.get_ref()))
         };
         read().map_err(|error| self.said(error))
     }
 
-    /// An error in what was set names that, and not a line below the file.
+    /// An error in what was set names that, and not a line below the file. Errors of other files are as they are.
     fn said(&self, mut error: FileError) -> FileError {
         let own = self.text.get(..self.own).unwrap_or_default().matches('\n').count() + 1;
-        if let Some(which) = error.line.checked_sub(own + 1)
+        if error.file == self.name
+            && let Some(which) = error.line.checked_sub(own + 1)
             && let Some(range) = self.settings.get(which)
         {
             let written = self.text.get(range.clone()).unwrap_or_default();
-            error.file = format!("--set {written}");
-            error.line = 1;
+            error.file = format!("--set {}", shown(written));
+            error.line = 0;
         }
         error
     }
@@ -299,9 +335,11 @@ impl Reading<'_> {
         let seed = top.count("seed", SEED)?.unwrap_or(1);
         let end = Moment(0) + top.needed_time("end", END)?;
         let policy = happenings::policy(&top, seed)?;
-        let programs = programs::all(&top, &ground)?;
-        let arrivals = happenings::arrivals(&top, &ground)?;
-        let events = happenings::events(&top, &ground, &programs)?;
+        let mut programs = programs::all(&top, &ground, end)?;
+        names::differ(&top, "program", programs.iter_mut().collect())?;
+        let mut arrivals = happenings::arrivals(&top, &ground, end)?;
+        names::differ(&top, "arrivals", arrivals.iter_mut().map(|stream| &mut stream.program).collect())?;
+        let events = happenings::events(&top, &ground, &programs, end)?;
         let faults = happenings::faults(&top)?;
         if programs.is_empty() && arrivals.is_empty() {
             return Err(

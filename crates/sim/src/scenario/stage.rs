@@ -1,12 +1,12 @@
 //! The stage of a run: a world in which what the scenario asks for happens in time.
 
-use super::{Happening, Scenario};
+use super::{Event, Happening, Scenario};
 use crate::host::Simulated;
 use crate::memory::Memory;
 use crate::outcome::{Outcome, ProgramOutcome, Tally};
-use crate::program::Program;
+use crate::program::{Footprint, Program};
 use crate::rng::Rng;
-use crate::world::World;
+use crate::world::{World, finite};
 use std::convert::Infallible;
 use trimtab_core::balance::{Decision, Outcome as Settled, Wanted};
 use trimtab_core::drive::{Awake, Host};
@@ -19,6 +19,12 @@ pub(super) struct Stage<'a> {
     scenario: &'a Scenario,
     host: Simulated<Memory>,
     next: usize,
+    /// The places in the world of the programs that events started, in order.
+    started: Vec<usize>,
+    /// Programs that end, and that events have not started yet.
+    expected: u32,
+    /// Nothing in the scenario ends by itself.
+    endless: bool,
     /// How often the world is inspected between two looks; `None` for never.
     every: Option<Span>,
     inspect: &'a mut dyn FnMut(&World<Memory>),
@@ -40,12 +46,22 @@ fn programs(scenario: &Scenario) -> Vec<Program> {
             programs.push(Program { name, start: at, ..arrivals.program.clone() });
         }
     }
-    if !scenario.memory {
-        for program in &mut programs {
-            program.footprint = crate::program::Footprint::default();
-        }
-    }
-    programs
+    programs.into_iter().map(|program| admitted(scenario, program)).collect()
+}
+
+/// A program as it runs: where memory costs nothing, its footprint does not matter.
+fn admitted(scenario: &Scenario, program: Program) -> Program {
+    let footprint = if scenario.memory { program.footprint } else { Footprint::default() };
+    Program { footprint, ..program }
+}
+
+/// How many programs that end are started by events before the scenario's end.
+fn expected(scenario: &Scenario) -> u32 {
+    let ending = |event: &&Event| match &event.what {
+        Happening::Start(program) => event.at < scenario.end && finite(program),
+        Happening::Usable(_) | Happening::Stop(_) => false,
+    };
+    scenario.events.iter().filter(ending).count() as u32
 }
 
 impl<'a> Stage<'a> {
@@ -55,14 +71,21 @@ impl<'a> Stage<'a> {
         inspect: &'a mut dyn FnMut(&World<Memory>),
     ) -> Self {
         let memory = Memory::new(&scenario.model);
-        let world = World::with(
+        let programs = programs(scenario);
+        let expected = expected(scenario);
+        let endless = expected == 0 && !programs.iter().any(finite);
+        let mut world = World::with(
             scenario.model.clone(),
             &scenario.kernel,
-            programs(scenario),
+            programs,
             Rng::new(scenario.seed).fork("world").draw(),
             memory,
         );
-        let mut stage = Self { scenario, host: Simulated::new(world, scenario.end), next: 0, every, inspect };
+        // What comes keeps a run alive; where nothing ends, its end does.
+        world.hold(if endless { 1 } else { expected });
+        let host = Simulated::new(world, scenario.end);
+        let mut stage =
+            Self { scenario, host, next: 0, started: Vec::new(), expected, endless, every, inspect };
         // What happens at the very start was always so: policies know no other machine.
         while let Some(event) = scenario.events.get(stage.next).filter(|event| event.at == Moment(0)) {
             stage.next += 1;
@@ -101,14 +124,26 @@ impl<'a> Stage<'a> {
     }
 
     fn happen(&mut self, what: &Happening) {
+        let own = self.scenario.programs.len();
         let world = self.host.world_mut();
         match what {
             Happening::Usable(cpus) => world.set_usable(cpus),
             Happening::Start(program) => {
                 let start = world.now();
-                world.add(Program { start, ..(**program).clone() });
+                let program = admitted(self.scenario, Program { start, ..(**program).clone() });
+                let ends = finite(&program);
+                self.started.push(world.add(program));
+                if ends {
+                    self.expected = self.expected.saturating_sub(1);
+                    world.let_go();
+                }
             }
-            Happening::Stop(program) => world.stop(*program),
+            Happening::Stop(program) => {
+                let started = program.checked_sub(own).map(|at| self.started.get(at).copied());
+                if let Some(at) = started.unwrap_or(Some(*program)) {
+                    world.stop(at);
+                }
+            }
         }
     }
 
@@ -121,13 +156,14 @@ impl<'a> Stage<'a> {
             world.busy().filter(|(cpu, _)| usable.contains(*cpu)).map(|(_, busy)| busy.seconds()).collect();
         let most = busy.iter().copied().fold(0.0, f64::max);
         let least = busy.iter().copied().fold(f64::INFINITY, f64::min);
-        let capacity: f64 = world.model().speeds.iter().sum();
+        let capacity = world.model().capacity();
         let mut programs: Vec<ProgramOutcome> = (0..)
             .zip(world.programs())
             .map(|(at, program)| ProgramOutcome {
                 name: program.name,
                 start: program.start,
                 ends: program.ends,
+                stopped: program.stopped,
                 makespan: world.makespan(at),
                 ratio: None,
                 threads: program.born,
@@ -140,7 +176,7 @@ impl<'a> Stage<'a> {
             .collect();
         for (at, thread) in world.threads().enumerate() {
             let program = &mut programs[thread.program];
-            let counts = world.progress().counts(at);
+            let counts = world.progress().counts(ended, at);
             program.work = program.work + Span(thread.done as u64);
             program.run = program.run + thread.run;
             program.wait = program.wait + thread.wait;
@@ -149,19 +185,20 @@ impl<'a> Stage<'a> {
         }
         for program in &mut programs {
             let ideal = program.work.seconds() / capacity;
-            let makespan = program.makespan.filter(|_| program.ends);
+            let makespan = program.makespan.filter(|_| program.ends && !program.stopped);
             program.ratio =
                 makespan.map(|makespan| makespan.seconds() / ideal).filter(|ratio| ratio.is_finite());
         }
-        let over = programs.iter().filter(|program| program.makespan.is_some()).count();
+        let over = programs.iter().filter(|program| program.makespan.is_some() && !program.stopped).count();
+        let open = programs.iter().filter(|program| program.ends && program.makespan.is_none()).count();
         let seconds = ended.since(Moment(0)).seconds();
         let counters = world.counters();
         Outcome {
             ended,
-            complete: world.over(),
+            complete: open == 0 && self.expected == 0 && (!self.endless || ended >= self.scenario.end),
             balance: (most > 0.0).then(|| least / most),
-            busy: busy.iter().sum::<f64>() / (seconds * busy.len() as f64),
-            throughput: over as f64 / seconds,
+            busy: share(busy.iter().sum(), seconds * busy.len() as f64),
+            throughput: share(over as f64, seconds),
             programs,
             looks: tally.looks,
             moved: tally.moved,
@@ -171,6 +208,11 @@ impl<'a> Stage<'a> {
             events: counters.events,
         }
     }
+}
+
+/// A part of a whole, where there is a whole.
+fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
 }
 
 impl Host for Stage<'_> {

@@ -60,6 +60,13 @@ pub(crate) struct Task {
     pub(crate) noted: u64,
 }
 
+impl Task {
+    /// A new thread. It counts in full, whether others have weighed in balancing before it or not (init_entity_runnable_average).
+    pub(crate) fn born(weight: u32, group: u32, rank: u32) -> Self {
+        Self { weight, group, rank, wanted: 1.0, ..Self::default() }
+    }
+}
+
 /// The half-life of what counts as the last while: 32 ms (kernel/sched/pelt.c).
 const HALF_LIFE: f64 = 32e6;
 

@@ -6,6 +6,7 @@ use crate::model::Model;
 use crate::model::shipped;
 use crate::program::{Bind, Program};
 use crate::scenario::{Arrivals, Event, Happening, Scenario};
+use std::sync::Arc;
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
@@ -131,7 +132,7 @@ fn cut(program: &Program, cpus: &CpuSet) -> Program {
     let inside = |mask: &CpuSet| some(mask.intersection(cpus));
     let bind = match &program.bind {
         Bind::List(places) => {
-            let places: Vec<CpuSet> = places.iter().filter_map(inside).collect();
+            let places: Arc<[CpuSet]> = places.iter().filter_map(inside).collect();
             if places.is_empty() { Bind::Free } else { Bind::List(places) }
         }
         other => other.clone(),

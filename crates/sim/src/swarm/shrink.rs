@@ -8,7 +8,7 @@ use super::{Run, run};
 use crate::faults::Faults;
 use crate::program::{Bind, Body, Footprint, Program, Wait};
 use crate::scenario::{Event, Happening};
-use crate::watch::{Law, Violation};
+use crate::watch::Violation;
 use trimtab_core::balance::Settings;
 use trimtab_core::time::{Moment, Span};
 
@@ -24,17 +24,27 @@ pub struct Shrunk {
     pub violations: Vec<Violation>,
     /// How many simpler drafts were tried.
     pub tried: usize,
+    /// Whether nobody ended it before its time.
+    pub whole: bool,
 }
 
-/// The smallest draft found that breaks the law as this one does.
-pub fn shrink(draft: &Draft, law: Law) -> Shrunk {
-    shrink_by(draft, law, &run)
+/// The smallest draft found that breaks the first law that this one breaks, of which all violations are given. Before each run `go` is
+/// asked whether there is time for it.
+pub fn shrink(draft: &Draft, violations: &[Violation], go: &dyn Fn() -> bool) -> Shrunk {
+    shrink_by(draft, violations, &run, go)
 }
 
-pub(super) fn shrink_by(draft: &Draft, law: Law, run: &dyn Fn(&Draft) -> Run) -> Shrunk {
-    let mut best = draft.clone();
-    let mut violations = run(&best).violations;
-    let mut tried = 0;
+pub(super) fn shrink_by(
+    draft: &Draft,
+    violations: &[Violation],
+    run: &dyn Fn(&Draft) -> Run,
+    go: &dyn Fn() -> bool,
+) -> Shrunk {
+    let (mut best, mut violations) = (draft.clone(), violations.to_vec());
+    let (mut tried, mut whole) = (0, true);
+    let Some(law) = violations.first().map(|violation| violation.law) else {
+        return Shrunk { draft: best, violations, tried, whole };
+    };
     'simpler: loop {
         for simpler in simpler(&best, &violations) {
             if tried >= RUNS {
@@ -42,6 +52,10 @@ pub(super) fn shrink_by(draft: &Draft, law: Law, run: &dyn Fn(&Draft) -> Run) ->
             }
             if simpler == best {
                 continue;
+            }
+            if !go() {
+                whole = false;
+                break 'simpler;
             }
             tried += 1;
             let found = run(&simpler).violations;
@@ -52,7 +66,7 @@ pub(super) fn shrink_by(draft: &Draft, law: Law, run: &dyn Fn(&Draft) -> Run) ->
         }
         break;
     }
-    Shrunk { draft: best, violations, tried }
+    Shrunk { draft: best, violations, tried, whole }
 }
 
 /// Drafts that are simpler than this one.
@@ -65,7 +79,7 @@ fn simpler(draft: &Draft, violations: &[Violation]) -> Vec<Draft> {
     };
     if let Some(first) = violations.iter().map(|violation| violation.at).min() {
         let end = Moment(first.0 / 100_000_000 * 100_000_000 + 100_000_000);
-        add(&|draft| draft.end = draft.end.min(end));
+        add(&|draft| shorten(draft, end));
     }
     add(&|draft| draft.events.clear());
     add(&|draft| draft.faults = Faults { until: draft.faults.until, ..Faults::default() });
@@ -77,7 +91,7 @@ fn simpler(draft: &Draft, violations: &[Violation]) -> Vec<Draft> {
         add(&|draft| draft.ground = ground);
     }
     for at in 0..draft.events.len() {
-        add(&|draft| drop(draft.events.remove(at)));
+        add(&|draft| without_event(draft, at));
         if let Happening::Start(program) = &draft.events[at].what {
             for change in plainer(program) {
                 let what = Happening::Start(Box::new(change));
@@ -102,9 +116,36 @@ fn simpler(draft: &Draft, violations: &[Violation]) -> Vec<Draft> {
     all
 }
 
+/// With an earlier end, and without what would come only after it.
+fn shorten(draft: &mut Draft, end: Moment) {
+    draft.end = draft.end.min(end);
+    let end = draft.end;
+    while let Some(at) = draft.events.iter().position(|event| event.at >= end) {
+        without_event(draft, at);
+    }
+    while let Some(at) = draft.programs.iter().position(|program| program.start >= end) {
+        without(draft, at);
+    }
+    draft.arrivals.retain(|arrivals| Moment(0) + arrivals.every <= end);
+}
+
+/// Without an event; if it starts a program, those started after that are one place nearer.
+fn without_event(draft: &mut Draft, at: usize) {
+    let starts = |event: &&Event| matches!(event.what, Happening::Start(_));
+    let before = draft.events[..at].iter().filter(starts).count();
+    if starts(&&draft.events.remove(at)) {
+        forget(draft, draft.programs.len() + before);
+    }
+}
+
 /// Without a program; those after it are one place nearer.
 fn without(draft: &mut Draft, at: usize) {
     draft.programs.remove(at);
+    forget(draft, at);
+}
+
+/// Nobody stops the program of a place any more, which has gone; those after it are one place nearer.
+fn forget(draft: &mut Draft, at: usize) {
     draft.events.retain(|event| event.what != Happening::Stop(at));
     for event in &mut draft.events {
         if let Happening::Stop(other) = &mut event.what

@@ -1,6 +1,7 @@
 use super::*;
 use crate::scenario::Happening;
 use crate::watch::{Law, check};
+use std::cell::Cell;
 use trimtab_core::time::Moment;
 
 /// The seed of the drafts that every test run checks.
@@ -87,14 +88,25 @@ fn what_does_not_matter_is_left_out() {
     let wrong = |number: &u64| !contrived(&draw(3, *number, Size::Any)).violations.is_empty();
     for number in (0..).filter(wrong).take(20) {
         let draft = draw(3, number, Size::Any);
-        let small = shrink::shrink_by(&draft, Law::Idle, &contrived);
+        let broken = contrived(&draft).violations;
+        let small = shrink::shrink_by(&draft, &broken, &contrived, &|| true);
         let left = &small.draft;
         assert!(!small.violations.is_empty());
         assert_eq!((left.programs.len(), left.events.len(), left.arrivals.len()), (2, 0, 0), "{number}");
         assert_eq!(left.ground.model().machine.pu_count(), 2, "{number}");
         assert!(left.policy.is_none() && !left.memory, "{number}");
         assert!(left.programs.iter().all(|program| program.threads == 1 && program.mask.is_none()));
-        assert_eq!(shrink::shrink_by(&draft, Law::Idle, &contrived), small, "equal drafts shrink alike");
+        let again = shrink::shrink_by(&draft, &broken, &contrived, &|| true);
+        assert_eq!(again, small, "equal drafts shrink alike");
+        // Ended before its time, it has what was reached until then.
+        for most in [0, 1, small.tried / 2] {
+            let asked = Cell::new(0);
+            let go = || asked.replace(asked.get() + 1) < most;
+            let ended = shrink::shrink_by(&draft, &broken, &contrived, &go);
+            assert_eq!((ended.tried, ended.whole, asked.get()), (most, false, most + 1));
+            assert!(!contrived(&ended.draft).violations.is_empty());
+        }
+        assert!(small.whole);
     }
 }
 
@@ -102,6 +114,30 @@ fn what_does_not_matter_is_left_out() {
 fn a_law_that_is_not_broken_leaves_the_draft_as_it_is() {
     let draft = draw(SEED, 0, Size::Small);
     assert_eq!(check(&draft.scenario()).1, []);
-    let kept = shrink::shrink_by(&draft, Law::Time, &|_| Run { events: 0, violations: Vec::new() });
-    assert_eq!((kept.draft, kept.violations), (draft, Vec::new()));
+    let broken = [Violation { law: Law::Time, at: Moment(5), thread: None, text: String::new() }];
+    let none = |_: &Draft| Run { events: 0, violations: Vec::new() };
+    let kept = shrink::shrink_by(&draft, &broken, &none, &|| true);
+    assert_eq!((&kept.draft, &kept.violations[..], kept.whole), (&draft, &broken[..], true));
+    let kept = shrink::shrink_by(&draft, &[], &none, &|| true);
+    assert_eq!((kept.draft, kept.tried), (draft, 0));
+}
+
+#[test]
+fn what_is_made_small_can_still_be_written() {
+    // Ends, programs and events are cut to what comes before the violation.
+    let late = |draft: &Draft| Run {
+        violations: draft
+            .programs
+            .first()
+            .map(|_| Violation { law: Law::Idle, at: Moment(1), thread: None, text: String::new() })
+            .into_iter()
+            .collect(),
+        events: 0,
+    };
+    for number in 0..40 {
+        let draft = draw(4, number, Size::Small);
+        let small = shrink::shrink_by(&draft, &late(&draft).violations, &late, &|| true).draft;
+        assert_eq!(small.end, Moment(100_000_000));
+        crate::scenario::file::write(&small.scenario()).unwrap_or_else(|error| panic!("{number}: {error}"));
+    }
 }

@@ -1,5 +1,9 @@
 //! Masks: no thread is outside its own, each is what was decided last, and in the end all are as they were.
 //!
+//! Policies are not asked to give masks back at their end: the host does that, here as live. So while a run goes on this checks what the
+//! policy decided, its releases included, and in the end the host's book of whose mask it set and how it found it, through moves that were refused, done
+//! late or lost with their CPUs.
+//!
 //! Bounds: none. A thread none of whose CPUs may be used may run anywhere, as Linux lets it. A decision holds from when the host says that
 //! it was applied. Threads that nobody looks after keep the mask with which they were born.
 

@@ -10,7 +10,7 @@
 //! - [`scene`]: the world at a moment; [`terms`]: what a run was set up to be, and since when nothing changes any more.
 //! - Of the simulator: [`work`] (what is given is done), [`time`] (what runs is on a CPU, and the other way round), [`counters`] (they
 //!   only grow), [`idle`] (no CPU rests beside work that may come to it), [`starving`] (who is ready runs).
-//! - Of the policy: [`masks`] (as decided, and given back in the end), [`turns`] (each turn is one that may be taken),
+//! - Of the policy: [`masks`] (as decided, and given back by the host in the end), [`turns`] (each turn is one that may be taken),
 //!   [`trips`] (nobody to and fro for nothing), [`settling`] (when the load stops changing, the balance comes to rest).
 
 pub mod counters;
@@ -60,7 +60,7 @@ pub enum Law {
     Idle,
     /// Who is ready runs in the end.
     Starving,
-    /// No thread outside its mask; masks as decided; given back in the end.
+    /// No thread outside its mask; masks as decided; given back by the host in the end.
     Masks,
     /// A policy's turns are sound.
     Turns,

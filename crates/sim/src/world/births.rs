@@ -14,12 +14,42 @@ struct Birth {
     team: u32,
     segment: f64,
     last: f64,
-    segments: u32,
+    segments: u64,
 }
 
 impl<P: Progress> World<P> {
     /// Adds a program, to start when it says, or at once if that is past. The answer is its number.
     pub fn add(&mut self, program: Program) -> usize {
+        let (start, at) = self.enroll(program);
+        // The last one first; of equal ones, the one added first comes first.
+        let place = self.agenda.partition_point(|&(when, _)| when > start);
+        self.agenda.insert(place, (start, at));
+        self.plan_agenda();
+        at as usize
+    }
+
+    /// Adds many programs: each as if alone, and together in no more time than it takes to sort them.
+    pub(super) fn add_all(&mut self, programs: impl IntoIterator<Item = Program>) {
+        for program in programs {
+            let due = self.enroll(program);
+            self.agenda.push(due);
+        }
+        self.agenda.sort_unstable_by(|one, other| other.cmp(one));
+        self.plan_agenda();
+    }
+
+    /// The run is not over before as many are let go: programs that end are still to be added.
+    pub(crate) fn hold(&mut self, programs: u32) {
+        self.open += programs;
+    }
+
+    /// One that was waited for has been added.
+    pub(crate) fn let_go(&mut self) {
+        self.open = self.open.saturating_sub(1);
+    }
+
+    /// Takes a program in; the answer is when it starts, and its number.
+    fn enroll(&mut self, program: Program) -> (u64, u32) {
         let at = self.programs.len();
         let start = program.start.0.max(self.now);
         self.open += u32::from(finite(&program));
@@ -39,11 +69,7 @@ impl<P: Progress> World<P> {
             stopped: false,
             program,
         });
-        // The last one first; of equal ones, the one added first comes first.
-        let place = self.agenda.partition_point(|&(when, _)| when > start);
-        self.agenda.insert(place, (start, at as u32));
-        self.plan_agenda();
-        at
+        (start, at as u32)
     }
 
     fn plan_agenda(&mut self) {
@@ -93,7 +119,7 @@ impl<P: Progress> World<P> {
                         team,
                         segment: every as f64 * factor,
                         last: last as f64 * factor,
-                        segments: u32::try_from(segments).unwrap_or(u32::MAX),
+                        segments,
                     };
                     self.bear(at, &birth);
                 }
@@ -104,8 +130,13 @@ impl<P: Progress> World<P> {
                     self.teams.push(Team::default());
                     for rank in 0..inner {
                         let (rank, work) = (outer * inner + rank, work.0 as f64);
-                        let birth =
-                            Birth { rank, team: own, segment: work, last: work, segments: regions.max(1) };
+                        let birth = Birth {
+                            rank,
+                            team: own,
+                            segment: work,
+                            last: work,
+                            segments: u64::from(regions.max(1)),
+                        };
                         self.bear(at, &birth);
                     }
                 }
@@ -175,7 +206,7 @@ impl<P: Progress> World<P> {
         };
         let (weight, group) = (of.weight, of.group);
         self.seats.uneven |= weight != 1024;
-        self.seats.tasks[at] = Task { weight, group, rank: birth.rank, ..Task::default() };
+        self.seats.tasks[at] = Task::born(weight, group, birth.rank);
         self.seats.set_mask(at, home);
         self.progress.born(Moment(self.now), at, program, &self.programs[program].program.footprint);
         if birth.segment.is_finite() {
@@ -258,7 +289,7 @@ impl<P: Progress> World<P> {
 }
 
 /// Whether a program ends by itself.
-pub(super) fn finite(program: &Program) -> bool {
+pub(crate) fn finite(program: &Program) -> bool {
     !matches!(program.body, Body::Hog { .. } | Body::Churn { jobs: None, .. })
 }
 

@@ -22,6 +22,7 @@ mod running;
 mod seen;
 mod waiting;
 
+pub(crate) use births::finite;
 pub use orders::Refused;
 pub use seen::{Activity, Counters, ProgramSeen, ThreadSeen};
 
@@ -35,7 +36,6 @@ use crate::sched::{Scheduler, Seats, scheduler};
 use trimtab_core::ids::{Id, Pu};
 use trimtab_core::set::Set;
 use trimtab_core::time::Moment;
-use trimtab_core::topology::Level;
 
 /// What a thread is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ struct Thread {
     segment: f64,
     /// The last segment's, which may be shorter.
     last: f64,
-    segments: u32,
+    segments: u64,
     team: u32,
     /// Its footprint makes it wait for memory.
     stalls: bool,
@@ -159,11 +159,7 @@ impl<P: Progress> World<P> {
         let machine = &model.machine;
         let count = machine.pu_count();
         let seats = Seats::new(&model, kernel, &rng);
-        let mut packages: Vec<_> =
-            machine.at(Level::Package).map(|of| of.pus.start as usize..of.pus.end as usize).collect();
-        if packages.iter().map(std::ops::Range::len).sum::<usize>() != count {
-            packages = std::iter::once(0..count).collect();
-        }
+        let packages = model.packages();
         let mut package_of = vec![0; count];
         for (at, cpus) in packages.iter().enumerate() {
             package_of[cpus.clone()].fill(at as u32);
@@ -199,9 +195,7 @@ impl<P: Progress> World<P> {
             changed: Vec::new(),
             model,
         };
-        for program in programs {
-            world.add(program);
-        }
+        world.add_all(programs);
         let first = world.scheduler.everywhere(&mut world.seats, 0);
         if first != u64::MAX {
             world.events.plan(world.everywhere_slot(), first);
@@ -308,7 +302,7 @@ impl<P: Progress> World<P> {
         self.plan_epoch();
     }
 
-    fn plan_epoch(&mut self) {
+    pub(super) fn plan_epoch(&mut self) {
         let slot = self.epoch_slot();
         match self.progress.next() {
             // What is planned for now may be what is being carried out.

@@ -1,10 +1,11 @@
 //! What is done to a running world from outside: masks, CPUs that vanish, programs that are stopped.
 
-use super::{Phase, World, births};
+use super::{Phase, World, finite};
 use crate::progress::Progress;
 use crate::sched::{State, emptiest};
-use trimtab_core::ids::{Id, OsCpu, Pu, ThreadId};
+use trimtab_core::ids::{Id, NodeId, OsCpu, OsNode, Pu, ThreadId};
 use trimtab_core::set::{CpuSet, Set};
+use trimtab_core::time::{Moment, Span};
 
 /// Why a thread's mask was not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +14,8 @@ pub enum Refused {
     Vanished,
     /// None of the CPUs may be used.
     Cpus,
+    /// There is no such node.
+    Memory,
 }
 
 impl<P: Progress> World<P> {
@@ -21,23 +24,30 @@ impl<P: Progress> World<P> {
         self.watched.get(id.index()).copied().flatten().map(|at| at as usize)
     }
 
-    /// Lets a thread run on these CPUs only, from now on; `None` for where its program let it run.
+    /// Where a thread may run, `None` inside for anywhere; `None` when it has ended or nobody looks after it.
+    pub(crate) fn mask(&self, id: ThreadId) -> Option<Option<Set<Pu>>> {
+        let at = self.watched(id)?;
+        Some(self.seats.tasks[at].mask.as_deref().cloned())
+    }
+
+    /// Lets a thread run where it might before, even if no CPU of that may be used now.
+    pub(crate) fn give_back(&mut self, id: ThreadId, mask: Option<Set<Pu>>) -> Result<(), Refused> {
+        let at = self.watched(id).ok_or(Refused::Vanished)?;
+        self.masked(at, mask);
+        Ok(())
+    }
+
+    /// Lets a thread run on these CPUs only, from now on.
     ///
     /// # Errors
     /// [`Refused`] says why not.
-    pub fn confine(&mut self, id: ThreadId, cpus: Option<&CpuSet>) -> Result<(), Refused> {
+    pub fn confine(&mut self, id: ThreadId, cpus: &CpuSet) -> Result<(), Refused> {
         let at = self.watched(id).ok_or(Refused::Vanished)?;
-        let mask = match cpus {
-            Some(cpus) => {
-                let pus = self.pus(cpus);
-                if !pus.iter().any(|pu| self.seats.cpus[pu.index()].usable) {
-                    return Err(Refused::Cpus);
-                }
-                Some(pus)
-            }
-            None => self.threads[at].home.clone(),
-        };
-        self.masked(at, mask);
+        let pus = self.pus(cpus);
+        if !pus.iter().any(|pu| self.seats.cpus[pu.index()].usable) {
+            return Err(Refused::Cpus);
+        }
+        self.masked(at, Some(pus));
         Ok(())
     }
 
@@ -48,9 +58,41 @@ impl<P: Progress> World<P> {
     pub fn nudge(&mut self, id: ThreadId, cpus: &CpuSet) -> Result<(), Refused> {
         let at = self.watched(id).ok_or(Refused::Vanished)?;
         let before = self.seats.tasks[at].mask.clone();
-        self.confine(id, Some(cpus))?;
+        self.confine(id, cpus)?;
         self.masked(at, before.map(|mask| *mask));
         Ok(())
+    }
+
+    /// Brings the memory of a thread's program to a node. Whoever's pages are moved stands still for it.
+    ///
+    /// # Errors
+    /// [`Refused`] says why not.
+    pub fn fetch(&mut self, id: ThreadId, to: OsNode) -> Result<(), Refused> {
+        let at = self.watched(id).ok_or(Refused::Vanished)?;
+        let nodes = self.model.machine.nodes();
+        let to = nodes.iter().position(|node| node.os == to).ok_or(Refused::Memory)?;
+        let program = self.threads[at].program;
+        for other in 0..self.threads.len() {
+            if self.threads[other].program == program && self.threads[other].phase != Phase::Over {
+                let cost = self.progress.fetch(Moment(self.now), other, NodeId::from_index(to));
+                self.delay(other, cost);
+            }
+        }
+        self.plan_epoch();
+        Ok(())
+    }
+
+    /// Keeps a thread from getting on for so long, once it runs.
+    fn delay(&mut self, at: usize, cost: Span) {
+        let cpu = self.seats.tasks[at].cpu as usize;
+        let runs = self.seats.current(cpu) == Some(at);
+        if runs {
+            self.settle(cpu);
+        }
+        self.threads[at].debt += cost.0 as f64;
+        if runs {
+            self.arm(cpu);
+        }
     }
 
     fn masked(&mut self, at: usize, mask: Option<Set<Pu>>) {
@@ -126,6 +168,10 @@ impl<P: Progress> World<P> {
     /// Ends a program: all its threads, at once.
     pub fn stop(&mut self, program: usize) {
         let Some(started) = self.programs.get_mut(program) else { return };
+        // What has ended cannot be ended any more.
+        if started.ended.is_some() {
+            return;
+        }
         started.stopped = true;
         started.jobs = Some(0);
         let begun = started.begun;
@@ -134,7 +180,7 @@ impl<P: Progress> World<P> {
                 self.end(at);
             }
         }
-        if !begun && births::finite(&self.programs[program].program) {
+        if !begun && finite(&self.programs[program].program) {
             self.program_over(program);
         }
     }

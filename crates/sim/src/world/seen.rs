@@ -4,6 +4,7 @@ use super::births::finite;
 use super::{Phase, World};
 use crate::progress::Progress;
 use crate::sched::State;
+use trimtab_core::counts::Counts;
 use trimtab_core::ids::{Id, OsCpu, ThreadId};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
@@ -238,6 +239,31 @@ impl<P: Progress> World<P> {
             cpu: self.os(cpu),
             single: task.single,
             state: task.state,
+        }
+    }
+
+    /// What hardware would have counted of a thread. The simulated core makes one cycle a nanosecond, and retires one instruction in each
+    /// that it does not stall, polling included; requests to memory are the memory model's.
+    pub(crate) fn hardware(&self, at: usize) -> Counts {
+        let (thread, task) = (&self.threads[at], &self.seats.tasks[at]);
+        let going = match task.state {
+            State::Running => self.now - self.since[task.cpu as usize],
+            _ => 0,
+        };
+        let run = thread.run + going;
+        let counted = self.progress.counts(Moment(self.now), at);
+        let busy = (counted.waited_ns as u64).min(run);
+        Counts {
+            enabled: Span(run),
+            running: Span(run),
+            busy: Some(busy),
+            requests: Some(counted.requests as u64),
+            cycles: Some(run),
+            instructions: Some(run - busy),
+            llc_lookups: Some(counted.requests as u64),
+            llc_misses: Some((counted.local + counted.remote) as u64),
+            near: Some(counted.local as u64),
+            far: Some(counted.remote as u64),
         }
     }
 }

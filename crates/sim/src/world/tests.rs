@@ -3,6 +3,8 @@
 use super::*;
 use crate::kernel::Kernel;
 use crate::program::{Bind, Body, Footprint, Program, Wait};
+use crate::progress::Counts;
+use trimtab_core::ids::NodeId;
 use trimtab_core::time::Span;
 use trimtab_core::topology::parse_synthetic;
 
@@ -341,6 +343,12 @@ impl Progress for Waves {
         self.at = now.0 + MS;
         changed.extend(&self.on);
     }
+    fn counts(&self, _: Moment, _: usize) -> Counts {
+        Counts::default()
+    }
+    fn fetch(&mut self, _: Moment, _: usize, _: NodeId) -> Span {
+        Span::ZERO
+    }
 }
 
 #[test]
@@ -353,4 +361,44 @@ fn memory_slows_threads_down_and_is_told_who_computes() {
     // 1 and 0.5 ms of work by turns: 9 ms take 12.
     assert_eq!(world.makespan(0), Some(Span::from_ms(12)));
     assert!(world.progress().on.is_empty());
+}
+
+#[test]
+fn barriers_may_be_more_than_four_thousand_million() {
+    let mut program = spmd(1, 0, Wait::Spin);
+    let (work, interval) = (Span::from_ms(360_000_000), Some(Span::from_us(1)));
+    program.body = Body::Spmd { work, interval, imbalance: 0.0, jitter: 0.0 };
+    let mut world = world(cores(1), "linux-6.12", vec![program]);
+    world.run(Moment(0));
+    // The first has begun.
+    assert_eq!(world.threads[0].segments, 360_000_000_000 - 1);
+}
+
+#[test]
+fn threads_count_in_full_from_the_moment_at_which_weights_matter() {
+    let other = Program { weight: 15, start: Moment(100 * MS), ..spmd(1, 900, Wait::Spin) };
+    let mut world = world(cores(2), "linux-6.12", vec![spmd(3, 900, Wait::Spin), other]);
+    world.run(Moment(99 * MS));
+    assert!(!world.seats.uneven);
+    world.run(Moment(101 * MS));
+    assert!(world.seats.uneven);
+    for task in 0..3 {
+        let burden = world.seats.burden_of(task, world.now);
+        assert!((burden - 1.0).abs() < 1e-9, "{burden}");
+    }
+}
+
+#[test]
+fn programs_start_in_time_and_in_order_however_they_are_added() {
+    let starts = [7, 3, 7, 0, 3, 9, 0_u64];
+    let programs: Vec<Program> =
+        starts.iter().map(|ms| Program { start: Moment(ms * MS), ..spmd(1, 20, Wait::Sleep) }).collect();
+    let together = world(cores(2), "linux-6.12", programs.clone());
+    let mut apart = world(cores(2), "linux-6.12", Vec::new());
+    for program in programs {
+        apart.add(program);
+    }
+    let order: Vec<u32> = together.agenda.iter().rev().map(|&(_, at)| at).collect();
+    assert_eq!(order, [3, 6, 1, 4, 0, 2, 5]);
+    assert_eq!(apart.agenda, together.agenda);
 }

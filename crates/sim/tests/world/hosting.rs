@@ -150,3 +150,25 @@ fn equal_seeds_give_equal_samples_to_the_byte() {
         assert!(stream(kind, 3) != stream(kind, 4), "{kind}");
     }
 }
+
+#[test]
+fn who_was_confined_gets_back_what_it_had_and_nobody_else() {
+    let mut host = host(2, vec![spmd(3, None, Wait::Spin)], 1);
+    let confine = |thread: u32, to: &str| Decision {
+        thread: ThreadId(thread),
+        act: Act::Confine(to.parse().unwrap()),
+        reason: Reason::Start,
+        gain: None,
+    };
+    let masks = |host: &Simulated| -> Vec<String> {
+        host.world().threads().map(|thread| thread.mask.to_string()).collect()
+    };
+    look(&mut host, 20);
+    // Thread 1 is bound by its own program; nobody asked the host for that.
+    host.world_mut().confine(ThreadId(1), &"1".parse().unwrap()).unwrap();
+    host.apply(&[confine(0, "0"), confine(0, "1"), confine(2, "0")]).unwrap();
+    host.apply(&[Decision { act: Act::Release, ..confine(2, "0") }]).unwrap();
+    assert_eq!(masks(&host), ["1", "1", "0-1"]);
+    host.restore();
+    assert_eq!(masks(&host), ["0-1", "1", "0-1"]);
+}

@@ -147,7 +147,7 @@ fn a_doubled_core_gives_a_thread_to_an_idle_one() {
         world.run(Moment(100_000_000));
         if free {
             for id in 0..2 {
-                world.confine(ThreadId(id), Some(&"0-3".parse().unwrap())).unwrap();
+                world.confine(ThreadId(id), &"0-3".parse().unwrap()).unwrap();
             }
         }
         world.run(Moment(10_000_000_000));

@@ -1,8 +1,14 @@
 //! Memory under the world: where threads run decides how long they take.
 
 use crate::run::{END, kernel};
+use trimtab_core::balance::{Act, Decision, Reason, Refusal, Settled, Wanted};
+use trimtab_core::counts::Rung;
+use trimtab_core::drive::Host;
+use trimtab_core::ids::{OsNode, ThreadId};
+use trimtab_core::observe::{Notice, Observer};
 use trimtab_core::set::CpuSet;
-use trimtab_core::time::Span;
+use trimtab_core::time::{Moment, Span};
+use trimtab_sim::host::Simulated;
 use trimtab_sim::memory::Memory;
 use trimtab_sim::model::shipped;
 use trimtab_sim::program::{Bind, Footprint, Pages, Program, Wait};
@@ -54,4 +60,54 @@ fn equal_worlds_run_equally() {
         ..Footprint::default()
     };
     assert_eq!(takes(footprint, "0,2,8,10").to_bits(), takes(footprint, "0,2,8,10").to_bits());
+}
+
+#[test]
+fn counters_show_where_a_thread_stalls_and_memory_can_be_brought_after_it() {
+    let model = shipped::find("westmere-e5620").unwrap().unwrap();
+    let memory = Memory::new(&model);
+    let mut program = Program::spmd("walk", 1, Span::from_ms(60_000), Wait::Spin);
+    program.footprint = Footprint {
+        working_set: 256 << 20,
+        misses: 20.0,
+        parallelism: 2.0,
+        pages: Pages::Node(1),
+        ..Footprint::default()
+    };
+    program.bind = Bind::List(std::iter::once("0".parse().unwrap()).collect());
+    let world = World::with(model, &kernel("linux-6.12", 16), vec![program], 1, memory);
+    let mut observer = Observer::new(world.usable());
+    let mut host = Simulated::new(world, END);
+    let wanted = Wanted { counts: true, ..Wanted::default() };
+    let mut look = |host: &mut Simulated<Memory>, ms: u64| {
+        host.wait(Moment(ms * 1_000_000)).unwrap();
+        let sample = host.observe(&wanted).unwrap();
+        let told = sample.notices.contains(&Notice::Counting(Rung::Exact));
+        observer.take(&sample, &[]);
+        (observer.observation().threads.first().and_then(|thread| thread.counted), told)
+    };
+    let (first, told) = look(&mut host, 10);
+    assert!(first.is_none() && told, "one reading is no difference");
+    let (far, told) = look(&mut host, 103);
+    let far = far.unwrap();
+    assert!(!told, "said once");
+    assert_eq!(far.far_share(), Some(1.0));
+    // Half of 40 cycles to the last cache, 67 ns more, and 38 to the other socket; it holds little of the set.
+    let (penalty, share) = (far.penalty().unwrap(), far.share().unwrap());
+    assert!((50.0..65.0).contains(&penalty), "{penalty}");
+    assert!(share > 0.4, "{share}");
+    let fetch = |node| Decision {
+        thread: ThreadId(0),
+        act: Act::Fetch(OsNode(node)),
+        reason: Reason::Start,
+        gain: None,
+    };
+    let outcomes = host.apply(&[fetch(7), fetch(0)]).unwrap();
+    let ends: Vec<Settled> = outcomes.iter().map(|outcome| outcome.end).collect();
+    assert_eq!(ends, [Settled::Refused(Refusal::Memory), Settled::Applied]);
+    // It stands still while 256 MB are moved.
+    let _moving = look(&mut host, 1_500);
+    let near = look(&mut host, 1_600).0.unwrap();
+    assert_eq!(near.far_share(), Some(0.0));
+    assert!(near.penalty().unwrap() < 0.8 * penalty, "{near:?}");
 }

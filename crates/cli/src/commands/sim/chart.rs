@@ -5,6 +5,8 @@
 //! font, no link from outside; the vertical scale begins at zero; lines differ in marks and dashes as well as in colour; equal
 //! input gives equal bytes.
 
+use super::scenario::is_stdout;
+use crate::commands::print;
 use crate::commands::svg::{nice, short, text};
 use crate::output::{Claim, Kind};
 use anyhow::{Context, Result, bail};
@@ -34,7 +36,8 @@ const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9
 
 /// A picture that is to be written at the end.
 pub(super) struct Picture {
-    claim: Claim,
+    /// `None` for standard output.
+    claim: Option<Claim>,
 }
 
 impl Picture {
@@ -57,7 +60,10 @@ impl Picture {
                 );
             }
         }
-        Ok(Self { claim: Claim::open(&name, path, Kind::Picture, 0o666)? })
+        if is_stdout(path) {
+            return Ok(Self { claim: None });
+        }
+        Ok(Self { claim: Some(Claim::open(&name, path, Kind::Picture, 0o666)?) })
     }
 
     /// Writes it.
@@ -65,8 +71,9 @@ impl Picture {
     /// # Errors
     /// It cannot be written.
     pub(super) fn write(mut self, picture: &str) -> Result<()> {
-        let written = self.claim.cut(0).and_then(|()| self.claim.file().write_all(picture.as_bytes()));
-        written.with_context(|| format!("cannot write {}", self.claim.path().display()))
+        let Some(claim) = &mut self.claim else { return Ok(print(picture)?) };
+        let written = claim.cut(0).and_then(|()| claim.file().write_all(picture.as_bytes()));
+        written.with_context(|| format!("cannot write {}", claim.path().display()))
     }
 }
 
@@ -100,8 +107,8 @@ fn panel(out: &mut String, file: &File, lines: &[Series], value: Value, top: f64
         text(out, "tick", left - 8.0, y + 4.0, &short(scale * f64::from(tick) / 4.0));
     }
     let places = places(&axis.values);
-    for (place, label) in places.iter().zip(&axis.values) {
-        text(out, "shape", left + place * WIDTH, floor + 18.0, label);
+    for (place, label) in places.iter().zip(axis.shown()) {
+        text(out, "shape", left + place * WIDTH, floor + 18.0, &label);
     }
     text(out, "shape", left + WIDTH / 2.0, floor + 38.0, &axis.key);
     let _ =

@@ -60,7 +60,34 @@ struct Done {
     outcome: Outcome,
 }
 
+/// Whether a name means standard output, where a file is written.
+pub(super) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Whether standard output is a picture's or a trace's, and so not the table's.
+fn taken(args: &ScenarioArgs) -> Result<bool> {
+    let is = |path: Option<&Path>| path.is_some_and(is_stdout);
+    let all = [
+        ("--svg -", is(args.svg.as_deref())),
+        ("--trace -", is(args.trace.as_deref())),
+        ("--json", args.json),
+    ];
+    let on: Vec<&str> = all.into_iter().filter(|(_, on)| *on).map(|(option, _)| option).collect();
+    match on[..] {
+        [one, other, ..] => bail!(
+            "{one} and {other} would both be written to standard output: give a file to what can have one"
+        ),
+        [one] => Ok(one != "--json"),
+        [] => Ok(false),
+    }
+}
+
 fn simulate(args: &ScenarioArgs) -> Result<u8> {
+    let taken = taken(args)?;
+    if args.files.iter().filter(|file| is_stdout(file)).count() > 1 {
+        bail!("standard input is named twice, and can be read once");
+    }
     let files: Arc<Vec<File>> =
         Arc::new(args.files.iter().map(|file| open(file, args)).collect::<Result<_>>()?);
     let cells: Vec<Cell> =
@@ -93,7 +120,7 @@ fn simulate(args: &ScenarioArgs) -> Result<u8> {
     let mut next = outcomes.iter();
     let by_file: Vec<Vec<Option<&Outcome>>> =
         files.iter().map(|file| next.by_ref().take(file.len()).map(Option::as_ref).collect()).collect();
-    if !args.json {
+    if !args.json && !taken {
         print(&tables::all(&args.files, &files, &by_file))?;
     }
     if let Some(picture) = picture {

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+use trimtab_core::words::plural;
 use trimtab_sim::scenario::file::write;
 use trimtab_sim::swarm::{Run, Shrunk, Size, draw, run as run_draft, shrink};
 use trimtab_sim::watch::Violation;
@@ -46,6 +47,8 @@ struct End<'a> {
     seed: u64,
     runs: u64,
     events: u64,
+    /// Whether no signal ended it early.
+    complete: bool,
     failure: Option<Failure<'a>>,
 }
 
@@ -56,10 +59,26 @@ struct Failure<'a> {
     violations: &'a [Violation],
     /// How many simpler scenarios were tried to make it small.
     tried: usize,
+    /// Whether there was time to make it as small as it gets.
+    smallest: bool,
     /// What the small one violates.
     shrunk: &'a [Violation],
     file: &'a str,
     again: String,
+}
+
+/// How long it may take.
+struct Time<'t> {
+    begin: Instant,
+    most: Option<Duration>,
+    interrupt: &'t Interrupt,
+}
+
+impl Time<'_> {
+    /// Whether there is any left.
+    fn is_left(&self) -> bool {
+        self.interrupt.came().is_none() && self.most.is_none_or(|most| self.begin.elapsed() < most)
+    }
 }
 
 /// What has come of the runs so far.
@@ -84,28 +103,27 @@ fn hunt(args: &SwarmArgs) -> Result<u8> {
     }
     let interrupt = Interrupt::listen()?;
     let size = size(args);
-    let tally = work(args, seed, &interrupt);
-    if tally.first.is_none()
-        && let Some(signal) = interrupt.came()
-    {
-        return Ok(exit::by_signal(signal));
-    }
-    let failure = tally.first.as_ref().and_then(|(number, run)| Some((number, run, run.violations.first()?)));
-    let Some((&number, run, first)) = failure else {
-        end(args, seed, &tally, None)?;
-        return Ok(exit::DONE);
+    let seconds = args.seconds.or(args.runs.is_none().then_some(SECONDS));
+    let most = seconds.map(Duration::from_secs);
+    let time = Time { begin: Instant::now(), most, interrupt: &interrupt };
+    let tally = work(args, seed, &time);
+    let signal = || interrupt.came();
+    let Some((number, run)) = tally.first.as_ref() else {
+        end(args, seed, &tally, signal().is_none(), None)?;
+        return Ok(signal().map_or(exit::DONE, exit::by_signal));
     };
-    let shrunk = shrink(&draw(seed, number, size), first.law);
-    let (file, again) = keep(args, seed, number, &shrunk)?;
+    let shrunk = shrink(&draw(seed, *number, size), &run.violations, &|| time.is_left());
+    let (file, again) = keep(args, seed, *number, &shrunk)?;
     let failure = Failure {
-        number,
+        number: *number,
         violations: &run.violations,
         tried: shrunk.tried,
+        smallest: shrunk.whole,
         shrunk: &shrunk.violations,
         file: &file,
         again,
     };
-    end(args, seed, &tally, Some(failure))?;
+    end(args, seed, &tally, signal().is_none(), Some(failure))?;
     Ok(exit::NO)
 }
 
@@ -114,16 +132,14 @@ fn size(args: &SwarmArgs) -> Size {
 }
 
 /// Runs scenarios until one fails or there is no more time.
-fn work(args: &SwarmArgs, seed: u64, interrupt: &Interrupt) -> Tally {
+fn work(args: &SwarmArgs, seed: u64, time: &Time<'_>) -> Tally {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or(cores, |jobs| jobs as usize);
-    let seconds = args.seconds.or(args.runs.is_none().then_some(SECONDS));
-    let begin = Instant::now();
-    let late = |now: Instant| seconds.is_some_and(|seconds| now - begin >= Duration::from_secs(seconds));
+    // The first is bounded so that numbers do not come to their end.
     let last = args.runs.map_or(u64::MAX, |runs| args.first.saturating_add(runs));
     let next = AtomicU64::new(args.first);
     let tally = Mutex::new(Tally::default());
-    let steps = args.runs.or(seconds).unwrap_or(SECONDS);
+    let steps = args.runs.or(time.most.map(|most| most.as_secs())).unwrap_or(SECONDS);
     let bar = progress::bar(usize::try_from(steps).unwrap_or(usize::MAX));
     let worker = || {
         loop {
@@ -131,18 +147,14 @@ fn work(args: &SwarmArgs, seed: u64, interrupt: &Interrupt) -> Tally {
             let found =
                 tally.lock().unwrap_or_else(PoisonError::into_inner).first.as_ref().map(|(at, _)| *at);
             // Numbers below one that failed are all run: they were taken before it.
-            if number >= last
-                || found.is_some_and(|found| number > found)
-                || interrupt.came().is_some()
-                || late(Instant::now())
-            {
+            if number >= last || found.is_some_and(|found| number > found) || !time.is_left() {
                 return;
             }
             let run = run_draft(&draw(seed, number, size(args)));
             let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
             tally.runs += 1;
             tally.events += run.events;
-            let done = if args.runs.is_some() { tally.runs } else { begin.elapsed().as_secs() };
+            let done = if args.runs.is_some() { tally.runs } else { time.begin.elapsed().as_secs() };
             bar.set_position(done);
             bar.set_message(format!("{} scenarios", tally.runs));
             let lower = tally.first.as_ref().is_none_or(|(at, _)| number < *at);
@@ -176,20 +188,31 @@ fn keep(args: &SwarmArgs, seed: u64, number: u64, shrunk: &Shrunk) -> Result<(St
     Ok((path.display().to_string(), again))
 }
 
-fn end(args: &SwarmArgs, seed: u64, tally: &Tally, failure: Option<Failure<'_>>) -> Result<()> {
+fn end(
+    args: &SwarmArgs,
+    seed: u64,
+    tally: &Tally,
+    complete: bool,
+    failure: Option<Failure<'_>>,
+) -> Result<()> {
     let (runs, events) = (tally.runs, tally.events);
     if args.json {
-        return say_json(&End { schema: SCHEMA, seed, runs, events, failure });
+        return say_json(&End { schema: SCHEMA, seed, runs, events, complete, failure });
     }
-    let mut text = format!("{runs} scenarios, {events} events: ");
+    let mut text = format!("{}, {}: ", plural(runs, "scenario"), plural(events, "event"));
     match failure {
-        None => text.push_str("no law was broken\n"),
+        None if complete => text.push_str("no law was broken\n"),
+        None => text.push_str("no law was broken, then it was ended\n"),
         Some(failure) => {
             let _ = writeln!(text, "number {} breaks a law", failure.number);
             for violation in failure.violations {
                 let _ = writeln!(text, "  {violation}");
             }
-            let _ = writeln!(text, "made small in {} runs: {}", failure.tried, failure.file);
+            let runs = plural(failure.tried, "run");
+            let _ = match failure.smallest {
+                true => writeln!(text, "made small in {runs}: {}", failure.file),
+                false => writeln!(text, "made smaller in {runs}, then it was ended: {}", failure.file),
+            };
             for violation in failure.shrunk {
                 let _ = writeln!(text, "  {violation}");
             }

@@ -51,6 +51,7 @@ fn runs(file: &File, outcomes: &[Option<&Outcome>]) -> Table {
             .map(|name| (name, Align::Right)),
     );
     let mut table = Table::new(&columns);
+    let shown: Vec<Vec<String>> = file.axes().iter().map(Axis::shown).collect();
     for (run, outcome) in (0..).zip(outcomes) {
         let Some(outcome) = outcome else { continue };
         let number = |value: Value, digits: usize| match value.of(outcome) {
@@ -60,8 +61,8 @@ fn runs(file: &File, outcomes: &[Option<&Outcome>]) -> Table {
         let makespan =
             Value::Makespan.of(outcome).map_or_else(|| "-".to_owned(), |value| format!("{value:.3} s"));
         let own = || outcome.programs.iter().filter(|program| program.ends);
-        let ended = own().filter(|program| program.makespan.is_some()).count();
-        let labels = file.axes().iter().zip(file.places(run)).map(|(axis, place)| axis.values[place].clone());
+        let ended = own().filter(|program| program.makespan.is_some() && !program.stopped).count();
+        let labels = shown.iter().zip(file.places(run)).map(|(axis, place)| axis[place].clone());
         let values = [
             makespan,
             number(Value::Ratio, 3),

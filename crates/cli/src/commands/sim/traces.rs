@@ -1,6 +1,6 @@
 //! Simulated runs as traces, of the form that live ones have.
 
-use super::scenario::Cell;
+use super::scenario::{Cell, is_stdout};
 use crate::recorder::Recorder;
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeSet;
@@ -27,6 +27,13 @@ impl Traces {
     /// Nothing can be written there, or two runs would be written to one file.
     pub(super) fn open(path: &Path, names: &[PathBuf], files: &[File]) -> Result<Self> {
         let runs: usize = files.iter().map(File::len).sum();
+        if is_stdout(path) {
+            if runs > 1 {
+                bail!("--trace -: {runs} runs need a folder: standard output has room for one trace");
+            }
+            let single = Mutex::new(Some(Recorder::stdout()));
+            return Ok(Self { paths: vec![vec![path.to_owned()]], single });
+        }
         let folder = path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/");
         if runs == 1 && !folder {
             let single = Mutex::new(Some(Recorder::open("--trace", path)?));
@@ -71,7 +78,7 @@ impl Traces {
             .policy
             .get_or_insert_with(|| (Kind::Float, Settings { seed: scenario.seed, ..Settings::default() }))
             .clone();
-        let machine = scenario.model.machine.clone();
+        let (machine, end) = (scenario.model.machine.clone(), scenario.end);
         let header = Header {
             version: VERSION,
             policy,
@@ -88,7 +95,8 @@ impl Traces {
             }
             if written.is_ok() { Go::On } else { Go::Stop }
         });
-        let why = if outcome.complete { "the programs have ended" } else { "the scenario's end" };
+        let over = outcome.complete && outcome.ended < end;
+        let why = if over { "the programs have ended" } else { "the scenario's end" };
         written.and_then(|()| recorder.end(why, None)).map_err(|problem| anyhow!(problem))?;
         Ok(outcome)
     }

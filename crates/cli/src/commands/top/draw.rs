@@ -4,7 +4,7 @@
 //! for goes, the table last.
 
 use super::map::{self, dim, paint};
-use super::scene::NOBODY;
+use super::scene::{NOBODY, NOBODY_THEN};
 use super::state::State;
 use super::threads::{Row, clean, columns, headline, percent, sparkline};
 use super::width;
@@ -172,6 +172,7 @@ fn table(state: &State, wide: usize, room: usize) -> Vec<Line<'static>> {
         let why = match (&state.filter, account.steps()) {
             (filter, _) if !filter.is_empty() => "no thread matches the filter (Esc clears it)",
             (_, 0) => "looking ...",
+            _ if state.player.is_some() => NOBODY_THEN,
             _ => NOBODY,
         };
         lines.push(Line::raw(width::cut(why, wide)));

@@ -33,7 +33,7 @@ use anyhow::{Context, Result, bail};
 use event::{Action, Event};
 use live::Source;
 use replay::Player;
-use scene::{Around, NO_LOOK, NOBODY};
+use scene::{Around, NO_LOOK, NOBODY, NOBODY_THEN};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use state::State;
@@ -94,7 +94,8 @@ fn once(args: &TopArgs, machine: &Machine, account: &Account, around: &Around) -
     let text = if args.json {
         json::document(machine, account, around)?
     } else {
-        text::frame(machine, account, around, crate::commands::topo::width(), NOBODY)
+        let nobody = if args.replay.is_some() { NOBODY_THEN } else { NOBODY };
+        text::frame(machine, account, around, crate::commands::topo::width(), nobody)
     };
     print(&text)?;
     Ok(exit::DONE)

@@ -119,8 +119,10 @@ impl CoreLook {
     }
 }
 
-/// What is said where there is no program: of the live machine, and of a recorded run.
+/// What is said where there is no program: of the live machine, of a step of a recorded run, and of one that has no steps.
 pub(super) const NOBODY: &str = "no program is watched: nothing holds cores, and nothing of yours is busy";
+pub(super) const NOBODY_THEN: &str =
+    "no thread at this step of the trace: its programs have not begun, or have ended";
 pub(super) const NO_LOOK: &str =
     "the trace has no look in it: the program ended before the first, or the trace is cut off";
 

@@ -275,3 +275,13 @@ fn signals_end_the_view_with_their_status() {
     press(&mut state, "/");
     assert_eq!(state.update(Event::Key(control_c)), Action::Quit(None));
 }
+
+#[test]
+fn a_step_without_threads_is_told_in_words_of_the_trace() {
+    // As a simulated run begins: its programs have not started at the first look.
+    let run = Run { threads: 0, ..Run::default() };
+    let drawn = picture(&replay(&run), 100, 24);
+    assert!(drawn.contains("no thread at this step of the trace"), "{drawn}");
+    assert!(!drawn.contains("no program is watched"), "{drawn}");
+    assert!(picture(&live(&run), 100, 24).contains("no program is watched"));
+}

@@ -259,6 +259,7 @@ impl<W: Way> Engine<W> {
                 None => self.trials.push(trial),
                 Some(end) => {
                     if let End::Kept(_) = end {
+                        self.gain.kept();
                         for mover in &trial.movers {
                             self.fetches.kept(mover.id, at);
                         }

@@ -111,8 +111,12 @@ fn counters_say_what_happened() {
     let mut bench = Bench::new("westmere-e5620");
     let thread = bench.run(0, &Footprint { pages: Pages::Node(1), ..hungry(64 << 20) }, 0);
     let work = bench.pass(500, thread);
+    let running = bench.memory.counts(bench.now, thread);
     bench.memory.off_cpu(bench.now, thread);
-    let counts = bench.memory.counts(thread);
+    let counts = bench.memory.counts(bench.now, thread);
+    assert_eq!(running, counts, "leaving its CPU counts nothing");
+    let later = bench.memory.counts(bench.now + Span::from_ms(9), thread);
+    assert_eq!(later, counts, "nor does not being on one");
     assert!((counts.requests / (work * 1000.0 * 20.0) - 1.0).abs() < 0.01, "{counts:?} for {work} ms");
     assert!((counts.waited_ns / (500e6 - work * 1e6) - 1.0).abs() < 0.01, "{counts:?}");
     assert_eq!(counts.local, 0.0);

@@ -3,8 +3,9 @@
 use super::{END, Ground, SEED, programs};
 use crate::faults::Faults;
 use crate::program::Program;
-use crate::reader::{Counts, FileError, Limits, Section, Times};
+use crate::reader::{Counts, FileError, Limits, Section, Times, write_time};
 use crate::scenario::{Arrivals, Event, Happening};
+use std::collections::BTreeMap;
 use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
 use trimtab_core::penalty::{Index, Mean};
@@ -13,8 +14,9 @@ use trimtab_core::time::{Moment, Span};
 /// How many streams of arrivals and how many events there may be.
 const MOST_STREAMS: usize = 1_000;
 const MOST_EVENTS: usize = 100_000;
-/// How many jobs may come of one stream.
-const JOBS: Counts = Counts::new(1, 1_000_000, "jobs");
+/// How many jobs may come, of one stream and of all.
+const MOST_JOBS: u64 = 1_000_000;
+const JOBS: Counts = Counts::new(1, MOST_JOBS, "jobs");
 /// The time between two jobs.
 const EVERY: Times = Times::new(Span::from_us(1), Span::from_ms(86_400_000));
 /// The time between two looks, as `trimtab run --interval` has it.
@@ -74,16 +76,32 @@ fn kind(section: &Section<'_>, key: &'static str) -> Result<Option<Option<Kind>>
     section.one_of(key, &words)
 }
 
-pub(super) fn arrivals(top: &Section<'_>, ground: &Ground) -> Result<Vec<Arrivals>, FileError> {
+pub(super) fn arrivals(top: &Section<'_>, ground: &Ground, end: Moment) -> Result<Vec<Arrivals>, FileError> {
     let mut all = Vec::new();
+    let (mut jobs, mut threads) = (0, 0);
     for section in top.sections("arrivals", MOST_STREAMS)? {
         let every = section.needed_time("every", EVERY)?;
+        if Moment(0) + every > end {
+            let end = write_time(end.since(Moment(0)));
+            let problem = format!(
+                "is longer than the whole run, end = \"{end}\": hardly one would come; up to the end is allowed"
+            );
+            return Err(section.error("every", problem));
+        }
         let most = section.needed_count("most", JOBS)? as u32;
         let program = programs::one(&section, ground, "job")?;
-        let threads = u64::from(most) * programs::threads(&program);
-        if threads > programs::MOST_COMING {
+        jobs += u64::from(most);
+        threads += u64::from(most) * programs::threads(&program);
+        if jobs > MOST_JOBS {
             let problem =
-                format!("{threads} threads in all would come: up to {} are allowed", programs::MOST_COMING);
+                format!("with the streams before, {jobs} jobs would come: up to {MOST_JOBS} are allowed");
+            return Err(section.error("most", problem));
+        }
+        if threads > programs::MOST_COMING {
+            let problem = format!(
+                "with the streams before, {threads} threads would come: up to {} are allowed",
+                programs::MOST_COMING
+            );
             return Err(section.error("most", problem));
         }
         section.finish()?;
@@ -92,12 +110,19 @@ pub(super) fn arrivals(top: &Section<'_>, ground: &Ground) -> Result<Vec<Arrival
     Ok(all)
 }
 
-pub(super) fn events(top: &Section<'_>, ground: &Ground, known: &[Program]) -> Result<Vec<Event>, FileError> {
+pub(super) fn events(
+    top: &Section<'_>,
+    ground: &Ground,
+    known: &[Program],
+    end: Moment,
+) -> Result<Vec<Event>, FileError> {
     let mut all = Vec::new();
     for section in top.sections("event", MOST_EVENTS)? {
-        let at = section.needed_time("at", Times::new(Span::ZERO, END.high))?;
+        let at = Moment(0) + section.needed_time("at", Times::new(Span::ZERO, END.high))?;
+        let at = programs::before(&section, "at", at, end)?;
         let usable = section.cpus("usable", &ground.cpus)?.map(Happening::Usable);
-        let stop = stopped(&section, known)?.map(Happening::Stop);
+        // Whom it stops is known when all that are started are.
+        let stop = stop(&section)?.then_some(Happening::Stop(usize::MAX));
         let start = match section.section("start")? {
             Some(inner) => {
                 let program = programs::one(&inner, ground, "started")?;
@@ -110,33 +135,82 @@ pub(super) fn events(top: &Section<'_>, ground: &Ground, known: &[Program]) -> R
         let (Some(what), None) = (given.next(), given.next()) else {
             return Err(section.error("at", "one of usable, stop and start is allowed beside it, and needed"));
         };
-        section.finish()?;
-        all.push(Event { at: Moment(0) + at, what });
+        all.push((section, Event { at, what }));
     }
     // Of events at one moment, the one written first comes first.
-    all.sort_by_key(|event| event.at);
-    Ok(all)
-}
-
-/// The program that stops: by its name, or its place from 1.
-fn stopped(section: &Section<'_>, known: &[Program]) -> Result<Option<usize>, FileError> {
-    if section.is_number("stop") {
-        let places = Counts::new(1, known.len() as u64, "places of programs");
-        return Ok(section.count("stop", places)?.map(|place| place as usize - 1));
-    }
-    section.words("stop")?.map(|name| named(section, name, known)).transpose()
-}
-
-/// The place of the program with this name.
-fn named(section: &Section<'_>, name: &str, known: &[Program]) -> Result<usize, FileError> {
-    let mut found = (0..known.len()).filter(|&at| known[at].name == name);
-    match (found.next(), found.next()) {
-        (Some(at), None) => Ok(at),
-        (Some(_), Some(_)) => Err(section.error("stop", "several programs have this name")),
-        (None, _) => {
-            let names: Vec<&str> = known.iter().take(20).map(|program| program.name.as_str()).collect();
-            Err(section.error("stop", format!("no program has this name; there are {}", names.join(", "))))
+    all.sort_by_key(|(_, event)| event.at);
+    let starts = all.iter().enumerate().filter_map(|(at, (_, event))| match &event.what {
+        Happening::Start(program) => Some((program.name.clone(), at)),
+        Happening::Usable(_) | Happening::Stop(_) => None,
+    });
+    // A program, and the place of the event that starts it.
+    let known = Known::of(
+        known
+            .iter()
+            .map(|program| (program.name.clone(), None))
+            .chain(starts.map(|(name, at)| (name, Some(at)))),
+    );
+    let mut events = Vec::with_capacity(all.len());
+    for (at, (section, mut event)) in all.into_iter().enumerate() {
+        if let Happening::Stop(place) = &mut event.what {
+            *place = known.stopped(&section)?;
+            if known.starts[*place].is_some_and(|start| start > at) {
+                let problem = "this program is started by a later event: stop it after that";
+                return Err(section.error("stop", problem));
+            }
         }
+        section.finish()?;
+        events.push(event);
+    }
+    Ok(events)
+}
+
+/// Whether an event stops a program.
+fn stop(section: &Section<'_>) -> Result<bool, FileError> {
+    Ok(section.is_number("stop") || section.words("stop")?.is_some())
+}
+
+/// The programs that may be stopped, in order of their places.
+struct Known {
+    /// The place of the event that starts it, if one does.
+    starts: Vec<Option<usize>>,
+    /// By name: the first that has it, and the next one.
+    names: BTreeMap<String, (usize, Option<usize>)>,
+}
+
+impl Known {
+    fn of(programs: impl Iterator<Item = (String, Option<usize>)>) -> Self {
+        let mut known = Self { starts: Vec::new(), names: BTreeMap::new() };
+        for (place, (name, start)) in programs.enumerate() {
+            known.starts.push(start);
+            known
+                .names
+                .entry(name)
+                .and_modify(|(_, next)| *next = next.or(Some(place)))
+                .or_insert((place, None));
+        }
+        known
+    }
+
+    /// The program that an event stops: by its name, or its place from 1.
+    fn stopped(&self, section: &Section<'_>) -> Result<usize, FileError> {
+        if section.is_number("stop") {
+            let places = Counts::new(1, self.starts.len() as u64, "places of programs");
+            return Ok(section.needed_count("stop", places)? as usize - 1);
+        }
+        let problem = match self.names.get(section.words("stop")?.unwrap_or_default()) {
+            Some((place, None)) => return Ok(*place),
+            Some((place, Some(next))) => format!(
+                "several programs have this name: give them different ones, or say which by its place, stop = {} or {}",
+                place + 1,
+                next + 1
+            ),
+            None => {
+                let names: Vec<&str> = self.names.keys().take(20).map(String::as_str).collect();
+                format!("no program has this name; there are {}", names.join(", "))
+            }
+        };
+        Err(section.error("stop", problem))
     }
 }
 

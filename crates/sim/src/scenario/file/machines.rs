@@ -53,13 +53,22 @@ impl Reading<'_> {
         }
         if word.ends_with(".toml") {
             let text = (self.machines)(word).map_err(|problem| section.error(key, problem))?;
-            return file::read(word, &text);
+            return file::read(word, &text).map_err(|error| self.named(error, section.error(key, "")));
         }
         if word.contains(':') {
             let machine = parse_synthetic(word).map_err(|error| section.error(key, error.to_string()))?;
             return Ok(Model::plain(machine));
         }
         Err(section.error(key, allowed()))
+    }
+
+    /// What is wrong in another file, with what named it where that is no line of the scenario.
+    fn named(&self, mut error: FileError, by: FileError) -> FileError {
+        let by = (self.said)(by);
+        if by.line == 0 {
+            error.problem.push_str(&format!(" ({} names this file)", by.file));
+        }
+        error
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{END, Ground};
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait, nas};
-use crate::reader::{Counts, FileError, Limits, Section, Times};
+use crate::reader::{Counts, FileError, Limits, Section, Times, write_time};
 use crate::scenario::{Event, Happening};
 use trimtab_core::time::{Moment, Span};
 
@@ -10,8 +10,8 @@ use trimtab_core::time::{Moment, Span};
 const MOST_PROGRAMS: usize = 10_000;
 /// How many threads a scenario may have at once, apart from those that arrive.
 pub(super) const MOST_THREADS: u64 = 1 << 16;
-/// How many may arrive one after the other.
-pub(super) const MOST_COMING: u64 = 10_000_000;
+/// How many threads may arrive one after the other, of all streams. Each is remembered to the end of the run.
+pub(super) const MOST_COMING: u64 = 4_000_000;
 
 const THREADS: Counts = Counts::new(1, MOST_THREADS, "threads");
 const COPIES: Counts = Counts::new(1, MOST_PROGRAMS as u64, "copies");
@@ -54,19 +54,21 @@ pub(super) fn threads(program: &Program) -> u64 {
 }
 
 /// The programs that a scenario begins with.
-pub(super) fn all(top: &Section<'_>, ground: &Ground) -> Result<Vec<Program>, FileError> {
+pub(super) fn all(top: &Section<'_>, ground: &Ground, end: Moment) -> Result<Vec<Program>, FileError> {
     let mut programs = Vec::new();
     for (place, section) in (1..).zip(top.sections("program", MOST_PROGRAMS)?) {
         let start = section.time("start", PATIENCE)?.unwrap_or(Span::ZERO);
         let copies = section.count("count", COPIES)?;
         let mut program = one(&section, ground, &format!("program {place}"))?;
-        program.start = Moment(0) + start;
+        program.start = before(&section, "start", Moment(0) + start, end)?;
+        if programs.len() + copies.unwrap_or(1) as usize > MOST_PROGRAMS {
+            let key = if copies.is_some() { "count" } else { "name" };
+            let problem =
+                format!("more than {MOST_PROGRAMS} programs in all, copies included: that many are allowed");
+            return Err(section.error(key, problem));
+        }
         match copies {
             None => programs.push(program),
-            Some(copies) if programs.len() + copies as usize > MOST_PROGRAMS => {
-                let problem = format!("more than {MOST_PROGRAMS} programs in all: that many are allowed");
-                return Err(section.error("count", problem));
-            }
             Some(copies) => programs.extend(
                 (1..=copies)
                     .map(|copy| Program { name: format!("{} {copy}", program.name), ..program.clone() }),
@@ -75,6 +77,15 @@ pub(super) fn all(top: &Section<'_>, ground: &Ground) -> Result<Vec<Program>, Fi
         section.finish()?;
     }
     Ok(programs)
+}
+
+/// A moment of the scenario, which must be before its end.
+pub(super) fn before(section: &Section<'_>, key: &str, at: Moment, end: Moment) -> Result<Moment, FileError> {
+    if at < end {
+        return Ok(at);
+    }
+    let end = write_time(end.since(Moment(0)));
+    Err(section.error(key, format!("is not before the end of the run, end = \"{end}\": it would never come; set it earlier, or the end later")))
 }
 
 /// Refuses more threads than may be at once.
@@ -207,7 +218,7 @@ const DEFAULT_PATIENCE: Wait = Wait::SpinThenSleep(Span::from_ms(200));
 
 fn bind(section: &Section<'_>, ground: &Ground) -> Result<Bind, FileError> {
     if section.is_list("bind") {
-        return Ok(Bind::List(section.cpu_sets("bind", &ground.cpus, MOST_THREADS as usize)?));
+        return Ok(Bind::List(section.cpu_sets("bind", &ground.cpus, MOST_THREADS as usize)?.into()));
     }
     let words = ["free", "close", "spread"].map(|word| (word, word));
     Ok(match section.one_of("bind", &words)? {

@@ -17,31 +17,58 @@ fn repeats(key: &str) -> bool {
     key == "seed" || key.ends_with(".seed")
 }
 
+/// By the places on the axes after the first, what is known at each place of the first.
+type Lines = Vec<(Vec<usize>, Vec<Vec<f64>>)>;
+
 /// The runs with these values: a line for each combination of the keys after the first. Runs that differ only in a seed give one point, the
 /// median.
 pub fn series(file: &File, values: &[Option<f64>]) -> Vec<Series> {
-    let mut lines: Vec<(String, Vec<Vec<f64>>)> = Vec::new();
+    let mut lines: Lines = Vec::new();
     let Some(first) = file.axes().first() else { return Vec::new() };
+    let others: Vec<usize> = (1..file.axes().len()).filter(|&at| !repeats(&file.axes()[at].key)).collect();
     for (run, value) in (0..file.len()).zip(values) {
         let places = file.places(run);
-        let others = file.axes().iter().zip(&places).skip(1).filter(|(axis, _)| !repeats(&axis.key));
-        let name: Vec<&str> = others.map(|(axis, &place)| axis.values[place].as_str()).collect();
-        let name = name.join(", ");
-        let at = lines.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-            lines.push((name, vec![Vec::new(); first.values.len()]));
+        // By place: what values are called need not tell them apart.
+        let line: Vec<usize> = others.iter().map(|&at| places[at]).collect();
+        let at = lines.iter().position(|(known, _)| *known == line).unwrap_or_else(|| {
+            lines.push((line, vec![Vec::new(); first.values.len()]));
             lines.len() - 1
         });
         lines[at].1[places[0]].extend(value);
     }
+    let shown: Vec<Vec<String>> = others.iter().map(|&at| file.axes()[at].shown()).collect();
+    let name = |line: &[usize]| {
+        let values: Vec<&str> = shown.iter().zip(line).map(|(axis, &place)| axis[place].as_str()).collect();
+        values.join(", ")
+    };
     let points = |places: Vec<Vec<f64>>| -> Vec<(usize, f64)> {
         (0..).zip(places).filter_map(|(place, values)| Some((place, median(&values)?))).collect()
     };
-    lines.into_iter().map(|(name, places)| Series { name, points: points(places) }).collect()
+    lines.into_iter().map(|(line, places)| Series { name: name(&line), points: points(places) }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_that_begin_alike_are_lines_of_their_own() {
+        let long = |interval: &str| {
+            format!("{{ kind = 'speed', metric = 'run-wait', threshold = 0.9, interval = '{interval}' }}")
+        };
+        let text = format!(
+            "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n[[program]]\nthreads = 1\nwork = '1 ms'\n\
+            [sweep]\nprogram.1.threads = [1, 2]\npolicy = [{}, {}]\n",
+            long("10 ms"),
+            long("20 ms")
+        );
+        let file = File::open("x.toml", &text, &[], &mut |_| Err(String::new())).unwrap();
+        assert_eq!(file.axes()[1].values, [long("10 ms"), long("20 ms")], "whole");
+        let values: Vec<Option<f64>> = (0..4).map(|run| Some(f64::from(run))).collect();
+        let name = |place: u32| format!("{}... ({place})", &long("10 ms")[..40]);
+        let line = |place, points: &[(usize, f64)]| Series { name: name(place), points: points.to_vec() };
+        assert_eq!(series(&file, &values), [line(1, &[(0, 0.0), (1, 2.0)]), line(2, &[(0, 1.0), (1, 3.0)])]);
+    }
 
     #[test]
     fn seeds_are_repetitions_and_other_keys_lines() {

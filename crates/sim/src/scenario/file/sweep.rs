@@ -1,8 +1,9 @@
 //! What a file is run with: its `[sweep]`, and what whoever runs it set.
 
 use super::tree::{self, Node};
-use crate::reader::{FileError, Section, Text};
+use crate::reader::{FileError, Section, Text, dotted};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -12,60 +13,90 @@ use toml::de::{DeTable, DeValue};
 pub struct Axis {
     /// The key with its sections; `variant` for several keys at once.
     pub key: String,
-    /// What it is given, as written, one for each run.
+    /// What it is given, as written, one for each run. They may be long, and need not differ.
     pub values: Vec<String>,
+}
+
+impl Axis {
+    /// The values as they are shown: a line each, and short; where that makes different ones alike, with their places from 1.
+    pub fn shown(&self) -> Vec<String> {
+        let short: Vec<String> = self.values.iter().map(|value| shown(value)).collect();
+        let mut first = BTreeMap::new();
+        let mut alike = BTreeSet::new();
+        for (short, value) in short.iter().zip(&self.values) {
+            if *first.entry(short.as_str()).or_insert(value) != value {
+                alike.insert(short.as_str());
+            }
+        }
+        let told = |(place, short): (usize, &String)| match alike.contains(short.as_str()) {
+            true => format!("{short} ({place})"),
+            false => short.clone(),
+        };
+        (1..).zip(&short).map(told).collect()
+    }
+}
+
+/// A value in a line, and short.
+pub(super) fn shown(value: &str) -> String {
+    let mut plain: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if let Some((end, _)) = plain.char_indices().nth(SHOWN) {
+        plain.truncate(end);
+        plain.push_str("...");
+    }
+    plain
 }
 
 /// An axis with its values in the tree.
 #[derive(Debug)]
 pub(super) struct Swept<'a> {
     pub(super) key: String,
+    /// The parts of the key; none for variants.
     pub(super) path: Vec<String>,
-    /// What each is called, and what it is.
-    pub(super) values: Vec<(String, Node<'a>)>,
+    pub(super) values: Vec<Choice<'a>>,
     pub(super) at: usize,
+}
+
+/// One value of an axis.
+#[derive(Clone, Debug)]
+pub(super) struct Choice<'a> {
+    /// What it is called.
+    pub(super) label: String,
+    /// What it puts where.
+    pub(super) puts: Vec<(Vec<String>, Node<'a>)>,
 }
 
 /// How many values a key may be swept over.
 pub const MOST_VALUES: usize = 1_000;
 /// The axis that sets several keys at once.
-const VARIANT: &str = "variant";
+pub(super) const VARIANT: &str = "variant";
 /// How much of a value is shown.
 const SHOWN: usize = 40;
 
-impl<'a> Swept<'a> {
-    /// A key with its values.
-    pub(super) fn new(
-        text: Text<'_>,
-        key: String,
-        path: Vec<String>,
-        values: Vec<Node<'a>>,
-        at: usize,
-    ) -> Self {
-        let values = values.into_iter().map(|value| (label(text, &value), value)).collect();
-        Self { key, path, values, at }
-    }
-
+impl Swept<'_> {
     /// As it is told.
     pub(super) fn axis(&self) -> Axis {
-        Axis { key: self.key.clone(), values: self.values.iter().map(|(label, _)| label.clone()).collect() }
+        Axis { key: self.key.clone(), values: self.values.iter().map(|value| value.label.clone()).collect() }
+    }
+
+    /// Whether its values are variants.
+    pub(super) fn varies(&self) -> bool {
+        self.path.is_empty()
     }
 }
 
 /// A value as it is told: words as they are, tables by their name if they have one, all else as written.
 fn label(text: Text<'_>, value: &Node<'_>) -> String {
     let named = |table: &DeTable<'_>| table.get("name")?.get_ref().as_str().map(str::to_owned);
-    let written = match value.get_ref() {
+    match value.get_ref() {
         DeValue::String(word) => word.to_string(),
         DeValue::Table(table) if named(table).is_some() => named(table).unwrap_or_default(),
         _ => text.text.get(value.span()).unwrap_or_default().to_owned(),
-    };
-    let mut plain: String = written.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if let Some((end, _)) = plain.char_indices().nth(SHOWN) {
-        plain.truncate(end);
-        plain.push_str("...");
     }
-    plain
+}
+
+/// What lists of values are allowed.
+pub(super) fn listed() -> String {
+    format!("a list of 1 to {MOST_VALUES} values is allowed: each is run")
 }
 
 /// The sweep of a file, in the order in which it is written. It is taken out of the tree.
@@ -74,85 +105,97 @@ pub(super) fn take<'a>(text: Text<'a>, table: &mut DeTable<'a>) -> Result<Vec<Sw
     let top = DeTable::from_iter([(Spanned::new(0..0, Cow::Borrowed("sweep")), sweep.clone())]);
     Section::top(text, &top).section("sweep")?;
     let mut found = Vec::new();
-    let mut open = vec![(String::new(), Vec::new(), sweep)];
-    while let Some((name, path, node)) = open.pop() {
+    let mut open = vec![(Vec::new(), sweep)];
+    while let Some((path, node)) = open.pop() {
         let span = node.span();
-        let full = format!("sweep.{name}");
+        let full = format!("sweep.{}", dotted(&path));
         let wrong = |problem: String| text.error(span.start, full, text.value(span.clone()), problem);
         match node.into_inner() {
             DeValue::Table(table) => {
                 for (key, value) in table {
                     let (at, key) = (key.span(), key.into_inner().into_owned());
-                    if path.len() + key.split('.').count() > tree::MOST_PARTS {
-                        let problem = format!("keys of up to {} parts are allowed", tree::MOST_PARTS);
-                        return Err(text.error(at.start, "sweep".to_owned(), None, problem));
+                    let mut path: Vec<String> = path.clone();
+                    let parts = if path.is_empty() { parts(&key) } else { Some(vec![key]) };
+                    path.extend(parts.unwrap_or_default());
+                    if !(1..=tree::MOST_PARTS).contains(&path.len()) {
+                        return Err(text.error(at.start, "sweep".to_owned(), None, tree::too_deep()));
                     }
-                    let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
-                    let parts = key.split('.').map(str::to_owned);
-                    open.push((name, path.iter().cloned().chain(parts).collect(), value));
+                    open.push((path, value));
                 }
             }
             DeValue::Array(list) if (1..=MOST_VALUES).contains(&list.len()) => {
                 let values: Vec<Node<'a>> = list.into_iter().collect();
-                found.push(swept(text, name, path, values, span.start).map_err(wrong)?);
+                found.push(swept(text, path, values, span.start).map_err(wrong)?);
             }
-            _ => {
-                return Err(wrong(format!("a list of up to {MOST_VALUES} values is allowed: each is run")));
-            }
+            _ => return Err(wrong(listed())),
         }
     }
     found.sort_by_key(|swept| swept.at);
     Ok(found)
 }
 
-fn swept<'a>(
+/// A key with its values.
+pub(super) fn swept<'a>(
     text: Text<'_>,
-    key: String,
     path: Vec<String>,
     values: Vec<Node<'a>>,
     at: usize,
 ) -> Result<Swept<'a>, String> {
-    if key != VARIANT {
-        return Ok(Swept::new(text, key, path, values, at));
+    let key = dotted(&path);
+    if path != [VARIANT] {
+        let choice =
+            |value: Node<'a>| Choice { label: label(text, &value), puts: vec![(path.clone(), value)] };
+        let values = values.into_iter().map(choice).collect();
+        return Ok(Swept { key, path, values, at });
     }
-    let mut swept = Swept::new(text, key, Vec::new(), values, at);
-    for (_, value) in &mut swept.values {
-        // The name is the variant's, and not the scenario's.
-        let name = match value.get_mut() {
-            DeValue::Table(table) => {
-                table.remove("name").filter(|name| name.get_ref().is_str()).map(|_| table)
+    let mut known = BTreeSet::new();
+    let values = values.into_iter().map(|value| {
+        let variant = variant(value)?;
+        match known.insert(variant.label.clone()) {
+            true => Ok(variant),
+            false => {
+                Err(format!("two variants are called \"{}\": their names must differ", shown(&variant.label)))
             }
-            _ => None,
-        };
-        let wrong = "tables with a name are allowed: { name = \"LOAD\", policy = \"none\" }";
-        dotted(name.ok_or_else(|| wrong.to_owned())?)?;
-    }
-    Ok(swept)
+        }
+    });
+    Ok(Swept { key, path: Vec::new(), values: values.collect::<Result<_, String>>()?, at })
 }
 
-/// Quoted keys with dots are paths.
-fn dotted(table: &mut DeTable<'_>) -> Result<(), String> {
-    let entries = std::mem::take(table);
-    for (key, value) in entries {
-        let path: Vec<String> = key.get_ref().split('.').map(str::to_owned).collect();
-        // Two ways to one key are one after the other.
-        tree::put(table, &path, &value)?;
-    }
-    Ok(())
+/// A table with a name, and keys that are set. The name is the variant's, and not the scenario's.
+fn variant(value: Node<'_>) -> Result<Choice<'_>, String> {
+    let wrong = || "tables with a name are allowed: { name = \"LOAD\", policy = \"none\" }".to_owned();
+    let DeValue::Table(mut table) = value.into_inner() else { return Err(wrong()) };
+    let name = table.remove("name").and_then(|name| name.get_ref().as_str().map(str::to_owned));
+    let label = name.filter(|name| !name.is_empty()).ok_or_else(wrong)?;
+    let put = |(key, value): (Spanned<Cow<'_, str>>, _)| {
+        Ok((parts(key.get_ref()).ok_or_else(tree::too_deep)?, value))
+    };
+    Ok(Choice { label, puts: table.into_iter().map(put).collect::<Result<_, String>>()? })
 }
 
 /// Keeps the variants that a setting names, where there are any; whether that was what it was for.
 pub(super) fn keep(swept: &mut [Swept<'_>], setting: &Setting<'_>) -> Result<bool, String> {
-    let Some(axis) = swept.iter_mut().find(|axis| axis.key == VARIANT && setting.path == [VARIANT]) else {
+    if setting.path != [VARIANT] {
         return Ok(false);
+    }
+    let Some(axis) = swept.iter_mut().find(|axis| axis.varies()) else {
+        let tables = setting
+            .value
+            .get_ref()
+            .as_array()
+            .is_some_and(|list| list.iter().all(|one| one.get_ref().is_table()));
+        return if tables { Ok(false) } else { Err("the file has no variants to be kept".to_owned()) };
     };
     let one = std::slice::from_ref(&setting.value);
     let wanted = setting.value.get_ref().as_array().map_or(one, |list| &list[..]);
-    let mut kept = Vec::new();
+    let mut kept: Vec<Choice<'_>> = Vec::new();
     for name in wanted.iter().map(|name| name.get_ref().as_str().unwrap_or_default()) {
-        let found = axis.values.iter().find(|(known, _)| known == name);
+        if kept.iter().any(|known| known.label == name) {
+            return Err(format!("\"{}\" stands there twice", shown(name)));
+        }
+        let found = axis.values.iter().find(|known| known.label == name);
         kept.push(found.cloned().ok_or_else(|| {
-            let known: Vec<&str> = axis.values.iter().map(|(known, _)| known.as_str()).collect();
+            let known: Vec<String> = axis.values.iter().map(|known| shown(&known.label)).collect();
             format!("no variant is called so; there are {}", known.join(", "))
         })?);
     }
@@ -174,33 +217,78 @@ pub(super) struct Setting<'a> {
 pub(super) fn setting<'a>(text: Text<'a>, range: Range<usize>) -> Result<Setting<'a>, FileError> {
     let written = text.text.get(range.clone()).unwrap_or_default();
     let wrong = |problem: &str| text.error(range.start, String::new(), None, problem.to_owned());
-    let (key, value) = written
-        .split_once('=')
-        .ok_or_else(|| wrong("KEY=VALUE is allowed, such as program.app.threads=5"))?;
-    let at = range.start + key.len() + 1;
-    let path = path(key.trim()).ok_or_else(|| wrong("no key stands before the equals sign"))?;
+    let equals =
+        equals(written).ok_or_else(|| wrong("KEY=VALUE is allowed, such as program.app.threads=5"))?;
+    let (key, value) = (&written[..equals], &written[equals + 1..]);
+    if key.trim().is_empty() {
+        return Err(wrong("no key stands before the equals sign"));
+    }
+    let no_key = "what stands before the equals sign is no key: parts with other signs than letters, digits, - and _ \
+        stand in quotes, as in program.\"a.b\".threads=5";
+    let path = path(key.trim()).map_err(|()| wrong(&tree::too_deep()))?.ok_or_else(|| wrong(no_key))?;
+    if let [first, rest @ ..] = &path[..]
+        && first == "sweep"
+    {
+        return Err(wrong(&format!("{} is swept where it is set to a list, without [sweep]", dotted(rest))));
+    }
     let trimmed = value.trim();
-    let at = at + (value.len() - value.trim_start().len());
+    let at = range.start + equals + 1 + (value.len() - value.trim_start().len());
     let mut node = match DeValue::parse(trimmed) {
         Ok(node) => node,
+        Err(_) if trimmed.starts_with(['[', '{', '"', '\'']) => {
+            let problem =
+                "is no TOML: words in lists and tables stand in quotes, as in policy=[\"none\", \"auto\"]";
+            let value = text.value(at..at + trimmed.len());
+            return Err(text.error(at, dotted(&path), value, problem.to_owned()));
+        }
         Err(_) => Spanned::new(0..trimmed.len(), DeValue::String(Cow::Borrowed(trimmed))),
     };
     tree::shift(&mut node, at);
     Ok(Setting { path, value: node })
 }
 
-/// The parts of a dotted key.
-fn path(key: &str) -> Option<Vec<String>> {
+/// Where the equals sign behind the key is. One in quotes is part of a name.
+fn equals(written: &str) -> Option<usize> {
+    let (mut quote, mut escaped) = (None, false);
+    for (at, c) in written.char_indices() {
+        match quote {
+            _ if escaped => escaped = false,
+            Some('"') if c == '\\' => escaped = true,
+            Some(end) if c == end => quote = None,
+            Some(_) => {}
+            None if c == '=' => return Some(at),
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None => {}
+        }
+    }
+    None
+}
+
+/// The parts of a key at the head of a section: with dots in it, it is a path, since nothing is called so. None if there are too many.
+fn parts(key: &str) -> Option<Vec<String>> {
+    if !key.contains('.') {
+        return Some(vec![key.to_owned()]);
+    }
+    path(key).ok().map(|path| path.unwrap_or_else(|| vec![key.to_owned()]))
+}
+
+/// The parts of a dotted key, if it is one. An error if it has so many that nobody needs to look.
+fn path(key: &str) -> Result<Option<Vec<String>>, ()> {
+    // Dots in quotes are counted too, with room for some.
+    if key.matches('.').count() > 4 * tree::MOST_PARTS {
+        return Err(());
+    }
     let text = format!("{key} = 0");
-    let table = DeTable::parse(&text).ok()?;
+    let Ok(table) = DeTable::parse(&text) else { return Ok(None) };
     let mut path = Vec::new();
     let mut table = table.get_ref();
     loop {
-        let (key, value) = table.iter().next()?;
+        // Nothing else, such as another line.
+        let [(key, value)] = table.iter().collect::<Vec<_>>()[..] else { return Ok(None) };
         path.push(key.get_ref().to_string());
         match value.get_ref() {
             DeValue::Table(inner) => table = inner,
-            _ => return Some(path),
+            _ => return Ok(Some(path)),
         }
     }
 }

@@ -12,22 +12,22 @@ use trimtab_core::observe::Metric;
 use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::topology::parse_synthetic;
 
-const SMALL: &str = "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n\
+pub(super) const SMALL: &str = "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n\
     [[program]]\nname = 'app'\nthreads = 3\nwork = '10 ms'\n";
 
-fn open(text: &str, set: &[&str]) -> Result<File, FileError> {
+pub(super) fn open(text: &str, set: &[&str]) -> Result<File, FileError> {
     let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
     File::open("x.toml", text, &set, &mut |path| Err(format!("{path} is not there")))
 }
 
-fn one(text: &str, set: &[&str]) -> Scenario {
+pub(super) fn one(text: &str, set: &[&str]) -> Scenario {
     let file = open(text, set).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(file.len(), 1);
     file.scenario(0).unwrap()
 }
 
 #[track_caller]
-fn refused(text: &str, set: &[&str], words: &[&str]) {
+pub(super) fn refused(text: &str, set: &[&str], words: &[&str]) {
     let error = open(text, set).map(|_| ()).unwrap_err().to_string();
     assert!(!error.contains('\n'), "{error}");
     for word in words {
@@ -112,7 +112,7 @@ fn variants_set_several_keys_at_once() {
     assert!(one.scenario(0).unwrap().policy.is_some());
     let turned = open(&text, &["variant=['SPEED', 'LOAD']", "seed=3"]).unwrap();
     assert_eq!(turned.scenario(1).unwrap().kernel.kind, Scheduler::Load);
-    refused(&text, &["variant=BRM"], &["--set variant=BRM:1: variant = BRM", "there are LOAD, SPEED"]);
+    refused(&text, &["variant=BRM"], &["--set variant=BRM: variant = BRM", "there are LOAD, SPEED"]);
     refused(
         &format!("{SMALL}[sweep]\nvariant = [{{ policy = 'speed' }}]\n"),
         &[],
@@ -236,13 +236,13 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         &[],
         &["faults.lost = 1.5", "probabilities from 0 to 1"],
     );
-    refused(&format!("{SMALL}[[event]]\nat = '1 s'\n"), &[], &["event.1.at", "usable, stop and start"]);
+    refused(&format!("{SMALL}[[event]]\nat = '0.5 s'\n"), &[], &["event.1.at", "usable, stop and start"]);
     refused(
-        &format!("{SMALL}[[event]]\nat = '1 s'\nstop = 'ap'\n"),
+        &format!("{SMALL}[[event]]\nat = '0.5 s'\nstop = 'ap'\n"),
         &[],
         &["event.1.stop = 'ap'", "there are app"],
     );
-    refused(&format!("{SMALL}[[event]]\nat = '1 s'\nstop = 2\n"), &[], &["event.1.stop = 2"]);
+    refused(&format!("{SMALL}[[event]]\nat = '0.5 s'\nstop = 2\n"), &[], &["event.1.stop = 2"]);
     refused(
         &format!("{SMALL}[[arrivals]]\nevery = '0 s'\nmost = 1\n"),
         &[],
@@ -260,7 +260,7 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
 #[test]
 fn sweeps_and_settings_are_checked_too() {
     let sweep = |line: &str| format!("{SMALL}[sweep]\n{line}\n");
-    refused(&sweep("seed = 3"), &[], &["x.toml:9: sweep.seed = 3", "a list of up to 1000 values"]);
+    refused(&sweep("seed = 3"), &[], &["x.toml:9: sweep.seed = 3", "a list of 1 to 1000 values"]);
     refused(&sweep("seed = []"), &[], &["sweep.seed"]);
     refused(&format!("sweep = 3\n{SMALL}"), &[], &["sweep = 3", "[sweep]"]);
     refused(&sweep("program.app.threads = [1, 0]"), &[], &["x.toml:9: program.app.threads = 0"]);
@@ -273,17 +273,17 @@ fn sweeps_and_settings_are_checked_too() {
     let text = sweep(&format!("seed = [{many}]\npolicy.seed = [{many}]\npolicy.kind = ['speed']"));
     refused(&text, &[], &["sweep: 101 x 101 x 1 runs", "10000"]);
     for (set, words) in [
-        ("policy", &["--set policy:1:", "KEY=VALUE"][..]),
-        ("=3", &["--set =3:1:", "no key"]),
-        ("policy=magic", &["--set policy=magic:1: policy = magic", "\"speed\""]),
+        ("policy", &["--set policy:", "KEY=VALUE"][..]),
+        ("=3", &["--set =3:", "no key"]),
+        ("policy=magic", &["--set policy=magic: policy = magic", "\"speed\""]),
         (
             "program.app.threads=-1",
-            &["--set program.app.threads=-1:1: program.app.threads = -1", "threads from"],
+            &["--set program.app.threads=-1: program.app.threads = -1", "threads from"],
         ),
-        ("program.app.wait=[spin, nap]", &["program.app.wait"]),
-        ("seed=[]", &["a list of up to"]),
+        ("program.app.wait=[spin, nap]", &["program.app.wait = [spin, nap]: is no TOML", "quotes"]),
+        ("seed=[]", &["a list of 1 to"]),
         ("foo.bar=1", &["foo", "is unknown here"]),
-        ("sweep.seed=[1]", &["is unknown here"]),
+        ("sweep.seed=[1]", &["--set sweep.seed=[1]: seed is swept where it is set to a list"]),
     ] {
         refused(SMALL, &["seed=3", set], words);
     }
@@ -306,7 +306,7 @@ fn every_key_is_documented() {
         kind("churn", "at_once = 2\nwork = '1 ms'\n"),
         after("[program.footprint]\n"),
         after("[[arrivals]]\nevery = '1 s'\nmost = 1\nthreads = 1\nwork = '1 ms'\n"),
-        after("[[event]]\nat = '1 s'\nstop = 1\n"),
+        after("[[event]]\nat = '0.5 s'\nstop = 1\n"),
         after("[faults]\n"),
         after("[policy]\nkind = 'speed'\n"),
     ];
@@ -413,7 +413,7 @@ fn program() -> impl Strategy<Value = Program> {
         Just(Bind::Free),
         Just(Bind::Close),
         Just(Bind::Spread),
-        vec(cpu(), 1..3).prop_map(Bind::List)
+        vec(cpu(), 1..3).prop_map(|list| Bind::List(list.into()))
     ];
     let what = ("[a-z\"\\\\ \u{e9}\n.]{0,8}", 1..9_u32, body(), footprint(), wait(), of(cpu()), bind);
     (what, any::<bool>(), 15..88_761_u32, any::<u32>()).prop_map(
@@ -487,7 +487,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 (kernel.slice, kernel.idle_pull, kernel.busy_factor) = (slice, pull, busy);
             }
             let mut events: Vec<Event> =
-                events.into_iter().map(|(at, what)| Event { at: Moment(at.0), what }).collect();
+                events.into_iter().map(|(at, what)| Event { at: Moment(at.0 % end.0), what }).collect();
             events.sort_by_key(|event| event.at);
             let (lost, stale, refused, delayed, jumps, late, until) = faults;
             Scenario {
@@ -495,13 +495,18 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 model,
                 memory,
                 kernel,
-                programs: programs
-                    .into_iter()
-                    .map(|(program, start)| Program { start: Moment(start.0), ..program })
+                // No two are called alike.
+                programs: (0..)
+                    .zip(programs)
+                    .map(|(at, (program, start))| Program {
+                        name: format!("{}{at}", program.name),
+                        start: Moment(start.0 % end.0),
+                        ..program
+                    })
                     .collect(),
                 arrivals: arrivals
                     .into_iter()
-                    .map(|(program, every, most)| Arrivals { program, every, most })
+                    .map(|(program, every, most)| Arrivals { program, every: every.min(end), most })
                     .collect(),
                 policy,
                 events,
@@ -557,4 +562,74 @@ fn keys_as_deep_as_a_text_is_long_are_refused() {
 fn no_variant_at_all_is_no_choice() {
     let text = format!("{SMALL}[sweep]\nvariant = [{{ name = 'x', seed = 1 }}]\n");
     refused(&text, &["variant=[]"], &["variant", "at least one"]);
+}
+
+const HOG: &str = "[event.start]\nkind = 'hog'\nthreads = 1\n";
+
+#[test]
+fn what_would_come_only_after_the_end_is_refused() {
+    for at in ["1 s", "2 s"] {
+        let words = ["is not before the end of the run, end = \"1 s\"", &format!("'{at}'")];
+        refused(&format!("{SMALL}start = '{at}'\n"), &[], &[&["program.app.start"], &words[..]].concat());
+        let event = format!("{SMALL}[[event]]\nat = '{at}'\nusable = '0'\n");
+        refused(&event, &[], &[&["event.1.at"], &words[..]].concat());
+    }
+    let jobs = format!("{SMALL}[[arrivals]]\nevery = '2 s'\nmost = 1\nthreads = 1\nwork = '1 ms'\n");
+    refused(&jobs, &[], &["arrivals.1.every", "end = \"1 s\""]);
+    one(&jobs, &["end=2 s"]);
+    // Also where only a sweep makes the end too early.
+    refused(
+        &format!("{SMALL}start = '900 ms'\n[sweep]\nend = ['1 s', '500 ms']\n"),
+        &[],
+        &["program.app.start"],
+    );
+}
+
+#[test]
+fn what_events_start_can_be_stopped_by_its_name_and_place() {
+    // Written in any order: places follow the times.
+    let text = format!(
+        "{SMALL}[[event]]\nat = '40 ms'\nstop = 'late'\n[[event]]\nat = '30 ms'\nstop = 2\n\
+         [[event]]\nat = '20 ms'\n{HOG}name = 'late'\n[[event]]\nat = '10 ms'\n{HOG}name = 'early'\n"
+    );
+    let scenario = one(&text, &[]);
+    let stops: Vec<&Happening> = scenario.events[2..].iter().map(|event| &event.what).collect();
+    assert_eq!(stops, [&Happening::Stop(1), &Happening::Stop(2)]);
+    assert_eq!(one(&write(&scenario).unwrap(), &[]), scenario);
+    let twice = text.replace("'early'", "'late'");
+    refused(&twice, &[], &["event.1.stop", "several programs have this name", "stop = 2 or 3"]);
+    let before = text.replace("'40 ms'", "'15 ms'");
+    refused(&before, &[], &["event.1.stop", "started by a later event"]);
+    refused(&text.replace("stop = 2", "stop = 4"), &[], &["event.2.stop = 4", "1 to 3"]);
+    refused(
+        &text.replace("stop = 'late'", "stop = 'no'"),
+        &[],
+        &["no program has this name", "app, early, late"],
+    );
+}
+
+#[test]
+fn limits_hold_for_all_programs_and_streams_together() {
+    let stream = |most: u32, threads: u32| {
+        format!("[[arrivals]]\nevery = '1 ms'\nmost = {most}\nthreads = {threads}\nwork = '1 ms'\n")
+    };
+    one(&format!("{SMALL}{}{}", stream(500_000, 1), stream(500_000, 1)), &[]);
+    let jobs = format!("{SMALL}{}{}", stream(600_000, 1), stream(600_000, 1));
+    refused(&jobs, &[], &["arrivals.2.most = 600000", "1200000 jobs", "up to 1000000"]);
+    let threads = format!("{SMALL}{}{}", stream(300_000, 10), stream(300_000, 10));
+    refused(&threads, &[], &["arrivals.2.most", "6000000 threads", "up to 4000000"]);
+    let hog = "[[program]]\nkind = 'hog'\nname = 'one more'\nthreads = 1\n";
+    refused(
+        &format!("{SMALL}count = 10000\n{hog}"),
+        &[],
+        &[".name = 'one more'", "more than 10000 programs"],
+    );
+    refused(&format!("{SMALL}{hog}count = 10000\n"), &[], &[".count = 10000", "more than 10000 programs"]);
+}
+
+#[test]
+fn copies_share_what_their_threads_are_bound_to() {
+    let scenario = one(&format!("{SMALL}count = 2\nbind = ['0', '0-1']\n"), &[]);
+    let lists: Vec<_> = scenario.programs.iter().map(|program| &program.bind).collect();
+    assert!(matches!(lists[..], [Bind::List(one), Bind::List(other)] if std::sync::Arc::ptr_eq(one, other)));
 }

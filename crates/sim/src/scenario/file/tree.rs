@@ -7,7 +7,7 @@
 //! A table is merged into what is there; anything else takes its place. A word that stands for a table (`kernel = "linux-6.12"`) is
 //! one key of it, and leaves the others as they are. In a list of tables, the next part of the path is the `name` of one, or its place from 1.
 
-use crate::reader::called;
+use crate::reader::{called, dotted};
 use std::borrow::Cow;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -21,10 +21,15 @@ const SHORT: [(&str, &str); 3] = [("machine", "base"), ("kernel", "preset"), ("p
 /// No key lies deeper; a quoted key may have any number of dots.
 pub(super) const MOST_PARTS: usize = 16;
 
+/// What is said of keys that lie deeper.
+pub(super) fn too_deep() -> String {
+    format!("keys of up to {MOST_PARTS} parts are allowed")
+}
+
 /// Puts a value at a path; what is wrong, if it cannot be there.
 pub(super) fn put<'a>(table: &mut DeTable<'a>, path: &[String], value: &Node<'a>) -> Result<(), String> {
     if path.len() > MOST_PARTS {
-        return Err(format!("keys of up to {MOST_PARTS} parts are allowed"));
+        return Err(too_deep());
     }
     let Some((key, rest)) = path.split_first() else {
         let DeValue::Table(values) = value.get_ref() else { return Err("a table is allowed".to_owned()) };
@@ -95,18 +100,82 @@ fn into<'a>(node: &mut Node<'a>, name: &str, path: &[String], value: &Node<'a>) 
 /// Puts a value into one of a list of tables.
 fn item<'a>(items: &mut [Node<'a>], name: &str, path: &[String], value: &Node<'a>) -> Result<(), String> {
     let Some((key, rest)) = path.split_first() else { return Ok(()) };
-    let names: Vec<String> = (1..)
-        .zip(items.iter())
-        .filter_map(|(place, item)| Some(called(item.get_ref().as_table()?, place)))
-        .collect();
-    let found = names.iter().position(|name| name == key);
-    let place = key.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
-    let found = found.or(place).filter(|&at| at < items.len());
-    let at = found.ok_or_else(|| format!("no {name} is called {key}; there are {}", names.join(", ")))?;
+    let at = place(items, name, key)?;
     match rest {
         [] if !value.get_ref().is_table() => Err(format!("{name}.{key} is a section: a table is allowed")),
         _ => into(&mut items[at], key, rest, value),
     }
+}
+
+/// The place from 0 of the one that a key means.
+fn place(items: &[Node<'_>], name: &str, key: &str) -> Result<usize, String> {
+    let own = |item: &Node<'_>| Some(item.get_ref().as_table()?.get("name")?.get_ref().as_str()? == key);
+    let mut named = (0..items.len()).filter(|&at| own(&items[at]) == Some(true));
+    let place = key.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
+    let place = place.filter(|&at| at < items.len());
+    match (named.next(), named.next(), place) {
+        (Some(at), None, None) | (None, None, Some(at)) => Ok(at),
+        (Some(at), None, Some(place)) if at == place => Ok(at),
+        (Some(at), None, Some(_)) => {
+            Err(format!("{name} {} is called {key}, and {key} is the place of another: rename it", at + 1))
+        }
+        (Some(at), Some(other), _) => {
+            Err(format!("{name} {} and {} are both called {key}: their names must differ", at + 1, other + 1))
+        }
+        (None, _, _) => {
+            let called = |(place, item): (usize, &Node<'_>)| Some(called(item.get_ref().as_table()?, place));
+            let names: Vec<String> = (1..).zip(items).filter_map(called).collect();
+            Err(format!("no {name} is called {key}; there are {}", names.join(", ")))
+        }
+    }
+}
+
+/// A key that a value gives.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    /// As it is written.
+    pub(super) written: String,
+    /// The path of its place: lists by places from 1, words of tables by their key.
+    pub(super) place: Vec<String>,
+}
+
+/// The keys that a value gives at a path.
+pub(super) fn given(table: &DeTable<'_>, path: &[String], value: &DeValue<'_>) -> Vec<Key> {
+    match value {
+        DeValue::Table(inner) if inner.iter().next().is_some() => inner
+            .iter()
+            .flat_map(|(key, value)| {
+                let path: Vec<String> = path.iter().cloned().chain([key.get_ref().to_string()]).collect();
+                given(table, &path, value.get_ref())
+            })
+            .collect(),
+        _ => {
+            let mut place = resolved(table, path);
+            let short = SHORT.iter().find(|(short, _)| place.len() == 1 && place[0] == *short);
+            place.extend(short.filter(|_| value.is_str()).map(|(_, key)| (*key).to_owned()));
+            vec![Key { written: dotted(path), place }]
+        }
+    }
+}
+
+/// A path with the places from 1 of those in lists, whatever they are called.
+pub(super) fn resolved(table: &DeTable<'_>, path: &[String]) -> Vec<String> {
+    let mut at = path.first().and_then(|key| Some(table.get(key.as_str())?.get_ref()));
+    let mut parts: Vec<String> = path.iter().take(1).cloned().collect();
+    for pair in path.windows(2) {
+        let (name, key) = (&pair[0], &pair[1]);
+        let (part, next) = match at {
+            Some(DeValue::Array(items)) => match place(items, name, key) {
+                Ok(at) => ((at + 1).to_string(), Some(items[at].get_ref())),
+                Err(_) => (key.clone(), None),
+            },
+            Some(DeValue::Table(table)) => (key.clone(), table.get(key.as_str()).map(Spanned::get_ref)),
+            _ => (key.clone(), None),
+        };
+        parts.push(part);
+        at = next;
+    }
+    parts
 }
 
 /// The same value, this much further on in the text.

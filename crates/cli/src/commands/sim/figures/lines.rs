@@ -27,6 +27,9 @@ enum Record<'a> {
     Point(&'a Plotted),
     Value(&'a Pair),
     Order(&'a Judged),
+    Fault {
+        what: &'a str,
+    },
     Summary(Summary),
 }
 
@@ -66,6 +69,9 @@ pub(super) fn figure(done: &Done) -> Result<String> {
     }
     for claim in &report.claims {
         line(Record::Order(claim))?;
+    }
+    for what in &report.faults {
+        line(Record::Fault { what })?;
     }
     line(Record::Summary(Summary::of([report])))?;
     Ok(out)

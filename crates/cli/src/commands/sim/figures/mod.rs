@@ -1,21 +1,22 @@
 //! `trimtab sim figures`: the published tables and figures, simulated, beside what was published.
 //!
-//! `runs` runs the cells on all cores, `page` shows them as tables, `lines` as JSON, `picture` as SVG, `kept` writes all of it into folders.
+//! `runs` runs the cells on all cores, `page` shows them as tables, `lines` as JSON, `picture` as SVG, `kept` writes all of it into folders,
+//! `scenarios` gives away what the cells run.
 
 mod kept;
 mod lines;
 mod page;
 mod picture;
 mod runs;
+mod scenarios;
 
 use crate::args::FiguresArgs;
 use crate::commands::interrupt::Interrupt;
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::table::{Align, Table};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use trimtab_sim::figures::{self, Figure, LIVE, NAMES, Report};
-use trimtab_sim::scenario::file::write;
 
 /// A figure whose cells have been run.
 pub(super) struct Done {
@@ -38,8 +39,7 @@ fn show(args: &FiguresArgs) -> Result<u8> {
     let names: Vec<&str> = match &args.names[..] {
         [] if args.list => [NAMES, LIVE].concat(),
         [] => NAMES.to_vec(),
-        [word] if word == "live" => LIVE.to_vec(),
-        _ => named().collect(),
+        _ => named().flat_map(|name| if name == "live" { LIVE.to_vec() } else { vec![name] }).collect(),
     };
     let figures = names.into_iter().map(figures::find).collect::<Result<Vec<_>, _>>()?;
     if args.list {
@@ -47,7 +47,7 @@ fn show(args: &FiguresArgs) -> Result<u8> {
         return Ok(exit::DONE);
     }
     if let Some(wanted) = &args.scenario {
-        print(&scenarios(&figures, wanted)?)?;
+        scenarios::show(&figures, wanted, args.out.as_deref())?;
         return Ok(exit::DONE);
     }
     let interrupt = Interrupt::listen()?;
@@ -75,17 +75,4 @@ fn list(figures: &[Figure]) -> String {
         table.row([figure.name.to_owned(), figure.runs().count().to_string(), figure.of.to_owned()]);
     }
     table.to_string()
-}
-
-/// The scenarios of the cells whose names contain this.
-fn scenarios(figures: &[Figure], wanted: &str) -> Result<String> {
-    let mut text = String::new();
-    for cell in figures.iter().flat_map(|figure| &figure.cells).filter(|cell| cell.name.contains(wanted)) {
-        text.push_str(&write(&cell.scenario)?);
-        text.push('\n');
-    }
-    if text.is_empty() {
-        bail!("no cell's name contains \"{wanted}\": the lines of --json name all of them");
-    }
-    Ok(text)
 }

@@ -64,6 +64,9 @@ pub(super) fn figure(done: &Done) -> String {
     for claim in wrong() {
         let _ = writeln!(out, "  wrong: {} ({} and {})", claim.what, number(claim.left), number(claim.right));
     }
+    for fault in &report.faults {
+        let _ = writeln!(out, "fault: {fault}");
+    }
     for note in figure.notes {
         let _ = writeln!(out, "note: {note}");
     }

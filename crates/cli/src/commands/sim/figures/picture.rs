@@ -171,7 +171,7 @@ mod tests {
         };
         let mut points: Vec<Plotted> = (0..10).map(|at| point(&format!("s{at}"), "1")).collect();
         points.push(point("other", "2"));
-        let report = Report { name: "x", points, values: Vec::new(), claims: Vec::new() };
+        let report = Report { name: "x", points, values: Vec::new(), claims: Vec::new(), faults: Vec::new() };
         let sizes: Vec<usize> = panels(&report).iter().map(|panel| panel.series.len()).collect();
         assert_eq!(sizes, [8, 2, 1]);
     }

@@ -20,7 +20,8 @@ pub(super) fn written(model: &Model) -> Option<String> {
 fn is(text: &str, model: &Model) -> bool {
     let text = Text { file: "written", text };
     let Ok(table) = text.table() else { return false };
-    let mut reading = Reading { file: "written", machines: &mut |_| Err(String::new()) };
+    let mut reading =
+        Reading { file: "written", said: &|error| error, machines: &mut |_| Err(String::new()) };
     reading.machine(&Section::top(text, table.get_ref())).is_ok_and(|read| read == *model)
 }
 
