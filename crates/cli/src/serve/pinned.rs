@@ -90,3 +90,64 @@ impl Pinned {
         self.before = bound;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::tags::{Registry, TAGS_OF_USER_MAX};
+    use trimtab_linux::sys::affinity;
+
+    /// A process that is killed when dropped.
+    struct Sleeper(std::process::Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn who_is_bound_twice_is_tagged_and_a_mask_of_ours_is_no_binding() {
+        let allowed = affinity::get(None).unwrap();
+        if allowed.len() < 2 {
+            return;
+        }
+        let reach = Reach::User(rustix::process::geteuid().as_raw());
+        let sleeper = Sleeper(std::process::Command::new("sleep").arg("1000").spawn().unwrap());
+        let pid = sleeper.0.id();
+        let shared = Shared::new(Registry::new(reach));
+        let is_tagged = || {
+            let state = shared.lock();
+            let found = state.registry.tags().any(|(_, tag)| tag.mark.pid() == Some(pid));
+            // Of very many that are bound not all are tagged.
+            (found, state.registry.len() == TAGS_OF_USER_MAX)
+        };
+        // On a machine that has more CPUs, everybody here is bound.
+        let more: CpuSet = "4000-4003".parse().unwrap();
+        let online = allowed.union(&more);
+        let mut pinned = Pinned::new("/proc".into(), online.clone(), reach);
+        pinned.look(&shared);
+        assert!(!is_tagged().0, "its mask may be one of ours that was not given back yet");
+        pinned.look(&shared);
+        let (tagged, full) = is_tagged();
+        assert!(tagged || full);
+        // It is under watch, and its own mask is known to be all there is.
+        shared.lock().homes.insert(Tid(pid), online.clone());
+        pinned.look(&shared);
+        assert!(!is_tagged().0);
+        shared.lock().homes.insert(Tid(pid), allowed.clone());
+        pinned.look(&shared);
+        let (tagged, full) = is_tagged();
+        assert!(tagged || full);
+        // One CPU leaves nothing to choose; all of them are no binding.
+        let one: CpuSet = allowed.iter().take(1).collect();
+        assert!(!pinned.is_bound(&one) && !pinned.is_bound(&online) && pinned.is_bound(&allowed));
+        // Another user's daemon has no business with it.
+        let mut others = Pinned::new("/proc".into(), online, Reach::User(4_000_000));
+        let empty = Shared::new(Registry::new(reach));
+        others.look(&empty);
+        others.look(&empty);
+        assert!(empty.lock().registry.is_empty());
+    }
+}

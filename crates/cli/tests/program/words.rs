@@ -3,9 +3,9 @@
 use crate::util::{Sandbox, installed, need};
 use std::process::Command;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 18] = [
     "run", "attach", "detach", "replay", "plan", "topo", "ps", "top", "report", "doctor", "counters",
-    "check", "sim",
+    "check", "sim", "serve", "tag", "clear", "status", "guest",
 ];
 
 #[test]
@@ -104,7 +104,7 @@ fn completions_are_made_and_bash_accepts_its_own() {
     for (words, wanted) in [
         ("run --or", "--or-fewer"),
         ("run --balance = e", "exchange"),
-        ("run --balance =", "auto speed exchange nudge pinned float"),
+        ("run --balance =", "auto speed exchange nudge brm brm-paper serial pinned float"),
         // The value needs the sign: after a space comes the program.
         ("run --balance e", ""),
         ("run --wait-policy s", "spin sleep"),
@@ -134,7 +134,11 @@ fn zsh_and_fish_know_the_words_too() {
     let sandbox = Sandbox::new();
     let zsh = sandbox.trimtab("generate zsh").ends().ok();
     let line = |start: &str| zsh.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
-    assert!(line("'--balance=-[").contains("]::POLICY:(auto speed exchange nudge pinned float)'"), "{zsh}");
+    assert!(
+        line("'--balance=-[")
+            .contains("]::POLICY:(auto speed exchange nudge brm brm-paper serial pinned float)'"),
+        "{zsh}"
+    );
     assert!(line("'--wait-policy=[").contains("]:HOW:(auto spin yield sleep keep)'"), "{zsh}");
     let file = sandbox.write("trimtab.fish", sandbox.trimtab("generate fish").ends().ok());
     let fish = need!(installed("fish"), "fish is not installed");
