@@ -2,7 +2,7 @@
 //!
 //! Two threads. The *desk* hears requests, guests and the scan for bound threads, and changes the registry of tags; it waits for nobody.
 //! The *host* (`host`) carries out what the registry says with the live machine, in the loop of all balancing. Between them stands
-//! [`State`], which nobody holds for longer than it takes to look something up.
+//! `State`, which nobody holds for longer than it takes to look something up.
 
 pub mod desk;
 mod guests;
@@ -72,7 +72,7 @@ pub(crate) struct State {
     pub(crate) faults: Vec<String>,
 }
 
-/// [`State`], for both.
+/// What both sides know, for both.
 #[derive(Clone, Debug)]
 pub struct Shared {
     state: Arc<Mutex<State>>,
