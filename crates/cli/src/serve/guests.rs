@@ -14,7 +14,7 @@ use trimtab_linux::socket::PortLink;
 
 /// A machine that was not found is looked for again after this. Chosen.
 const AGAIN: Duration = Duration::from_secs(5);
-/// A CPU whose tag was not renewed for so long is cleared: the guest's agent has ended. Chosen: six times what the agent needs.
+/// A CPU whose tag was not renewed for so long is cleared: `trimtab guest` has ended there. Chosen: six times what it needs.
 const LEASE: Span = Span::from_ms(60_000);
 /// A guest that says too much is not read for at least so long.
 const REST: Duration = Duration::from_millis(50);

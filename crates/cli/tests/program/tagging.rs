@@ -62,7 +62,7 @@ fn a_guest_tags_cpus_of_its_own_machine_through_its_port() {
     let daemon = daemon(&sandbox, &format!("--guest {pid}=unix:{}", path.display()));
     let (mut guest, _) = listener.accept().unwrap();
     let told = |field: &str| status(&sandbox)["guests"][0][field].clone();
-    // The machine may not have been found yet; an agent says everything again.
+    // The machine may not have been found yet; `trimtab guest` says everything again.
     eventually("the first CPU is moved", || {
         guest.write_all(b"tag vcpu 0\n").unwrap();
         sizes(pid) == [1, 2, 2]

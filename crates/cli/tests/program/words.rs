@@ -143,7 +143,7 @@ fn zsh_and_fish_know_the_words_too() {
     let file = sandbox.write("trimtab.fish", sandbox.trimtab("generate fish").ends().ok());
     let fish = need!(installed("fish"), "fish is not installed");
     for (typed, wanted) in [
-        ("run --balance=s", "--balance=speed"),
+        ("run --balance=s", "--balance=serial --balance=speed"),
         ("run --balance s", ""),
         ("run --wait-policy s", "sleep spin"),
         ("attach --balance n", "nudge"),
