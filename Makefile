@@ -20,10 +20,12 @@ zshdir     := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir    := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 # systemd reads rules of /usr/local too.
 tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
+unitdir     := $(DESTDIR)$(PREFIX)/lib/systemd/system
 
 INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 \
 	$(includedir)/nesting.h $(includedir)/nesting.f90 \
-	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf
+	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf \
+	$(unitdir)/trimtab.service
 
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
 BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog uncore_lists
@@ -102,6 +104,10 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	$(BUILT)/trimtab generate fish > $(fishdir)/trimtab.fish
 	chmod 644 $(mandir)/trimtab.1 $(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish
 	$(INSTALL) -D -m 644 packaging/tmpfiles.conf $(tmpfilesdir)/trimtab.conf
+	$(INSTALL) -d $(unitdir)
+	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/trimtab.service > $(unitdir)/trimtab.service
+	chmod 644 $(unitdir)/trimtab.service
+	@echo 'A service for tagged threads:  systemctl daemon-reload && systemctl enable --now trimtab'
 	@echo 'A ledger that only root can replace:  systemd-tmpfiles --create $(PREFIX)/lib/tmpfiles.d/trimtab.conf'
 
 uninstall: ## remove what `make install` installed

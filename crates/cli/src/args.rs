@@ -3,6 +3,7 @@
 pub mod balance;
 pub mod bench;
 pub mod counters;
+pub mod serve;
 pub mod sim;
 pub mod sim_figures;
 pub mod sim_swarm;
@@ -15,6 +16,7 @@ pub use balance::{
 };
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, Experiment, NestedArgs, UncoreArgs};
 pub use counters::CountersArgs;
+pub use serve::{Channel, ClearArgs, GuestArgs, ServeArgs, StatusArgs, TagArgs, Task};
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
@@ -33,7 +35,7 @@ use trimtab_core::set::CpuSet;
 /// Run parallel programs on free, well-placed cores.
 ///
 /// `trimtab run ./app` finds cores that nobody uses, keeps other trimtab runs off them, puts threads and memory where
-/// the machine's topology serves them best, and becomes the program. No daemon, no privilege.
+/// the machine's topology serves them best, and becomes the program. No daemon is needed, and no privilege.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab", version, max_term_width = 100)]
 #[command(
@@ -41,7 +43,8 @@ use trimtab_core::set::CpuSet;
     trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \
     trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n  \
     trimtab top                  how threads run now\n  \
-    trimtab attach PID           balance what runs already\n\n\
+    trimtab attach PID           balance what runs already\n  \
+    trimtab serve                balance what is tagged, for everybody\n\n\
     Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab"
 )]
 pub struct Cli {
@@ -54,6 +57,11 @@ pub enum Command {
     Run(RunArgs),
     Attach(AttachArgs),
     Detach(DetachArgs),
+    Serve(ServeArgs),
+    Tag(TagArgs),
+    Clear(ClearArgs),
+    Status(StatusArgs),
+    Guest(GuestArgs),
     Replay(ReplayArgs),
     Plan(PlanArgs),
     Topo(TopoArgs),

@@ -18,6 +18,8 @@ pub mod output;
 pub mod recorder;
 pub mod reserve;
 pub mod say;
+pub mod serve;
+mod service;
 pub mod site;
 pub mod situation;
 pub mod surroundings;

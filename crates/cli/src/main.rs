@@ -3,8 +3,8 @@
 use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
-use trimtab_cli::commands::{attach, bench, check, counters, detach, doctor, generate, plan, ps};
-use trimtab_cli::commands::{replay, report, run, sim, top, topo};
+use trimtab_cli::commands::{attach, bench, check, counters, detach, doctor, generate, guest, plan, ps};
+use trimtab_cli::commands::{replay, report, run, serve, sim, status, tag, top, topo};
 use trimtab_cli::exit;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -19,6 +19,11 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&world, &args),
         Command::Attach(args) => attach::run(&world, &args),
         Command::Detach(args) => detach::run(&world, &args),
+        Command::Serve(args) => serve::run(&world, &args),
+        Command::Tag(args) => tag::tag(&world, &args),
+        Command::Clear(args) => tag::clear(&world, &args),
+        Command::Status(args) => status::run(&world, &args),
+        Command::Guest(args) => guest::run(&world, &args),
         Command::Replay(args) => replay::run(&args),
         Command::Plan(args) => plan::run(&world, &args),
         Command::Topo(args) => topo::run(&world, &args),

@@ -18,6 +18,7 @@ pub mod process;
 pub mod program;
 #[cfg(test)]
 mod skip;
+pub mod socket;
 pub mod survey;
 pub mod sys;
 pub mod text;

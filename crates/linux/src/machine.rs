@@ -21,9 +21,11 @@ pub use codec::{DecodeError, FORMAT, MAX_BYTES, decode, encode};
 pub use helper::HELPER;
 pub use key::{Key, KeyError};
 
+use crate::text::{self, ReadError};
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{Machine, SyntheticError, parse_synthetic};
 
 /// Where root may leave a model for everyone: exactly what `trimtab-discover live` prints. `/run` forgets it at boot.
@@ -191,4 +193,16 @@ pub fn from_xml(file: &Path, helper: Option<&Path>) -> Result<Machine, MachineLo
 /// [`MachineLoadError::Synthetic`] names the position of the fault.
 pub fn from_synthetic(text: &str) -> Result<Machine, MachineLoadError> {
     Ok(parse_synthetic(text)?)
+}
+/// The CPUs that are online, by the kernel's files under `sys`.
+///
+/// # Errors
+/// They cannot be read.
+pub fn online(sys: &Path) -> Result<CpuSet, ReadError> {
+    let path = sys.join("devices/system/cpu/online");
+    let list = text::read(&path)?;
+    std::str::from_utf8(&list)
+        .ok()
+        .and_then(|list| list.trim().parse().ok())
+        .ok_or_else(|| ReadError::malformed(&path, "no list of CPUs"))
 }

@@ -189,6 +189,61 @@ impl Status {
     }
 }
 
+/// Whose a process or thread is, as the kernel asks before it lets its mask be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The process that it is, or is a thread of.
+    pub process: Pid,
+    /// The real user.
+    pub real: u32,
+    /// The effective one.
+    pub effective: u32,
+}
+
+impl Identity {
+    /// Reads the kernel's text.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn parse(status: &[u8]) -> Result<Self, &'static str> {
+        let process = text::field(status, b"Tgid:").and_then(text::number).map(Pid).ok_or("no Tgid line")?;
+        let mut ids = text::field(status, b"Uid:").into_iter().flat_map(text::words).map_while(text::number);
+        let mut id = || ids.next().ok_or("no Uid line");
+        Ok(Self { process, real: id()?, effective: id()? })
+    }
+
+    /// Whether a user without privilege may set its mask.
+    pub fn is(&self, uid: u32) -> bool {
+        uid == self.real || uid == self.effective
+    }
+}
+
+/// Whose a process is; or a thread, named as one.
+///
+/// # Errors
+/// As [`stat`].
+pub fn identity(proc: &Path, pid: Pid) -> Result<Identity, ReadError> {
+    parse_file(proc.join(format!("{pid}/status")), Identity::parse)
+}
+
+/// Whose a thread is.
+///
+/// # Errors
+/// As [`stat`].
+pub fn thread_identity(proc: &Path, pid: Pid, tid: Tid) -> Result<Identity, ReadError> {
+    parse_file(proc.join(format!("{pid}/task/{tid}/status")), Identity::parse)
+}
+
+/// `CAP_SYS_NICE`: the right to set the masks of others.
+const SYS_NICE: u32 = 23;
+
+/// Whether this process may set the masks of other users' threads.
+pub fn may_move_others(proc: &Path) -> bool {
+    let status = text::read(&proc.join("self/status")).unwrap_or_default();
+    let effective = text::field(&status, b"CapEff:").and_then(|hex| std::str::from_utf8(hex).ok());
+    effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
+}
+
 /// The stat line of a process.
 ///
 /// # Errors

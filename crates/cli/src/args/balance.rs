@@ -20,7 +20,7 @@ use trimtab_linux::vcpus::VmName;
 const HEADING: &str = "While it runs";
 
 /// The policies, for parser and completions.
-fn policies() -> Words<Kind> {
+pub(super) fn policies() -> Words<Kind> {
     Words::of(Kind::ALL.map(Kind::word))
 }
 
@@ -93,7 +93,7 @@ pub struct PolicyArgs {
     /// With brm or serial, bring a process's memory to the node where all its threads stayed for a second after a move.
     #[arg(long, help_heading = HEADING)]
     pub move_memory: bool,
-    /// The share of one CPU that brm or serial may take for itself: 0.5%, 2% (default 1%). It looks more seldom to keep it.
+    /// The share of one CPU that brm, serial or the service may take for itself: 0.5%, 2% (default 1%). It looks more seldom to keep it.
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = HEADING)]
     pub budget: Option<f64>,
 }

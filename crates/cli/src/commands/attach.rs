@@ -119,19 +119,22 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
 
 /// What is to be watched.
 fn roots(world: &World, args: &AttachArgs, volume: Volume) -> Result<Vec<Root>, anyhow::Error> {
-    let group = |path: &PathBuf| {
-        let mounted = world.sys().join("fs/cgroup");
-        if path.starts_with(&mounted) {
-            return Root::Cgroup(path.clone());
-        }
-        // As the kernel writes it, from the root of the groups; and relative to it.
-        Root::Cgroup(mounted.join(path.strip_prefix("/").unwrap_or(path)))
-    };
+    let group = |path: &PathBuf| Root::Cgroup(cgroup(world, path));
     let pids = distinct(&args.pids);
     let machines = vms::roots(world, &args.vm, &pids, volume)?;
     let whole = pids.into_iter().map(|pid| Root::Tree(Pid(pid)));
     // Before a group, which may hold them too.
     Ok(whole.chain(machines).chain(args.cgroup.as_ref().map(group)).collect())
+}
+
+/// The folder of a control group that is named by it, or by the kernel's path.
+pub(crate) fn cgroup(world: &World, path: &Path) -> PathBuf {
+    let mounted = world.sys().join("fs/cgroup");
+    if path.starts_with(&mounted) {
+        return path.to_owned();
+    }
+    // As the kernel writes it, from the root of the groups; and relative to it.
+    mounted.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// One look at the programs, to know where their threads may run.
@@ -229,6 +232,7 @@ fn label(world: &World, roots: &[Root]) -> String {
             let command = process::command_line(&world.proc(), *pid, COMMAND_MAX).unwrap_or_default();
             if command.is_empty() { format!("process {pid}") } else { format!("process {pid} ({command})") }
         }
+        Root::Thread(pid, tid) => format!("thread {pid}:{tid}"),
         Root::Vm(vm) => vms::label(vm),
         Root::Cgroup(path) => format!("group {}", text::printable(path.as_os_str().as_encoded_bytes())),
     };

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A control group of our own, removed when dropped.
-struct Group(PathBuf);
+pub(crate) struct Group(pub(crate) PathBuf);
 
 impl Group {
     /// A new group under the root of this controller, with these settings; none where that cannot be.
-    fn new(controller: &str, settings: &[(&str, String)]) -> Option<Self> {
+    pub(crate) fn new(controller: &str, settings: &[(&str, String)]) -> Option<Self> {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("trimtab-test-{}-{number}", std::process::id());
@@ -26,7 +26,7 @@ impl Group {
     }
 
     /// A shell that joins the group and becomes what follows.
-    fn join(&self) -> [String; 4] {
+    pub(crate) fn join(&self) -> [String; 4] {
         let procs = self.0.join("cgroup.procs");
         ["sh", "-c", &format!("echo $$ > {} && exec \"$@\"", procs.display()), "sh"].map(str::to_owned)
     }

@@ -3,9 +3,9 @@
 use crate::util::{Sandbox, installed, need};
 use std::process::Command;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 18] = [
     "run", "attach", "detach", "replay", "plan", "topo", "ps", "top", "report", "doctor", "counters",
-    "check", "sim",
+    "check", "sim", "serve", "tag", "clear", "status", "guest",
 ];
 
 #[test]

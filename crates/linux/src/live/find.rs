@@ -14,6 +14,7 @@ use super::counters::{self, Files};
 use super::counting::Counted;
 use super::error::LiveError;
 use super::guests::Only;
+use super::roots::{RootId, is_of};
 use super::threads::{Process, Thread};
 use super::{Live, Root, files};
 use crate::process::{self, Pid, Stat, State, Tid};
@@ -63,49 +64,86 @@ impl Finder {
 impl Live {
     /// Takes in all that there is now, before the first look.
     pub(super) fn find_first(&mut self) -> Result<(), LiveError> {
-        for at in 0..self.roots.len() {
-            let program = ProgramId(u32::try_from(at).unwrap_or(u32::MAX));
-            let name = match self.roots[at].root.clone() {
-                Root::Tree(pid) => {
-                    let stat = match process::stat(&self.proc, pid) {
-                        Err(_) if self.options.hands_off && self.roots.len() > 1 => {
-                            // Gone since it was chosen: one of several that are only watched.
-                            self.roots[at].ended = true;
-                            continue;
-                        }
-                        stat => stat?,
-                    };
-                    self.table.add_process(pid, stat.start, program);
-                    stat.comm
-                }
-                Root::Vm(vm) => {
-                    if self.table.add_process(vm.pid, vm.start, program)
-                        && let Some(process) = self.table.processes.get_mut(&vm.pid)
-                    {
-                        process.only = Some(Only::of(&vm.vcpus));
-                    }
-                    text::printable(vm.name.as_bytes())
-                }
-                Root::Cgroup(path) => {
-                    let members = group_members(&path, 0)
-                        .map_err(|source| LiveError::NoGroup { path: path.clone(), source: source.into() })?;
-                    if members.is_empty() {
-                        return Err(LiveError::EmptyGroup(path));
-                    }
-                    self.add_members(members, program);
-                    let name = path.file_name().unwrap_or(path.as_os_str());
-                    text::printable(name.as_encoded_bytes())
-                }
-            };
-            let pid = match &self.roots[at].root {
-                Root::Tree(pid) => pid.0,
-                Root::Vm(vm) => vm.pid.0,
-                Root::Cgroup(_) => self.table.processes.keys().next().map_or(0, |pid| pid.0),
-            };
-            self.new_programs.push(ProgramInfo { id: program, pid, name });
+        for id in self.roots.keys().copied().collect::<Vec<_>>() {
+            self.take_root(id)?;
         }
         self.find_children();
         Ok(())
+    }
+
+    /// Takes in what a root names.
+    pub(super) fn take_root(&mut self, id: RootId) -> Result<(), LiveError> {
+        let Some(watched) = self.roots.get(&id) else { return Ok(()) };
+        let (root, program) = (watched.root.clone(), watched.program);
+        let (pid, name) = match root {
+            Root::Tree(pid) | Root::Thread(pid, _) => {
+                let stat = match process::stat(&self.proc, pid) {
+                    Err(_) if self.options.hands_off && self.roots.len() > 1 => {
+                        // Gone since it was chosen: one of several that are only watched.
+                        if let Some(watched) = self.roots.get_mut(&id) {
+                            watched.ended = true;
+                        }
+                        return Ok(());
+                    }
+                    stat => stat?,
+                };
+                if self.table.processes.get(&pid).is_some_and(|known| known.start != stat.start) {
+                    let mut sample = std::mem::take(&mut self.later);
+                    self.end_process(pid, &mut sample);
+                    self.later = sample;
+                }
+                if self.table.add_process(pid, stat.start, program) {
+                    self.place_first(pid);
+                }
+                self.cover(pid, id);
+                (pid.0, stat.comm)
+            }
+            Root::Vm(vm) => {
+                if self.table.add_process(vm.pid, vm.start, program)
+                    && let Some(process) = self.table.processes.get_mut(&vm.pid)
+                {
+                    process.only = Some(Only::of(&vm.vcpus));
+                }
+                self.cover(vm.pid, id);
+                (vm.pid.0, text::printable(vm.name.as_bytes()))
+            }
+            Root::Cgroup(path) => {
+                let members = group_members(&path, 0)
+                    .map_err(|source| LiveError::NoGroup { path: path.clone(), source: source.into() })?;
+                if members.is_empty() && !self.options.tags {
+                    return Err(LiveError::EmptyGroup(path));
+                }
+                self.add_members(members, id);
+                let name = path.file_name().unwrap_or(path.as_os_str());
+                let first = self.table.processes.keys().next().map_or(0, |pid| pid.0);
+                (first, text::printable(name.as_encoded_bytes()))
+            }
+        };
+        self.new_programs.push(ProgramInfo { id: program, pid, name });
+        Ok(())
+    }
+
+    /// In which group a process that was just taken in is.
+    fn place_first(&mut self, pid: Pid) {
+        if self.options.tags
+            && let Some(group) = self.bounds.group_of(pid)
+            && let Some(process) = self.table.processes.get_mut(&pid)
+        {
+            process.group = group;
+        }
+    }
+
+    /// A root means this process, unless it means only another user's.
+    fn cover(&mut self, pid: Pid, id: RootId) {
+        let Some(watched) = self.roots.get(&id) else { return };
+        let thread = watched.thread();
+        if watched.only.is_some_and(|uid| !is_of(&self.proc, pid, pid.main_thread(), uid)) {
+            return;
+        }
+        let Some(process) = self.table.processes.get_mut(&pid) else { return };
+        if process.covers.insert(id, thread) != Some(thread) {
+            self.wish_anew(pid);
+        }
     }
 
     /// Looks for what is new and what has ended, and tells the sample.
@@ -155,25 +193,46 @@ impl Live {
     }
 
     fn find_groups(&mut self) {
-        for at in 0..self.roots.len() {
-            let Root::Cgroup(path) = self.roots[at].root.clone() else { continue };
-            let program = ProgramId(u32::try_from(at).unwrap_or(u32::MAX));
-            self.add_members(group_members(&path, 0).unwrap_or_default(), program);
+        let groups: Vec<(RootId, PathBuf)> = self
+            .roots
+            .iter()
+            .filter_map(|(id, watched)| match &watched.root {
+                Root::Cgroup(path) => Some((*id, path.clone())),
+                _ => None,
+            })
+            .collect();
+        for (id, path) in groups {
+            self.add_members(group_members(&path, 0).unwrap_or_default(), id);
         }
     }
 
-    fn add_members(&mut self, members: BTreeSet<Pid>, program: ProgramId) {
+    fn add_members(&mut self, members: BTreeSet<Pid>, id: RootId) {
+        let Some((program, only)) = self.roots.get(&id).map(|watched| (watched.program, watched.only)) else {
+            return;
+        };
         for pid in members {
-            if pid == Pid::own() || self.table.processes.contains_key(&pid) {
+            if pid == Pid::own() {
+                continue;
+            }
+            if let Some(process) = self.table.processes.get(&pid) {
+                if !process.covers.contains_key(&id) {
+                    self.cover(pid, id);
+                }
+                continue;
+            }
+            if only.is_some_and(|uid| !is_of(&self.proc, pid, pid.main_thread(), uid)) {
                 continue;
             }
             if let Ok(stat) = process::stat(&self.proc, pid)
                 && !stat.kernel_thread
                 && self.table.add_process(pid, stat.start, program)
-                && let Some(group) = self.bounds.group_of(pid)
-                && let Some(process) = self.table.processes.get_mut(&pid)
             {
-                process.group = group;
+                if let Some(group) = self.bounds.group_of(pid)
+                    && let Some(process) = self.table.processes.get_mut(&pid)
+                {
+                    process.group = group;
+                }
+                self.cover(pid, id);
             }
         }
     }
@@ -246,19 +305,39 @@ impl Live {
         if child == Pid::own() || self.table.processes.contains_key(&child) {
             return false;
         }
+        if !self.is_of_interest(child, parent) {
+            return false;
+        }
         match process::stat(&self.proc, child) {
             Ok(Stat { parent: seen, kernel_thread: false, start, .. }) if seen == parent => {
                 let given =
                     self.table.processes.get(&parent).map(|parent| parent.given.clone()).unwrap_or_default();
                 let group = self.table.group(parent);
+                let covers = self.table.processes.get(&parent).map(|parent| parent.covers.clone());
                 let new = self.table.add_process(child, start, program);
                 if let Some(process) = self.table.processes.get_mut(&child) {
                     (process.given, process.group) = (given, group);
+                }
+                // Who means one thread of the parent does not mean its children.
+                let all = covers.unwrap_or_default().into_iter().filter(|(_, thread)| thread.is_none());
+                for (id, _) in all {
+                    self.cover(child, id);
                 }
                 new
             }
             _ => false,
         }
+    }
+
+    /// Whether a child is to be watched: of a process that is not meant as a whole, only those that were born with a mask of ours.
+    fn is_of_interest(&self, child: Pid, parent: Pid) -> bool {
+        let Some(parent) = self.table.processes.get(&parent) else { return false };
+        let meant = !self.options.tags || parent.covers.values().any(Option::is_none);
+        let ours = || {
+            let mask = self.mask(child, child.main_thread());
+            mask.is_ok_and(|mask| parent.given.homes(&mask).is_some())
+        };
+        meant || (!parent.given.is_empty() && ours())
     }
 
     /// Lists the threads of processes whose number of threads changed.
@@ -347,7 +426,8 @@ impl Live {
                 None => return false,
             },
         };
-        let alone = process.only.is_some();
+        // CPUs of machines have groups of their own, whole processes have one.
+        let alone = process.only.is_some() || process.covers.values().any(|only| *only == Some(tid));
         if process.threads.is_empty() && process.balancer.is_none() && process.record.is_none() {
             process.balancer = self.options.keep.as_ref().and_then(|keep| keep.balancer(pid, process.start));
         }
@@ -357,6 +437,7 @@ impl Live {
             None => self.options.hands_off.then_some(Left::Asked),
         };
         let program = process.program;
+        let wish = process.wish(tid, self.options.tags);
         // Born of a thread that we moved, it has our mask for its own.
         let inherited = self.table.inherited(pid, &home).filter(|_| left.is_none());
         let (home, held) = match inherited {
@@ -367,6 +448,7 @@ impl Live {
         };
         let id = self.table.add_thread(Thread {
             program,
+            wish,
             pid,
             tid,
             start: stat.start,
@@ -429,7 +511,7 @@ impl Live {
     }
 
     /// A process has ended, and all its threads.
-    fn end_process(&mut self, pid: Pid, sample: &mut Sample) {
+    pub(super) fn end_process(&mut self, pid: Pid, sample: &mut Sample) {
         for id in self.table.threads_of(pid) {
             self.end_thread(id, sample);
         }
@@ -499,7 +581,7 @@ impl Live {
         thread.name.clone_from(&stat.comm);
         let (pid, program) = (thread.pid, thread.program);
         let leads = pid.main_thread() == thread.tid
-            && self.roots.get(program.0 as usize).is_some_and(|watched| watched.root == Root::Tree(pid));
+            && self.roots.values().any(|w| w.program == program && w.root == Root::Tree(pid));
         if leads {
             sample.programs.push(ProgramInfo { id: program, pid: pid.0, name: stat.comm.clone() });
         }

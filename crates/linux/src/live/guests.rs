@@ -54,7 +54,7 @@ impl Watch {
 impl Live {
     /// What the lookouts have found since the last look.
     pub(super) fn hear_of_vcpus(&mut self) {
-        for watched in &mut self.roots {
+        for watched in self.roots.values_mut() {
             let (Root::Vm(vm), Some(watch)) = (&watched.root, &mut watched.guests) else { continue };
             let Some(seen) = watch.lookout.news(watch.version) else { continue };
             watch.version = Some(seen.version);

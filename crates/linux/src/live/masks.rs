@@ -2,7 +2,7 @@
 
 use super::bounds::{self, GroupId, is_gone};
 use super::keeper::{Claim, Entry};
-use super::threads::Thread;
+use super::threads::{Thread, Wish};
 use super::{Live, Root};
 use crate::process::{self, Pid, Tid};
 use crate::sys::affinity;
@@ -32,7 +32,7 @@ pub struct Restored {
 const PASSES: u32 = 4;
 
 impl Restored {
-    fn and(self, more: Self) -> Self {
+    pub(super) fn and(self, more: Self) -> Self {
         Self {
             given_back: self.given_back + more.given_back,
             changed: self.changed + more.changed,
@@ -131,7 +131,11 @@ impl Live {
             }
             Some(_) => return Err(Settled::Refused(Refusal::Other)),
         }
+        if thread.wish == Wish::Untagged {
+            return Err(Settled::Refused(Refusal::Other));
+        }
         self.is_same(id)?;
+        self.is_still_theirs(id)?;
         if matches!(act, Act::Fetch(_)) {
             return Err(Settled::Refused(Refusal::Memory));
         }
@@ -160,6 +164,7 @@ impl Live {
         }
         let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
         let back = thread.expected().clone();
+        self.count_move(pid, tid);
         self.note(id, &target);
         if let Err(errno) = affinity::set(Some(tid), &target) {
             self.note_what_is(id);
@@ -272,10 +277,11 @@ impl Live {
         let Some(keep) = self.options.keep.as_ref().filter(|_| process.record.is_none()) else {
             return Ok(());
         };
-        let root = match self.roots.get(process.program.0 as usize).map(|watched| &watched.root) {
-            Some(Root::Tree(root)) => *root,
-            _ => pid,
-        };
+        let root = process.covers.keys().find_map(|id| match self.roots.get(id)?.root {
+            Root::Tree(root) => Some(root),
+            _ => None,
+        });
+        let root = root.unwrap_or(pid);
         match keep.claim(pid, process.start, root) {
             Ok(Claim::Ours(record)) => {
                 // What a killed balancer left is ours to give back now.
@@ -350,7 +356,7 @@ impl Live {
     }
 
     /// Gives a thread its own mask back; false when it no longer had ours.
-    fn release(&mut self, id: ThreadId) -> Result<bool, Errno> {
+    pub(super) fn release(&mut self, id: ThreadId) -> Result<bool, Errno> {
         let Some(thread) = self.table.threads.get(&id) else { return Err(Errno::SRCH) };
         let (pid, tid) = (thread.pid, thread.tid);
         if thread.held.is_none() {
@@ -415,7 +421,7 @@ impl Live {
     }
 
     /// News that the next sample will tell.
-    fn tell_later(&mut self, id: ThreadId) {
+    pub(super) fn tell_later(&mut self, id: ThreadId) {
         let mut scratch = std::mem::take(&mut self.later);
         self.tell(id, &mut scratch);
         self.later = scratch;

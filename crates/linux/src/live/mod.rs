@@ -34,14 +34,16 @@ mod masks;
 mod roots;
 mod sample;
 mod stop;
+mod tags;
 mod threads;
 
 pub use audit::{Audit, MemoryAudit, ThreadAudit};
 pub use error::LiveError;
 pub use keeper::{Keeper, KeeperError};
 pub use masks::Restored;
-pub use roots::Root;
+pub use roots::{Root, RootId};
 pub use stop::Stopper;
+pub use tags::{RootFacts, Watch};
 
 use crate::perf::Choice;
 use crate::process::Pid;
@@ -54,12 +56,14 @@ use counting::Counting;
 use files::Budget;
 use find::Finder;
 use roots::Watched;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use threads::Table;
 use trimtab_core::balance::{Decision, Outcome, Wanted};
 use trimtab_core::counting::Thrift;
 use trimtab_core::drive::{Awake, Host};
+use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::{ProgramInfo, Sample};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
@@ -74,6 +78,9 @@ pub struct Options {
     /// Threads are only watched: none is moved, so that programs of others can be watched too. Of several, those that cannot even be
     /// looked at are left out and counted.
     pub hands_off: bool,
+    /// The roots are tags: they come and go while it is watched ([`Live::watch`], [`Live::unwatch`]), what none of them means is left
+    /// alone, and the watching does not end with the last of them.
+    pub tags: bool,
     /// At most so many descriptors are kept for threads; `None` for half of what this process may open.
     pub descriptors: Option<usize>,
     /// What hardware is to count of threads, where a policy wants that.
@@ -88,6 +95,7 @@ impl Default for Options {
             find_every: Span::from_ms(200),
             keep: None,
             hands_off: false,
+            tags: false,
             descriptors: None,
             counting: Choice::Auto,
             thrift: None,
@@ -135,7 +143,8 @@ pub struct Live {
     /// The work of this thread up to the last look.
     worked: Option<Span>,
     stopper: Stopper,
-    roots: Vec<Watched>,
+    roots: BTreeMap<RootId, Watched>,
+    next_root: u32,
     table: Table,
     bounds: Bounds,
     finder: Finder,
@@ -172,7 +181,7 @@ impl Live {
     /// # Errors
     /// [`LiveError`].
     pub fn with(proc: &Path, roots: &[Root], usable: &CpuSet, options: Options) -> Result<Self, LiveError> {
-        if roots.is_empty() {
+        if roots.is_empty() && !options.tags {
             return Err(LiveError::Nothing);
         }
         let folder = files::open_folder(proc).map_err(|errno| ReadError::io(proc, errno))?;
@@ -196,7 +205,8 @@ impl Live {
             clock: Clock::new(),
             worked: None,
             stopper,
-            roots: Vec::new(),
+            roots: BTreeMap::new(),
+            next_root: 0,
             table: Table::default(),
             bounds: Bounds::new(root, usable),
             finder: Finder::default(),
@@ -221,7 +231,10 @@ impl Live {
         let mut problem = None;
         for root in roots {
             match Watched::new(proc, root, own_namespace, live.options.hands_off) {
-                Ok(watched) => live.roots.push(watched),
+                Ok(watched) => {
+                    let program = ProgramId(live.next_root);
+                    live.add_root(Watched { program, ..watched });
+                }
                 Err(error) if live.options.hands_off && error.is_refused() => {
                     live.unreadable += 1;
                     problem.get_or_insert(error);

@@ -3,8 +3,8 @@
 use super::error::LiveError;
 use super::guests::Watch;
 use super::{Live, Stopper, files, find};
-use crate::process::{self, Pid, State};
-use crate::text::{self, ReadError};
+use crate::process::{self, Pid, State, Tid, may_move_others};
+use crate::text::ReadError;
 use crate::vcpus::VirtualMachine;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -12,6 +12,7 @@ use rustix::process::{PidfdFlags, geteuid, pidfd_open, test_kill_process};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use trimtab_core::drive::Awake;
+use trimtab_core::ids::ProgramId;
 use trimtab_core::time::{Moment, Span};
 
 /// What is watched.
@@ -19,14 +20,18 @@ use trimtab_core::time::{Moment, Span};
 pub enum Root {
     /// A process and all that come from it.
     Tree(Pid),
+    /// One thread of a process; the others, and what comes of them, are only looked at, since they may inherit its mask.
+    Thread(Pid, Tid),
     /// All processes of a control group and of those below it.
     Cgroup(PathBuf),
     /// The CPUs of a virtual machine; the other threads of its process are not touched.
     Vm(Box<VirtualMachine>),
 }
 
-/// `CAP_SYS_NICE`: the right to set the masks of others.
-const SYS_NICE: u32 = 23;
+/// A root's number, never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct RootId(pub(super) u32);
+
 /// Where the kernel cannot wake us when a process ends, we look so often. Chosen.
 const LOOK: Span = Span::from_ms(100);
 
@@ -34,8 +39,14 @@ const LOOK: Span = Span::from_ms(100);
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) root: Root,
+    /// The program that its threads are of.
+    pub(super) program: ProgramId,
+    /// Only threads of this user are meant.
+    pub(super) only: Option<u32>,
+    /// Moves of its threads.
+    pub(super) moves: u64,
     pub(super) ended: bool,
-    ends: Option<OwnedFd>,
+    pub(super) ends: Option<OwnedFd>,
     /// Who looks out for a virtual machine's CPUs.
     pub(super) guests: Option<Watch>,
 }
@@ -45,12 +56,12 @@ impl Watched {
     /// to move anything is needed.
     pub(super) fn new(proc: &Path, root: &Root, signals: bool, hands_off: bool) -> Result<Self, LiveError> {
         let pid = match root {
-            Root::Tree(pid) => *pid,
+            Root::Tree(pid) | Root::Thread(pid, _) => *pid,
             Root::Vm(vm) => vm.pid,
             Root::Cgroup(path) => {
                 files::open_folder(path)
                     .map_err(|errno| LiveError::NoGroup { path: path.clone(), source: errno.into() })?;
-                return Ok(Self { root: root.clone(), ended: false, ends: None, guests: None });
+                return Ok(Self::begin(root, None));
             }
         };
         if pid == Pid::own() {
@@ -75,28 +86,45 @@ impl Watched {
         if stat.state == State::Zombie && stat.threads <= 1 {
             return Err(LiveError::Ended(pid));
         }
-        let status = text::read(&proc.join(format!("{pid}/status"))).map_err(missing)?;
-        let number = |name: &[u8]| text::field(&status, name).and_then(text::number::<u32>);
-        if let Some(process) = number(b"Tgid:").map(Pid).filter(|process| *process != pid) {
-            return Err(LiveError::Thread { thread: pid, process });
+        let who = process::identity(proc, pid).map_err(missing)?;
+        if who.process != pid {
+            return Err(LiveError::Thread { thread: pid, process: who.process });
         }
-        let ids: Vec<u32> = text::field(&status, b"Uid:")
-            .map(|line| text::words(line).take(2).filter_map(text::number).collect())
-            .unwrap_or_default();
-        if !hands_off
-            && let Some(&uid) = ids.first()
-            && !ids.contains(&geteuid().as_raw())
-            && !may_move_others(proc)
-        {
-            return Err(LiveError::NotYours { pid, uid });
+        if !hands_off && !who.is(geteuid().as_raw()) && !may_move_others(proc) {
+            return Err(LiveError::NotYours { pid, uid: who.real });
         }
         let guests = match root {
             Root::Vm(vm) if vm.start != stat.start => return Err(LiveError::NoProcess(pid)),
             Root::Vm(vm) => Some(Watch::begin(proc, vm)?),
-            Root::Tree(_) | Root::Cgroup(_) => None,
+            Root::Tree(_) | Root::Thread(..) | Root::Cgroup(_) => None,
         };
-        Ok(Self { root: root.clone(), ended: false, ends, guests })
+        Ok(Self { guests, ..Self::begin(root, ends) })
     }
+
+    fn begin(root: &Root, ends: Option<OwnedFd>) -> Self {
+        Self {
+            root: root.clone(),
+            program: ProgramId(0),
+            only: None,
+            moves: 0,
+            ended: false,
+            ends,
+            guests: None,
+        }
+    }
+
+    /// The one thread that is meant; `None` for all.
+    pub(super) fn thread(&self) -> Option<Tid> {
+        match self.root {
+            Root::Thread(_, tid) => Some(tid),
+            Root::Tree(_) | Root::Cgroup(_) | Root::Vm(_) => None,
+        }
+    }
+}
+
+/// Whether a thread is this user's to move, as far as the kernel would say; of a process, its first.
+pub(super) fn is_of(proc: &Path, pid: Pid, tid: Tid, uid: u32) -> bool {
+    process::thread_identity(proc, pid, tid).is_ok_and(|who| who.is(uid))
 }
 
 /// Whether a process lives, as far as can be seen.
@@ -104,27 +132,26 @@ fn lives(proc: &Path, pid: Pid) -> bool {
     process::stat(proc, pid).is_ok_and(|stat| stat.state != State::Zombie)
 }
 
-/// Whether this process may set the masks of other users' threads.
-fn may_move_others(proc: &Path) -> bool {
-    let status = text::read(&proc.join("self/status")).unwrap_or_default();
-    let effective = text::field(&status, b"CapEff:").and_then(|hex| std::str::from_utf8(hex).ok());
-    effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
-}
-
 impl Live {
     fn over(&mut self) -> bool {
-        for (at, watched) in self.roots.iter_mut().enumerate() {
+        for (id, watched) in &mut self.roots {
             let pid = match &watched.root {
                 Root::Tree(pid) => *pid,
+                Root::Thread(pid, tid) => {
+                    watched.ended |= self.table.has_ended(*pid, *tid);
+                    *pid
+                }
                 Root::Vm(vm) => vm.pid,
                 // As long as one of its members lives it need not be listed.
-                Root::Cgroup(_) if self.table.member_of(at).is_some_and(|pid| lives(&self.proc, pid)) => {
+                Root::Cgroup(_) if self.table.member_of(*id).is_some_and(|pid| lives(&self.proc, pid)) => {
                     watched.ended = false;
                     continue;
                 }
                 // Also a group that was removed has no members.
                 Root::Cgroup(path) => {
-                    watched.ended = find::group_members(path, 0).is_ok_and(|members| members.is_empty());
+                    // One that is empty may be filled again, for whoever stays.
+                    watched.ended = !self.options.tags
+                        && find::group_members(path, 0).is_ok_and(|members| members.is_empty());
                     watched.ended |= !path.exists();
                     continue;
                 }
@@ -137,7 +164,7 @@ impl Live {
                 };
             }
         }
-        self.roots.iter().all(|watched| watched.ended)
+        !self.options.tags && self.roots.values().all(|watched| watched.ended)
     }
 
     /// Sleeps until a moment, or until all roots have ended, or until it is stopped.
@@ -148,7 +175,8 @@ impl Live {
                 return Ok(Awake::Over);
             }
             let left = until.since(self.clock.now());
-            let blind = self.roots.iter().any(|watched| !watched.ended && watched.ends.is_none());
+            let unseen = |watched: &Watched| !watched.ended && watched.ends.is_none();
+            let blind = !self.options.tags && self.roots.values().any(unseen);
             let nap = if blind { left.min(LOOK) } else { left };
             if self.nap(nap)? {
                 return Ok(Awake::Over);
@@ -171,12 +199,11 @@ impl Live {
     fn nap(&mut self, nap: Span) -> Result<bool, LiveError> {
         let stopper: &Stopper = &self.stopper;
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(stopper, PollFlags::IN)];
-        let watched: Vec<usize> = (0..self.roots.len())
-            .filter(|at| !self.roots[*at].ended && self.roots[*at].ends.is_some())
-            .collect();
-        for at in &watched {
-            if let Some(ends) = &self.roots[*at].ends {
+        let mut watched: Vec<RootId> = Vec::new();
+        for (id, root) in self.roots.iter().filter(|(_, root)| !root.ended) {
+            if let Some(ends) = &root.ends {
                 waited.push(PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN));
+                watched.push(*id);
             }
         }
         let timeout = Timespec {
@@ -191,8 +218,10 @@ impl Live {
         }
         let ready: Vec<bool> = waited.iter().map(|waited| !waited.revents().is_empty()).collect();
         drop(waited);
-        for (at, ready) in watched.into_iter().zip(ready.iter().skip(1)) {
-            self.roots[at].ended |= ready;
+        for (id, ready) in watched.into_iter().zip(ready.iter().skip(1)) {
+            if let Some(root) = self.roots.get_mut(&id) {
+                root.ended |= ready;
+            }
         }
         Ok(ready[0])
     }

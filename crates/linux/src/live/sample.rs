@@ -3,6 +3,7 @@
 use super::bounds::{Changed, GroupId};
 use super::clock::Clock;
 use super::counters::{self, Unread};
+use super::threads::Wish;
 use super::{Live, files};
 use crate::process::{self, Pid, Stat, State, Tid};
 use crate::survey::LoadSample;
@@ -150,6 +151,9 @@ impl Live {
         let mut unread = 0;
         for &id in ids {
             let Some(thread) = self.table.threads.get(&id) else { continue };
+            if thread.wish == Wish::Untagged {
+                continue;
+            }
             if let (Some(on), Some(place)) = (&wanted.on, thread.place())
                 && !on.contains(place)
             {

@@ -6,6 +6,7 @@ use super::counting::Counted;
 use super::files::Budget;
 use super::guests::Only;
 use super::keeper::Record;
+use super::roots::RootId;
 use crate::perf::Recipe;
 use crate::process::{Pid, StartTime, Tid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +15,22 @@ use trimtab_core::observe::{Left, ThreadInfo};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
 
+/// What is wanted of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wish {
+    /// All that is watched may be moved: there are no tags.
+    Any,
+    /// It is tagged.
+    Tagged,
+    /// It is not, and is looked at only because it may inherit masks of those that are.
+    Untagged,
+}
+
 /// A thread that is watched.
 #[derive(Debug)]
 pub(super) struct Thread {
     pub(super) program: ProgramId,
+    pub(super) wish: Wish,
     pub(super) pid: Pid,
     pub(super) tid: Tid,
     pub(super) start: StartTime,
@@ -72,8 +85,11 @@ impl Thread {
             tid: self.tid.0,
             name: self.name.clone(),
             home: cut(&self.home, active),
-            left: scheduler.map(|name| Left::Scheduler(name.to_owned())).or_else(|| self.left.clone()),
-            tagged: false,
+            left: scheduler
+                .map(|name| Left::Scheduler(name.to_owned()))
+                .or_else(|| self.left.clone())
+                .or_else(|| (self.wish == Wish::Untagged).then_some(Left::Asked)),
+            tagged: self.wish == Wish::Tagged,
         }
     }
 }
@@ -83,6 +99,8 @@ impl Thread {
 pub(super) struct Process {
     pub(super) start: StartTime,
     pub(super) program: ProgramId,
+    /// The roots that mean it, or one thread of it.
+    pub(super) covers: BTreeMap<RootId, Option<Tid>>,
     pub(super) threads: BTreeMap<Tid, ThreadId>,
     /// How many links its folder of threads had when it was last listed: two more than threads.
     pub(super) links: Option<u64>,
@@ -101,6 +119,22 @@ pub(super) struct Process {
     pub(super) given: Given,
     /// The threads that are watched, where not all are.
     pub(super) only: Option<Only>,
+}
+
+impl Process {
+    /// The roots that mean this thread.
+    pub(super) fn meant_by(&self, tid: Tid) -> impl Iterator<Item = RootId> + '_ {
+        self.covers.iter().filter(move |(_, only)| only.is_none_or(|only| only == tid)).map(|(id, _)| *id)
+    }
+
+    /// What is wanted of one of its threads.
+    pub(super) fn wish(&self, tid: Tid, tags: bool) -> Wish {
+        match (tags, self.meant_by(tid).next()) {
+            (false, _) => Wish::Any,
+            (true, Some(_)) => Wish::Tagged,
+            (true, None) => Wish::Untagged,
+        }
+    }
 }
 
 /// Masks that were given to threads, each with the own masks of whom it was given to, until nobody who was born with one can still
@@ -179,6 +213,7 @@ impl Table {
             Process {
                 start,
                 program,
+                covers: BTreeMap::new(),
                 threads: BTreeMap::new(),
                 links: None,
                 stale: true,
@@ -278,10 +313,16 @@ impl Table {
         self.threads.keys().copied().filter(|id| self.group_of(*id) == group).collect()
     }
 
-    /// A process of the program with this number.
-    pub(super) fn member_of(&self, program: usize) -> Option<Pid> {
-        let of = |process: &Process| process.program.0 as usize == program;
+    /// A process that this root means.
+    pub(super) fn member_of(&self, root: RootId) -> Option<Pid> {
+        let of = |process: &Process| process.covers.contains_key(&root);
         self.processes.iter().find(|(_, process)| of(process)).map(|(pid, _)| *pid)
+    }
+
+    /// Whether a thread is known to have ended: its process's threads were all listed, and it was not among them.
+    pub(super) fn has_ended(&self, pid: Pid, tid: Tid) -> bool {
+        let listed = self.processes.get(&pid).filter(|process| process.links.is_some() && !process.stale);
+        listed.is_some_and(|process| !process.threads.contains_key(&tid))
     }
 
     /// The threads of a process.

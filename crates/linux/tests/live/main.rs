@@ -15,6 +15,7 @@ mod moving;
 mod paper;
 mod refusals;
 mod scene;
+mod tags;
 mod waiting;
 
 /// Not a test: another process that balances. Does nothing when started by the test runner.

@@ -190,7 +190,7 @@ impl Source {
                 unseen.insert(*pid, format!("not watched: {error}"));
                 false
             }
-            (Root::Cgroup(_) | Root::Vm(_), Err(_)) => false,
+            (Root::Cgroup(_) | Root::Vm(_) | Root::Thread(..), Err(_)) => false,
         }
     }
 

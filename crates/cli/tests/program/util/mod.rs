@@ -47,10 +47,16 @@ pub(crate) use need;
 
 /// Waits for what others do in their own time.
 #[track_caller]
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    eventually_within(HANG, what, holds);
+}
+
+/// The same, for what takes longer than anything else.
+#[track_caller]
+pub(crate) fn eventually_within(hang: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < HANG, "not within a minute: {what}");
+        assert!(begin.elapsed() < hang, "not within {hang:?}: {what}");
         nap();
     }
 }

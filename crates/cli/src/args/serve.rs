@@ -1,0 +1,232 @@
+//! What can be typed about the service: to start it, to ask it, and to speak to it from inside a guest.
+
+use super::balance::{CountingArgs, PolicyArgs, policies};
+use clap::Args;
+use std::path::PathBuf;
+use std::str::FromStr;
+use trimtab_core::balance::Kind;
+use trimtab_core::set::CpuSet;
+
+/// Balance all threads of the machine that are tagged, until it is stopped.
+///
+/// Runs in the foreground; packaging/trimtab.service runs it for systemd. Started by root it serves everybody, each for what is theirs;
+/// started by you it serves your own programs without privilege. Threads are tagged by `trimtab tag`, from inside guests (--guest), or
+/// because they were bound to some CPUs (--pinned). When it ends every thread has its own mask again; when it is killed, the next
+/// start, or `trimtab detach --all`, gives them back.
+#[derive(Args, Debug)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub struct ServeArgs {
+    /// The policy: brm (threads that stall on memory try other nodes), or any other of `trimtab attach`.
+    #[arg(long, value_name = "POLICY", default_value = "brm", value_parser = policies(), hide_possible_values = true)]
+    pub policy: Kind,
+    #[command(flatten)]
+    pub settings: PolicyArgs,
+    #[command(flatten)]
+    pub counting: CountingArgs,
+    /// Where to listen, instead of /run/trimtab-serve/socket for root and $XDG_RUNTIME_DIR/trimtab-serve/socket for others.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// The CPUs that threads may be moved to, instead of all of the machine.
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuSet>,
+    /// Take threads as tagged that somebody bound to some CPUs, more than one and not all.
+    #[arg(long)]
+    pub pinned: bool,
+    /// Listen to a guest: VM is the machine's name or process, PATH the socket of its port org.trimtab.0 (may be repeated).
+    #[arg(long, value_name = "VM=unix:PATH")]
+    pub guest: Vec<Channel>,
+    /// Record what is seen, decided and done in FILE, one line of JSON a look.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Say what is done.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Say nothing but errors.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+const SERVE_EXAMPLES: &str = "Examples:\n  trimtab serve &                        for your own programs\n  \
+    trimtab tag $(pgrep solver)            have its threads looked after\n  \
+    trimtab status                         what is tagged, moved, and what that costs\n  \
+    sudo trimtab serve --guest web=unix:/run/web-port.sock   guests say which of their CPUs mind\n\n\
+    Exit status: 0 when it was stopped, 2 when it cannot serve (another daemon runs, the place is not fit).";
+
+/// A guest and where it is heard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Channel {
+    /// The machine.
+    pub vm: String,
+    /// The socket of its port.
+    pub socket: PathBuf,
+}
+
+impl FromStr for Channel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("\"{text}\" is not VM=unix:PATH, as in web=unix:/run/web-port.sock");
+        let (vm, address) = text.split_once('=').ok_or_else(bad)?;
+        let path = address.strip_prefix("unix:").filter(|path| !path.is_empty()).ok_or_else(bad)?;
+        if vm.is_empty() { Err(bad()) } else { Ok(Self { vm: vm.to_owned(), socket: PathBuf::from(path) }) }
+    }
+}
+
+/// What is meant.
+#[derive(Args, Debug)]
+#[group(id = "what", required = true, multiple = true)]
+pub struct WhatArgs {
+    /// Processes with all that comes from them, or single threads as PID:TID.
+    #[arg(value_name = "PID[:TID]", value_parser = task)]
+    pub tasks: Vec<Task>,
+    /// All processes of a control group, and of those below it: a path such as /user.slice/… or a folder of /sys/fs/cgroup.
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<PathBuf>,
+    /// The CPUs of a virtual machine, by its name or the process of its monitor.
+    #[arg(long, value_name = "VM")]
+    pub vm: Vec<String>,
+}
+
+/// A process or a thread of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Task {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: Option<u32>,
+}
+
+fn task(text: &str) -> Result<Task, String> {
+    let number = |text: &str| {
+        text.parse::<u32>()
+            .ok()
+            .filter(|number| (1..=i32::MAX.unsigned_abs()).contains(number))
+            .ok_or_else(|| format!("\"{text}\" is no number of a process or thread"))
+    };
+    match text.split_once(':') {
+        Some((pid, tid)) => Ok(Task { pid: number(pid)?, tid: Some(number(tid)?) }),
+        None => Ok(Task { pid: number(text)?, tid: None }),
+    }
+}
+
+/// Have threads looked after by the service: say that they mind where they run.
+///
+/// A tag lasts until it is cleared or what it names has ended. To tag again changes nothing. You may tag what is yours; root may tag
+/// everything.
+#[derive(Args, Debug)]
+#[command(after_help = TAG_EXAMPLES)]
+pub struct TagArgs {
+    #[command(flatten)]
+    pub what: WhatArgs,
+    /// As one program with all others that you tag under this name.
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// Where the service listens, instead of the usual places.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+const TAG_EXAMPLES: &str = "Examples:\n  trimtab tag 4711                       process 4711 and all it starts\n  \
+    trimtab tag 4711:4713                  one thread of it\n  \
+    trimtab tag --cgroup /system.slice/solver.service\n  \
+    trimtab tag --vm web                   the CPUs of a virtual machine\n\n\
+    Exit status: 0 when all is tagged, 2 when something could not be (no daemon, not yours, no such process).";
+
+/// End what `trimtab tag` began: the threads get their own masks back.
+#[derive(Args, Debug)]
+#[command(after_help = CLEAR_STATUS)]
+pub struct ClearArgs {
+    #[command(flatten)]
+    pub what: ClearWhat,
+    /// Where the service listens, instead of the usual places.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// What is meant, or everything.
+#[derive(Args, Debug)]
+#[group(id = "cleared", required = true, multiple = true)]
+pub struct ClearWhat {
+    /// Processes, with tags of their threads, or single threads as PID:TID.
+    #[arg(value_name = "PID[:TID]", value_parser = task)]
+    pub tasks: Vec<Task>,
+    /// A control group.
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<PathBuf>,
+    /// A virtual machine, with what its guest tagged.
+    #[arg(long, value_name = "VM")]
+    pub vm: Vec<String>,
+    /// All that you tagged.
+    #[arg(long, conflicts_with_all = ["tasks", "cgroup", "vm"])]
+    pub all: bool,
+}
+
+const CLEAR_STATUS: &str = "Exit status: 0 when nothing of yours is tagged any more, also if nothing was; 2 when it could not be\n\
+    cleared (no daemon, another user's).";
+
+/// Show what the service does: what is tagged and by whom, moves, and what it costs.
+///
+/// You see your own tags and how many others there are; root and the service's own user see all.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// Print as JSON (schema in docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+    /// Where the service listens, instead of the usual places.
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+/// Inside a guest: tell the host which CPUs run tasks that somebody bound.
+///
+/// A task that may run on some CPUs only minds where they are. This looks now and then on which CPU each such task is, and writes
+/// `tag vcpu N` and `clear vcpu N` to a virtio-serial port, at which the host's `trimtab serve --guest` listens. Needs no privilege but to
+/// write to the port.
+#[derive(Args, Debug)]
+#[command(after_help = GUEST_EXAMPLES)]
+pub struct GuestArgs {
+    /// The port.
+    #[arg(long, value_name = "PATH", default_value = "/dev/virtio-ports/org.trimtab.0")]
+    pub port: PathBuf,
+    /// The time between two looks: 500ms, 5s.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::time::interval)]
+    pub interval: trimtab_core::time::Span,
+    /// Stop after so many looks.
+    #[arg(long, value_name = "N")]
+    pub looks: Option<u64>,
+    /// Say what is told.
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+const GUEST_EXAMPLES: &str = "On the host, for QEMU:\n  \
+    -device virtio-serial -chardev socket,id=trimtab,path=/run/web-port.sock,server=on,wait=off\n  \
+    -device virtserialport,chardev=trimtab,name=org.trimtab.0\n  \
+    trimtab serve --guest web=unix:/run/web-port.sock\n\n\
+    Exit status: 0 when it was stopped, 2 when there is no such port.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_and_tasks_are_read_or_refused() {
+        let channel = |text: &str| text.parse::<Channel>();
+        let web = Channel { vm: "web".into(), socket: "/a=b".into() };
+        assert_eq!(channel("web=unix:/a=b"), Ok(web));
+        for bad in ["", "web", "web=", "web=unix:", "=unix:/a", "web=/a", "web=vsock:3"] {
+            assert!(channel(bad).unwrap_err().contains("VM=unix:PATH"), "{bad}");
+        }
+        assert_eq!(task("7:8"), Ok(Task { pid: 7, tid: Some(8) }));
+        assert_eq!(task("7"), Ok(Task { pid: 7, tid: None }));
+        for bad in ["", "0", "-1", "7:", ":7", "7:0", "7:8:9", "4294967295"] {
+            assert!(task(bad).is_err(), "{bad}");
+        }
+    }
+}

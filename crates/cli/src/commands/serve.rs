@@ -1,0 +1,163 @@
+//! `trimtab serve`: the service that balances all tagged threads of the machine.
+
+use crate::args::ServeArgs;
+use crate::aside;
+use crate::exit::{self, Exit};
+use crate::leftovers;
+use crate::recorder::Recorder;
+use crate::say::{self, Volume};
+use crate::serve::Shared;
+use crate::serve::desk::{Desk, LIMITS, Setup};
+use crate::serve::host::Served;
+use crate::situation::{Situation, location};
+use crate::watching::Watching;
+use crate::world::{SOCKET, World};
+use crate::wrapper::now;
+use anyhow::{Context, anyhow};
+use rustix::process::geteuid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use trimtab_core::balance::{Kind, Settings, policy};
+use trimtab_core::drive::Go;
+use trimtab_core::tags::{Reach, Registry};
+use trimtab_core::trace::{Header, VERSION};
+use trimtab_linux::live::{Live, Options, Stopper};
+use trimtab_linux::socket::{Place, Server, SocketError, notify};
+use trimtab_linux::sys::signals::is_ignored;
+
+/// Runs the command.
+///
+/// # Errors
+/// [`exit::FAILED`]: it cannot serve.
+pub fn run(world: &World, args: &ServeArgs) -> Result<u8, Exit> {
+    serve(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
+    let volume = Volume::of(args.quiet, args.verbose);
+    let recorder = args.trace.as_ref().map(|path| Recorder::open("--trace", path)).transpose()?;
+    // Before anything is given back: another daemon's masks are that one's.
+    let claim = place(world, args.socket.as_deref())?.claim()?;
+    leftovers::tidy(world, volume);
+    let machine = Situation::live(world, false)?.machine;
+    let usable = match &args.cpus {
+        Some(cpus) => cpus.intersection(&machine.cpus()),
+        None => machine.cpus(),
+    };
+    if usable.is_empty() {
+        return Err(anyhow!("none of the CPUs of --cpus is on this machine"));
+    }
+    let keep = (args.policy != Kind::Float).then(|| leftovers::keeper(world, volume)).flatten();
+    let counting = args.counting.choice();
+    let options = Options { keep, tags: true, counting, ..Options::default() };
+    let live = Live::with(&world.proc(), &[], &usable, options)?;
+    let stopper = live.stopper();
+    listen(stopper.clone())?;
+
+    let reach = crate::serve::reach(&world.proc());
+    let shared = Shared::new(Registry::new(reach));
+    let settings = args.settings.over(Settings::default());
+    let setup = Setup {
+        policy: args.policy.word().to_owned(),
+        usable: usable.clone(),
+        online: machine.cpus(),
+        budget: settings.penalty.budget,
+        pinned: args.pinned,
+        guests: args.guest.clone(),
+        volume,
+    };
+    let server = Server::new(claim, LIMITS);
+    let told = format!(
+        "process {} serves {} at {} by {} on CPUs {usable}",
+        std::process::id(),
+        if reach == Reach::All { "everybody" } else { "you" },
+        server.path().display(),
+        args.policy
+    );
+    let cgroups = world.sys().join("fs/cgroup");
+    let desk = Desk::new(server, shared.clone(), &world.proc(), &cgroups, reach, setup)?;
+    let desk = attend(desk, stopper)?;
+    say::headline(volume, &told);
+    tell_manager(world, "READY=1");
+
+    let budget = settings.penalty.budget;
+    let mut policy = policy(args.policy, &machine, &settings);
+    let header = Header {
+        version: VERSION,
+        policy: args.policy,
+        settings,
+        command: "trimtab serve".to_owned(),
+        began: now(),
+        usable: usable.clone(),
+        machine,
+    };
+    let mut host = Served::new(live, shared.clone(), world.proc(), budget, args.pinned, volume);
+    let mut watching = Watching::begin(header, recorder, None, volume);
+    let ended = watching.watch(&mut host, &mut *policy, &usable, &mut |tally, _| {
+        shared.count(tally);
+        Go::On
+    });
+    tell_manager(world, "STOPPING=1");
+    let (restored, fault) = host.restore();
+    watching.record(|recorder| recorder.end("stopped", None));
+    leftovers::tell(restored, fault, volume);
+    drop(host);
+    // The socket goes last: who finds none may start another.
+    let served = desk.join().map_err(|_| anyhow!("the desk has failed"))?;
+    say::headline(volume, &format!("stopped: {}", watching.summary()));
+    ended?;
+    served?;
+    Ok(exit::DONE)
+}
+
+/// Where it listens.
+///
+/// # Errors
+/// There is no such place.
+fn place(world: &World, named: Option<&Path>) -> Result<Place, SocketError> {
+    match named.map(PathBuf::from).or_else(|| world.raw(SOCKET).filter(|s| !s.is_empty()).map(PathBuf::from))
+    {
+        Some(path) => Place::named(&path),
+        None if geteuid().is_root() => Ok(Place::of_root(&world.root)),
+        None => {
+            let runtime = world.raw("XDG_RUNTIME_DIR").map(Path::new);
+            Place::of_user(geteuid().as_raw(), runtime, &location(world)?)
+        }
+    }
+}
+
+/// Answers in a thread of its own; what ends that ends all.
+fn attend(
+    desk: Desk,
+    stopper: Stopper,
+) -> Result<std::thread::JoinHandle<Result<(), anyhow::Error>>, anyhow::Error> {
+    let work = move || {
+        let ended = desk.serve(&stopper);
+        stopper.stop();
+        ended
+    };
+    std::thread::Builder::new().name("desk".to_owned()).spawn(work).context("cannot start a thread (desk)")
+}
+
+/// Ends it at a signal.
+fn listen(stopper: Stopper) -> Result<(), anyhow::Error> {
+    let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+    // A file that may not grow is an error and no end.
+    let mut signals = Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")?;
+    aside::begin("signals", move || {
+        for signal in signals.forever() {
+            if signal != SIGXFSZ {
+                stopper.stop();
+            }
+        }
+    })
+}
+
+/// Tells the service manager, if there is one.
+fn tell_manager(world: &World, state: &str) {
+    if let Some(socket) = world.raw("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) {
+        // Who started us without listening does not want to know.
+        let _ = notify(socket, state);
+    }
+}

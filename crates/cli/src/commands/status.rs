@@ -1,0 +1,136 @@
+//! `trimtab status`: what the service does.
+
+use crate::args::StatusArgs;
+use crate::commands::print;
+use crate::exit::{self, Exit};
+use crate::leftovers::user;
+use crate::service::Service;
+use crate::table::{Align, Table};
+use crate::world::World;
+use anyhow::anyhow;
+use serde::Serialize;
+use std::fmt::Write as _;
+use trimtab_core::tags::{Answer, Ask, By, PortState, Status};
+use trimtab_core::words::plural;
+use trimtab_linux::text::printable;
+
+/// The schema of the JSON.
+const SCHEMA: &str = "trimtab.status/1";
+
+/// The JSON.
+#[derive(Serialize)]
+struct Told<'s> {
+    schema: &'static str,
+    #[serde(flatten)]
+    status: &'s Status,
+}
+
+/// Shows.
+///
+/// # Errors
+/// [`exit::FAILED`]: no service runs.
+pub fn run(world: &World, args: &StatusArgs) -> Result<u8, Exit> {
+    show(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))?;
+    Ok(exit::DONE)
+}
+
+fn show(world: &World, args: &StatusArgs) -> Result<(), anyhow::Error> {
+    let mut service = Service::find(world, args.socket.as_deref())?;
+    let status = match service.ask_patiently(&Ask::Status)? {
+        Answer::Status(status) => status,
+        Answer::Refused(refusal) => return Err(refusal.into()),
+        _ => return Err(anyhow!("the daemon answers what was not asked")),
+    };
+    let text = if args.json {
+        serde_json::to_string_pretty(&Told { schema: SCHEMA, status: &status })?
+    } else {
+        words(world, &status)
+    };
+    Ok(print(&text)?)
+}
+
+fn words(world: &World, status: &Status) -> String {
+    let mut text = String::new();
+    let up = status.up.seconds();
+    let _ = writeln!(
+        text,
+        "process {} of {} balances by {} on CPUs {} for {up:.0} s",
+        status.pid,
+        user(world, status.uid),
+        printable(status.policy.as_bytes()),
+        status.usable
+    );
+    let refused = if status.refused > 0 { format!(", {} refused", status.refused) } else { String::new() };
+    let _ = writeln!(
+        text,
+        "{} tagged, {}{refused}, {}",
+        plural(status.threads, "thread"),
+        plural(status.moves, "move"),
+        plural(status.looks, "look")
+    );
+    let cost = status.cost;
+    let share =
+        cost.share.map_or_else(|| "not known yet".to_owned(), |share| format!("{:.2} %", 100.0 * share));
+    let slowed = match cost.slowed {
+        0 => String::new(),
+        slowed => format!(", kept by {}", plural(slowed, "later look")),
+    };
+    let _ = writeln!(
+        text,
+        "cost: {share} of a core of {:.2} % allowed{slowed}; {} of CPU time in all",
+        100.0 * cost.budget,
+        cost.total
+    );
+    if !status.tags.is_empty() {
+        let mut table = Table::new(&[
+            ("TAGGED", Align::Left),
+            ("BY", Align::Left),
+            ("GROUP", Align::Left),
+            ("AGE", Align::Right),
+            ("THREADS", Align::Right),
+            ("MOVES", Align::Right),
+            ("", Align::Left),
+        ]);
+        for tag in &status.tags {
+            let by = match &tag.by {
+                By::User(uid) => user(world, *uid),
+                by => printable(by.to_string().as_bytes()),
+            };
+            let fault = tag.fault.as_deref().unwrap_or_default();
+            table.row(vec![
+                printable(tag.mark.to_string().as_bytes()),
+                by,
+                printable(tag.group.as_deref().unwrap_or("-").as_bytes()),
+                format!("{:.0} s", tag.age.seconds()),
+                tag.threads.to_string(),
+                tag.moves.to_string(),
+                printable(fault.as_bytes()),
+            ]);
+        }
+        let _ = write!(text, "\n{table}");
+    }
+    if status.others > 0 {
+        let _ = writeln!(text, "\n{} of other users", plural(status.others, "tag"));
+    }
+    for guest in &status.guests {
+        let state = match guest.state {
+            PortState::Open => "heard",
+            PortState::Closed => "nobody answers",
+            PortState::Ignored => "not listened to any more",
+        };
+        let _ = writeln!(
+            text,
+            "\nguest {} at {}: {state}; {}, {} meant nothing, {} too fast, {} about CPUs that it has not",
+            printable(guest.vm.as_bytes()),
+            printable(guest.channel.as_bytes()),
+            plural(guest.lines, "line"),
+            guest.garbage,
+            guest.dropped,
+            guest.unknown
+        );
+    }
+    for fault in &status.faults {
+        let _ = writeln!(text, "\nwarning: {}", printable(fault.as_bytes()));
+    }
+    text
+}

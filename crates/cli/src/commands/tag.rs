@@ -1,0 +1,111 @@
+//! `trimtab tag` and `trimtab clear`: what the service is asked for.
+
+use crate::args::{ClearArgs, TagArgs, Task};
+use crate::commands::attach::cgroup;
+use crate::commands::print;
+use crate::exit::{self, Exit};
+use crate::service::Service;
+use crate::world::World;
+use anyhow::anyhow;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use trimtab_core::tags::{Answer, Ask, What};
+use trimtab_core::words::plural;
+use trimtab_linux::text::printable;
+
+/// Tags. All is tried, also where some of it is refused.
+///
+/// # Errors
+/// [`exit::FAILED`]: no service runs, or something is refused.
+pub fn tag(world: &World, args: &TagArgs) -> Result<u8, Exit> {
+    let ask = |what| Ask::Tag { what, group: args.group.clone() };
+    let asks = whats(world, &args.what.tasks, &args.what.cgroup, &args.what.vm).into_iter().map(ask);
+    all(world, args.socket.as_deref(), asks.collect(), args.quiet)
+}
+
+/// Clears.
+///
+/// # Errors
+/// [`exit::FAILED`]: no service runs, or it is another's.
+pub fn clear(world: &World, args: &ClearArgs) -> Result<u8, Exit> {
+    let ask = |what| Ask::Clear { what: Some(what) };
+    let mut asks: Vec<Ask> =
+        whats(world, &args.what.tasks, &args.what.cgroup, &args.what.vm).into_iter().map(ask).collect();
+    if args.what.all {
+        asks.push(Ask::Clear { what: None });
+    }
+    all(world, args.socket.as_deref(), asks, args.quiet)
+}
+
+fn whats(world: &World, tasks: &[Task], groups: &[PathBuf], vms: &[String]) -> Vec<What> {
+    let task = |task: &Task| match task.tid {
+        Some(tid) => What::Thread { pid: task.pid, tid },
+        None => What::Process { pid: task.pid },
+    };
+    let group =
+        |path: &PathBuf| What::Cgroup(cgroup(world, path).to_string_lossy().trim_end_matches('/').to_owned());
+    let tasks = tasks.iter().map(task);
+    tasks.chain(groups.iter().map(group)).chain(vms.iter().cloned().map(What::Vm)).collect()
+}
+
+fn words(what: Option<&What>) -> String {
+    match what {
+        None => "all of yours".to_owned(),
+        Some(What::Process { pid }) => format!("process {pid}"),
+        Some(What::Thread { pid, tid }) => format!("thread {pid}:{tid}"),
+        Some(What::Cgroup(path)) => format!("group {}", printable(path.as_bytes())),
+        Some(What::Vm(name)) => format!("machine {}", printable(name.as_bytes())),
+    }
+}
+
+fn all(world: &World, socket: Option<&Path>, asks: Vec<Ask>, quiet: bool) -> Result<u8, Exit> {
+    let (said, refused) = answers(world, socket, asks).map_err(|cause| Exit::new(exit::FAILED, cause))?;
+    if !quiet && !said.is_empty() {
+        print(&said).map_err(|error| Exit::new(exit::FAILED, error))?;
+    }
+    match refused {
+        None => Ok(exit::DONE),
+        Some(cause) => Err(Exit::new(exit::FAILED, cause)),
+    }
+}
+
+/// What was done, and the first that was not.
+fn answers(
+    world: &World,
+    socket: Option<&Path>,
+    asks: Vec<Ask>,
+) -> Result<(String, Option<anyhow::Error>), anyhow::Error> {
+    let mut service = Service::find(world, socket)?;
+    let (mut said, mut refused) = (String::new(), Vec::new());
+    for ask in asks {
+        let what = match &ask {
+            Ask::Tag { what, .. } => words(Some(what)),
+            Ask::Clear { what } => words(what.as_ref()),
+            Ask::Status => String::new(),
+        };
+        match service.ask_patiently(&ask)? {
+            Answer::Tagged { what, new } => {
+                let how = if new { "tagged" } else { "tagged already" };
+                let _ = writeln!(said, "{}: {how}", printable(what.as_bytes()));
+            }
+            Answer::Cleared { tags: 0, others } if others > 0 => {
+                let tags = plural(others, "tag");
+                refused.push(format!("{what}: {tags} of others, which they and root may clear"));
+            }
+            Answer::Cleared { tags: 0, .. } => {
+                let _ = writeln!(said, "{what}: was not tagged");
+            }
+            Answer::Cleared { tags, .. } => {
+                let _ = writeln!(said, "{what}: cleared {}", plural(tags, "tag"));
+            }
+            Answer::Refused(refusal) => refused.push(refusal.to_string()),
+            Answer::Status(_) => return Err(anyhow!("the daemon answers what was not asked")),
+        }
+    }
+    let refused = match refused.as_slice() {
+        [] => None,
+        [one] => Some(anyhow!("{}", printable(one.as_bytes()))),
+        [one, more @ ..] => Some(anyhow!("{}; and {} more refused", printable(one.as_bytes()), more.len())),
+    };
+    Ok((said, refused))
+}

@@ -1,0 +1,331 @@
+//! The desk: hears requests, guests and the scan for bound threads, and changes the registry.
+
+use super::guests::Guests;
+use super::machines::{For, Found, Machines};
+use super::pinned::Pinned;
+use super::resolve::Places;
+use super::{Shared, State};
+use crate::args::Channel;
+use crate::say::Volume;
+use anyhow::{Context, Result};
+use rustix::process::geteuid;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use trimtab_core::set::CpuSet;
+use trimtab_core::tags::{
+    Answer, Ask, Bucket, ClientStatus, Cost, LINE_MAX, Mark, Reach, Refusal, Request, Response, Status,
+    TagStatus, What, Who,
+};
+use trimtab_core::time::{Moment, Span};
+use trimtab_linux::live::Stopper;
+use trimtab_linux::socket::{ClientId, Heard, Limits, Peer, Server};
+
+/// What is granted at the socket. Chosen: many for people and scripts, few for who means harm.
+pub const LIMITS: Limits =
+    Limits { clients: 128, of_user: 16, line: LINE_MAX, patience: Duration::from_secs(10) };
+/// So many requests a user may make at once, and so many a second after that; root ten times as many.
+const BURST: u32 = 200;
+const A_SECOND: u32 = 50;
+/// So many users' rates are remembered before those who have not asked for a while are forgotten.
+const USERS_KEPT: usize = 1_024;
+/// How long nothing is waited for, when nobody says anything.
+const IDLE: Duration = Duration::from_millis(500);
+/// And while a machine is looked for.
+const BUSY: Duration = Duration::from_millis(10);
+/// Machines and ports are tended so often.
+const TEND: Duration = Duration::from_millis(250);
+
+/// How the service is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The policy, by its word.
+    pub policy: String,
+    /// The CPUs that threads may be moved to.
+    pub usable: CpuSet,
+    /// The CPUs of the machine.
+    pub online: CpuSet,
+    /// The share of a core that rounds may take.
+    pub budget: f64,
+    /// Whether bound threads are taken as tagged.
+    pub pinned: bool,
+    /// The guests.
+    pub guests: Vec<Channel>,
+    /// How much is said.
+    pub volume: Volume,
+}
+
+/// Who waits for a machine to be found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Waiting {
+    client: ClientId,
+    who: Who,
+    group: Option<String>,
+}
+
+/// The desk.
+#[derive(Debug)]
+pub struct Desk {
+    server: Server,
+    shared: Shared,
+    places: Places,
+    setup: Setup,
+    namespace: Option<u64>,
+    buckets: BTreeMap<u32, Bucket>,
+    machines: Machines<Waiting>,
+    guests: Guests,
+    pinned: Option<Pinned>,
+    requests: u64,
+    refused: u64,
+    tended: Option<Instant>,
+}
+
+impl Desk {
+    /// A desk at this socket.
+    ///
+    /// # Errors
+    /// There may be no more threads.
+    pub fn new(
+        server: Server,
+        shared: Shared,
+        proc: &Path,
+        cgroups: &Path,
+        reach: Reach,
+        setup: Setup,
+    ) -> Result<Self> {
+        let places = Places { proc: proc.to_owned(), cgroups: cgroups.to_owned() };
+        let pinned = setup.pinned.then(|| Pinned::new(proc.to_owned(), setup.online.clone(), reach));
+        Ok(Self {
+            machines: Machines::begin(&places)?,
+            guests: Guests::new(&setup.guests),
+            namespace: namespace(proc),
+            server,
+            shared,
+            places,
+            setup,
+            buckets: BTreeMap::new(),
+            pinned,
+            requests: 0,
+            refused: 0,
+            tended: None,
+        })
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    /// Waiting is not possible any more.
+    pub fn serve(mut self, stopper: &Stopper) -> Result<()> {
+        loop {
+            let ports = self.guests.waits();
+            let mut fds = vec![stopper.as_fd()];
+            fds.extend(ports.iter().map(|(_, fd)| *fd));
+            let patience = if self.machines.pending > 0 { BUSY } else { IDLE };
+            let (heard, ready) = self.server.turn(&fds, patience).context("cannot wait at the socket")?;
+            if ready.first() == Some(&true) {
+                return Ok(());
+            }
+            let spoke: Vec<usize> = ports
+                .iter()
+                .zip(ready.iter().skip(1))
+                .filter(|(_, ready)| **ready)
+                .map(|((at, _), _)| *at)
+                .collect();
+            for at in spoke {
+                self.guests.hear(at, &self.shared, self.setup.volume);
+            }
+            self.answer_all(heard);
+            self.machines_found();
+            if self.tended.is_none_or(|at| at.elapsed() >= TEND) {
+                self.tended = Some(Instant::now());
+                self.guests.tend(&mut self.machines, &self.places, &self.shared);
+                self.machines.tend(&self.shared, &self.guests.machines());
+                if let Some(pinned) = &mut self.pinned {
+                    pinned.tend(&self.shared);
+                }
+            }
+        }
+    }
+
+    fn answer_all(&mut self, mut heard: Vec<Heard>) {
+        while let Some(one) = heard.pop() {
+            self.requests += 1;
+            match one {
+                Heard::Line(client, peer, line) => {
+                    let (answer, close) = self.hear(client, peer, &line);
+                    if let Some(answer) = answer {
+                        self.answer(client, answer, &mut heard);
+                    }
+                    if close {
+                        self.server.close(client);
+                    }
+                }
+                Heard::TooLong(client, _) => {
+                    let most = u32::try_from(LINE_MAX).unwrap_or(u32::MAX);
+                    self.answer(client, Answer::Refused(Refusal::TooLong { most }), &mut heard);
+                    self.server.close(client);
+                }
+                Heard::TooMany(client, _) => self.answer(client, Answer::Refused(Refusal::Busy), &mut heard),
+            }
+        }
+    }
+
+    fn answer(&mut self, client: ClientId, answer: Answer, heard: &mut Vec<Heard>) {
+        self.refused += u64::from(matches!(answer, Answer::Refused(_)));
+        let line = serde_json::to_vec(&Response::of(answer)).unwrap_or_default();
+        self.server.answer(client, &line, heard);
+    }
+
+    /// What a request gets, unless it has to wait for it; and whether the connection is at its end.
+    fn hear(&mut self, client: ClientId, peer: Peer, line: &[u8]) -> (Option<Answer>, bool) {
+        let who = Who { uid: peer.uid };
+        let now = self.shared.now();
+        if let Err(wait) = self.bucket(who, now) {
+            return (Some(Answer::Refused(Refusal::TooOften { ms: 1 + wait.0 / 1_000_000 })), false);
+        }
+        let request = match Request::parse(line) {
+            Ok(request) => request,
+            // Who does not speak the protocol will not do so in the next line.
+            Err(refusal) => return (Some(Answer::Refused(refusal)), true),
+        };
+        let answer = match request.ask {
+            Ask::Status => Some(Answer::Status(Box::new(self.status(who, now)))),
+            Ask::Clear { what } => {
+                let cleared = self.shared.lock().registry.clear(who, what.as_ref());
+                let tags = u32::try_from(cleared.tags.len()).unwrap_or(u32::MAX);
+                Some(Answer::Cleared { tags, others: cleared.others })
+            }
+            Ask::Tag { what, group } => {
+                let numbers = matches!(what, What::Process { .. } | What::Thread { .. } | What::Vm(_));
+                let foreign = request.namespace.is_some() && request.namespace != self.namespace;
+                if numbers && foreign {
+                    Some(Answer::Refused(Refusal::Namespace))
+                } else if let What::Vm(name) = what {
+                    let waiting = Waiting { client, who, group };
+                    let sent = self.machines.find(For::Client(waiting), who, name);
+                    sent.err().map(|(_, refusal)| Answer::Refused(refusal))
+                } else {
+                    Some(self.tag(who, &what, group, now).unwrap_or_else(Answer::Refused))
+                }
+            }
+        };
+        (answer, false)
+    }
+
+    fn bucket(&mut self, who: Who, now: Moment) -> Result<(), Span> {
+        if self.buckets.len() > USERS_KEPT {
+            self.buckets.retain(|_, bucket| !bucket.is_full(now));
+        }
+        let times = if who.over_others() { 10 } else { 1 };
+        let new = || Bucket::new(times * BURST, times * A_SECOND);
+        self.buckets.entry(who.uid).or_insert_with(new).take(now)
+    }
+
+    fn tag(&self, who: Who, what: &What, group: Option<String>, now: Moment) -> Result<Answer, Refusal> {
+        let (mark, owner) = self.places.mark(what)?;
+        let told = mark.to_string();
+        let (_, new) = self.shared.lock().registry.tag(who, mark, owner, group, now)?;
+        Ok(Answer::Tagged { what: told, new })
+    }
+
+    /// Answers those who waited for a machine.
+    fn machines_found(&mut self) {
+        for Found { wanted, machine } in self.machines.found() {
+            match wanted {
+                For::Guest(at) => {
+                    let found = Found { wanted: For::Guest(at), machine };
+                    let (machines, shared) = (&mut self.machines, &self.shared);
+                    self.guests.found(at, found, machines, shared, self.setup.volume);
+                }
+                For::Client(Waiting { client, who, group }) => {
+                    let came = machine.and_then(|(vm, owner)| {
+                        let mark = Mark::Vm { name: vm.name.clone(), pid: vm.pid.0, start: vm.start.0 };
+                        let told = mark.to_string();
+                        let now = self.shared.now();
+                        let tagged = self.shared.lock().registry.tag(who, mark, Some(owner), group, now);
+                        let (id, new) = tagged?;
+                        if let Err(refusal) = self.machines.watch(vm, &self.shared) {
+                            self.shared.lock().registry.end(id);
+                            return Err(refusal);
+                        }
+                        Ok(Answer::Tagged { what: told, new })
+                    });
+                    let mut heard = Vec::new();
+                    self.answer(client, came.unwrap_or_else(Answer::Refused), &mut heard);
+                    self.answer_all(heard);
+                }
+            }
+        }
+    }
+
+    fn status(&self, who: Who, now: Moment) -> Status {
+        let own = geteuid().as_raw();
+        let all = who.over_others() || who.uid == own;
+        let state = self.shared.lock();
+        let visible = |by: &trimtab_core::tags::By| all || *by == trimtab_core::tags::By::User(who.uid);
+        let tags = tags(&state, now, &visible);
+        let counted = self.server.counted();
+        let mut faults = state.faults.clone();
+        faults.dedup();
+        Status {
+            pid: std::process::id(),
+            uid: own,
+            policy: self.setup.policy.clone(),
+            up: now.since(Moment(0)),
+            usable: self.setup.usable.clone(),
+            threads: state.done.threads,
+            moves: state.done.moves,
+            refused: state.done.refused,
+            looks: state.done.looks,
+            cost: Cost {
+                total: spent(ClockId::ProcessCPUTime),
+                share: state.done.share,
+                budget: self.setup.budget,
+                slowed: state.done.slowed,
+            },
+            others: u32::try_from(state.registry.len() - tags.len()).unwrap_or(u32::MAX),
+            tags,
+            guests: if all { self.guests.status() } else { Vec::new() },
+            clients: ClientStatus {
+                now: counted.now,
+                served: counted.served,
+                requests: self.requests,
+                refused: self.refused,
+                dropped: counted.dropped,
+            },
+            faults,
+        }
+    }
+}
+
+fn tags(state: &State, now: Moment, visible: &dyn Fn(&trimtab_core::tags::By) -> bool) -> Vec<TagStatus> {
+    let seen = state.registry.tags().filter(|(_, tag)| visible(&tag.by));
+    seen.map(|(id, tag)| {
+        let known = state.known.get(&id).cloned().unwrap_or_default();
+        TagStatus {
+            mark: tag.mark.clone(),
+            by: tag.by.clone(),
+            group: tag.group.clone(),
+            age: now.since(tag.since),
+            threads: known.threads,
+            moves: known.moves,
+            fault: known.fault,
+        }
+    })
+    .collect()
+}
+
+/// The process-id namespace of this process.
+pub(crate) fn namespace(proc: &Path) -> Option<u64> {
+    std::fs::metadata(proc.join("self/ns/pid")).ok().map(|meta| meta.ino())
+}
+
+/// CPU time by one of the kernel's clocks.
+pub(crate) fn spent(clock: ClockId) -> Span {
+    let spent = clock_gettime(clock);
+    let seconds = u64::try_from(spent.tv_sec).unwrap_or(0);
+    Span::from(Duration::new(seconds, u32::try_from(spent.tv_nsec).unwrap_or(0)))
+}

@@ -1,0 +1,195 @@
+//! Guests that say which of their CPUs mind where they run.
+
+use super::machines::{For, Found, Machines, lives};
+use super::resolve::Places;
+use super::{MonitorId, Shared};
+use crate::args::Channel;
+use crate::say::{self, Volume};
+use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+use trimtab_core::tags::{By, GuestStatus, Mark, Port, PortLine, PortState, Who};
+use trimtab_core::time::{Moment, Span};
+use trimtab_linux::socket::PortLink;
+
+/// A machine that was not found is looked for again after this. Chosen.
+const AGAIN: Duration = Duration::from_secs(5);
+/// A CPU whose tag was not renewed for so long is cleared: `trimtab guest` has ended there. Chosen: six times what it needs.
+const LEASE: Span = Span::from_ms(60_000);
+/// A guest that says too much is not read for at least so long.
+const REST: Duration = Duration::from_millis(50);
+
+/// One guest.
+#[derive(Debug)]
+struct Guest {
+    channel: Channel,
+    link: PortLink,
+    port: Port,
+    /// The machine, once it was found.
+    machine: Option<(MonitorId, String)>,
+    asked: bool,
+    next: Option<Instant>,
+    unknown: u64,
+    told: bool,
+}
+
+/// All that are listened to.
+#[derive(Debug, Default)]
+pub(crate) struct Guests(Vec<Guest>);
+
+impl Guests {
+    pub(crate) fn new(channels: &[Channel]) -> Self {
+        let guest = |channel: &Channel| Guest {
+            link: PortLink::new(&channel.socket),
+            channel: channel.clone(),
+            port: Port::closed(),
+            machine: None,
+            asked: false,
+            next: None,
+            unknown: 0,
+            told: false,
+        };
+        Self(channels.iter().map(guest).collect())
+    }
+
+    /// What to wait for: which guest, and where.
+    pub(crate) fn waits(&self) -> Vec<(usize, BorrowedFd<'_>)> {
+        self.0.iter().enumerate().filter_map(|(at, guest)| Some((at, guest.link.waits()?))).collect()
+    }
+
+    /// Connects what can be, and has machines found.
+    pub(crate) fn tend<T: Send + 'static>(
+        &mut self,
+        machines: &mut Machines<T>,
+        places: &Places,
+        shared: &Shared,
+    ) {
+        for (at, guest) in self.0.iter_mut().enumerate() {
+            if guest.machine.as_ref().is_some_and(|(id, _)| !lives(&places.proc, *id)) {
+                guest.machine = None;
+                guest.link.close();
+            }
+            if guest.port.state == PortState::Ignored {
+                guest.link.close();
+                continue;
+            }
+            if guest.link.connect() {
+                guest.port.anew();
+            }
+            if !guest.link.is_open() {
+                guest.port.state = PortState::Closed;
+            }
+            let now = Instant::now();
+            if guest.machine.is_none() && !guest.asked && guest.next.is_none_or(|next| next <= now) {
+                // The operator named it, with the operator's rights.
+                let name = guest.channel.vm.clone();
+                guest.asked = machines.find(For::Guest(at), Who { uid: 0 }, name).is_ok();
+                guest.next = Some(now + AGAIN);
+            }
+        }
+        let now = shared.now();
+        let mut state = shared.lock();
+        let old: Vec<_> = state
+            .registry
+            .tags()
+            .filter(|(_, tag)| matches!(tag.by, By::Guest(_)) && now.since(tag.renewed) > LEASE)
+            .map(|(id, _)| id)
+            .collect();
+        for id in old {
+            state.registry.end(id);
+        }
+    }
+
+    /// A machine was found, or not.
+    pub(crate) fn found<T: Send + 'static>(
+        &mut self,
+        at: usize,
+        found: Found<T>,
+        machines: &mut Machines<T>,
+        shared: &Shared,
+        volume: Volume,
+    ) {
+        let Some(guest) = self.0.get_mut(at) else { return };
+        guest.asked = false;
+        match found.machine {
+            Ok((vm, _)) => {
+                let id = ((vm.pid.0, vm.start.0), vm.name.clone());
+                if machines.watch(vm, shared).is_ok() {
+                    guest.machine = Some(id);
+                }
+            }
+            Err(why) => say::note(volume, &format!("guest {}: {why}", guest.channel.vm)),
+        }
+    }
+
+    /// Hears a guest that is ready.
+    pub(crate) fn hear(&mut self, at: usize, shared: &Shared, volume: Volume) {
+        let Some(guest) = self.0.get_mut(at) else { return };
+        let Some(bytes) = guest.link.read() else {
+            guest.port.state = PortState::Closed;
+            return;
+        };
+        let now = shared.now();
+        let (lines, rest) = guest.port.take(&bytes, now);
+        if let Some(rest) = rest {
+            guest.link.rest(Duration::from(rest).max(REST));
+        }
+        for line in lines {
+            guest.obey(line, shared, now);
+        }
+        if guest.port.state == PortState::Ignored && !guest.told {
+            guest.told = true;
+            say::warning(
+                volume,
+                &format!(
+                    "guest {}: what it says means nothing ({} lines); it is not listened to any more",
+                    guest.channel.vm, guest.port.garbage
+                ),
+            );
+        }
+    }
+
+    /// The machines of guests, which are watched as long as these are heard.
+    pub(crate) fn machines(&self) -> BTreeSet<MonitorId> {
+        self.0.iter().filter_map(|guest| guest.machine.as_ref().map(|(id, _)| *id)).collect()
+    }
+
+    pub(crate) fn status(&self) -> Vec<GuestStatus> {
+        let status = |guest: &Guest| GuestStatus {
+            vm: guest.channel.vm.clone(),
+            channel: format!("unix:{}", guest.channel.socket.display()),
+            state: guest.port.state,
+            lines: guest.port.lines,
+            garbage: guest.port.garbage,
+            dropped: guest.port.dropped,
+            unknown: guest.unknown,
+        };
+        self.0.iter().map(status).collect()
+    }
+}
+
+impl Guest {
+    fn obey(&mut self, line: PortLine, shared: &Shared, now: Moment) {
+        let Some((id, name)) = &self.machine else {
+            // It will say so again.
+            self.unknown += 1;
+            return;
+        };
+        let by = By::Guest(self.channel.vm.clone());
+        let mut state = shared.lock();
+        let (index, tags) = match line {
+            PortLine::Tag(index) => (index, true),
+            PortLine::Clear(index) => (index, false),
+        };
+        let known = state.vcpus.get(id).is_some_and(|vcpus| vcpus.iter().any(|vcpu| vcpu.index == index));
+        let mark = Mark::Vcpu { vm: name.clone(), pid: id.0, start: id.1, index };
+        if !known {
+            self.unknown += 1;
+        } else if tags {
+            // Where there are too many tags already, this is one that is not there.
+            let _ = state.registry.tag_by(by, mark, now);
+        } else {
+            state.registry.clear_by(&by, |tagged| *tagged == mark);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The live machine under the registry: roots follow tags, and rounds keep to their share of a core.
+
+use super::desk::spent;
+use super::machines::lives;
+use super::{Known, Shared, State};
+use crate::say::{self, Volume};
+use rustix::time::ClockId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use trimtab_core::balance::{Decision, Outcome, Wanted};
+use trimtab_core::drive::{Awake, Host};
+use trimtab_core::ids::ProgramId;
+use trimtab_core::observe::Sample;
+use trimtab_core::pace::Pace;
+use trimtab_core::tags::{Mark, Tag, TagId};
+use trimtab_core::time::{Moment, Span};
+use trimtab_linux::live::{Live, LiveError, Restored, Root, RootId, Watch};
+use trimtab_linux::process::{Pid, StartTime, Tid};
+
+/// So soon a tag that is cleared is heard of. Chosen: people do not notice it.
+const HEARD: Span = Span::from_ms(100);
+/// Numbers are told so often.
+const TOLD: Duration = Duration::from_millis(250);
+
+/// And what is asked for is compared with what is done at least so often.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// What a tag names on the machine.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Named {
+    Process(u32, u64),
+    Thread(u32, u32, u64),
+    Cgroup(String),
+}
+
+/// The live machine, for all that is tagged.
+#[derive(Debug)]
+pub struct Served {
+    live: Live,
+    shared: Shared,
+    proc: PathBuf,
+    roots: BTreeMap<TagId, BTreeMap<Named, RootId>>,
+    faults: BTreeMap<TagId, String>,
+    pace: Pace,
+    generation: Option<u64>,
+    at: Moment,
+    worked: Span,
+    told: Option<Instant>,
+    settled: Option<Instant>,
+    homes: bool,
+    volume: Volume,
+}
+
+impl Served {
+    /// All that is tagged, at this share of a core. `homes` are told for the scan of bound threads.
+    pub fn new(live: Live, shared: Shared, proc: PathBuf, budget: f64, homes: bool, volume: Volume) -> Self {
+        Self {
+            live,
+            shared,
+            proc,
+            roots: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            pace: Pace::new(budget),
+            generation: None,
+            at: Moment::default(),
+            worked: spent(ClockId::ThreadCPUTime),
+            told: None,
+            settled: None,
+            homes,
+            volume,
+        }
+    }
+
+    /// Gives all masks back; says too why no record of them was kept, if so.
+    pub fn restore(&mut self) -> (Restored, Option<String>) {
+        let restored = self.live.restore();
+        (restored, self.live.facts().keeper_fault)
+    }
+
+    /// What is asked for and what is done are made one.
+    fn settle(&mut self) {
+        self.settled = Some(Instant::now());
+        let wanted: BTreeMap<TagId, (Tag, BTreeSet<Named>)> = {
+            let state = self.shared.lock();
+            self.generation = Some(state.registry.generation());
+            state.registry.tags().map(|(id, tag)| (id, (tag.clone(), named(&tag.mark, &state)))).collect()
+        };
+        let gone: Vec<TagId> = self.roots.keys().filter(|id| !wanted.contains_key(id)).copied().collect();
+        for id in gone {
+            for root in self.roots.remove(&id).unwrap_or_default().into_values() {
+                self.unwatch(root);
+            }
+        }
+        self.faults.retain(|id, _| wanted.contains_key(id));
+        let mut over = Vec::new();
+        for (id, (tag, named)) in wanted {
+            let mut have = self.roots.remove(&id).unwrap_or_default();
+            let plugged_out: Vec<Named> = have.keys().filter(|one| !named.contains(one)).cloned().collect();
+            for root in plugged_out.iter().filter_map(|one| have.remove(one)).collect::<Vec<_>>() {
+                self.unwatch(root);
+            }
+            for one in named {
+                if have.contains_key(&one) || self.faults.contains_key(&id) {
+                    continue;
+                }
+                match self.watch(&tag, &one) {
+                    Ok(root) => drop(have.insert(one, root)),
+                    // Between the request and now.
+                    Err(LiveError::NoProcess(_) | LiveError::Ended(_) | LiveError::NoGroup { .. }) => {
+                        if !matches!(tag.mark, Mark::Vm { .. } | Mark::Vcpu { .. }) {
+                            over.push(id);
+                        }
+                    }
+                    Err(LiveError::Read(error)) if error.is_gone() => over.push(id),
+                    Err(error) => drop(self.faults.insert(id, error.to_string())),
+                }
+            }
+            self.roots.insert(id, have);
+        }
+        if !over.is_empty() {
+            let mut state = self.shared.lock();
+            for id in over {
+                state.registry.end(id);
+            }
+        }
+    }
+
+    fn watch(&mut self, tag: &Tag, named: &Named) -> Result<RootId, LiveError> {
+        let how = |start| Watch { program: ProgramId(tag.program), only: tag.only, start };
+        match named {
+            Named::Process(pid, start) => {
+                self.live.watch(&Root::Tree(Pid(*pid)), how(Some(StartTime(*start))))
+            }
+            Named::Thread(pid, tid, start) => {
+                self.live.watch(&Root::Thread(Pid(*pid), Tid(*tid)), how(Some(StartTime(*start))))
+            }
+            Named::Cgroup(path) => self.live.watch(&Root::Cgroup(PathBuf::from(path)), how(None)),
+        }
+    }
+
+    fn unwatch(&mut self, root: RootId) {
+        let restored = self.live.unwatch(root);
+        if restored.refused > 0 {
+            let fault = format!("{} threads could not be given their own masks back", restored.refused);
+            say::warning(self.volume, &fault);
+        }
+    }
+
+    /// Tags die with what they name.
+    fn end_what_ended(&mut self) {
+        let ended: BTreeSet<RootId> =
+            self.live.roots().into_iter().filter(|root| root.ended).map(|root| root.id).collect();
+        let mut state = self.shared.lock();
+        let mut over: Vec<TagId> = Vec::new();
+        for (id, roots) in &self.roots {
+            let Some(tag) = state.registry.get(*id) else { continue };
+            let is_over = match &tag.mark {
+                // Its threads come and go; it ends with its monitor.
+                Mark::Vm { pid, start, .. } | Mark::Vcpu { pid, start, .. } => {
+                    !lives(&self.proc, (*pid, *start))
+                }
+                _ => roots.values().any(|root| ended.contains(root)),
+            };
+            if is_over {
+                over.push(*id);
+            }
+        }
+        for id in over {
+            state.registry.end(id);
+        }
+    }
+
+    /// Tells what there is to know.
+    fn tell(&mut self) {
+        if self.told.is_some_and(|told| told.elapsed() < TOLD) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let facts: BTreeMap<RootId, _> = self.live.roots().into_iter().map(|root| (root.id, root)).collect();
+        let threads = u32::try_from(self.live.tagged()).unwrap_or(u32::MAX);
+        let homes = if self.homes { self.live.homes() } else { BTreeMap::new() };
+        let fault = self.live.facts().keeper_fault;
+        let mut state = self.shared.lock();
+        let before = std::mem::take(&mut state.known);
+        for (id, roots) in &self.roots {
+            let mut known = Known { fault: self.faults.get(id).cloned(), ..Known::default() };
+            for facts in roots.values().filter_map(|root| facts.get(root)) {
+                known.threads += facts.threads;
+                known.moves += facts.moves;
+            }
+            // Of threads that a machine has lost, what was done is done.
+            known.moves = known.moves.max(before.get(id).map_or(0, |before| before.moves));
+            state.known.insert(*id, known);
+        }
+        state.homes = homes;
+        state.done.threads = threads;
+        state.done.share = self.pace.share();
+        state.done.slowed = self.pace.slowed();
+        state.faults = fault.into_iter().collect();
+    }
+
+    fn changed(&self) -> bool {
+        self.generation != Some(self.shared.lock().registry.generation())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.roots.is_empty()
+    }
+}
+
+/// What a mark names now.
+fn named(mark: &Mark, state: &State) -> BTreeSet<Named> {
+    let vcpus = |pid: u32, start: u64, index: Option<u32>| -> BTreeSet<Named> {
+        let all = state.vcpus.get(&(pid, start)).into_iter().flatten();
+        let wanted = all.filter(|vcpu| index.is_none_or(|index| index == vcpu.index));
+        wanted.map(|vcpu| Named::Thread(pid, vcpu.tid.0, vcpu.start.0)).collect()
+    };
+    match mark {
+        Mark::Process { pid, start } => BTreeSet::from([Named::Process(*pid, *start)]),
+        Mark::Thread { pid, tid, start } => BTreeSet::from([Named::Thread(*pid, *tid, *start)]),
+        Mark::Cgroup(path) => BTreeSet::from([Named::Cgroup(path.clone())]),
+        Mark::Vm { pid, start, .. } => vcpus(*pid, *start, None),
+        Mark::Vcpu { pid, start, index, .. } => vcpus(*pid, *start, Some(*index)),
+    }
+}
+
+impl Host for Served {
+    type Error = LiveError;
+
+    fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
+        // Machines' CPUs are plugged in and out without a word.
+        self.end_what_ended();
+        if self.changed() || self.settled.is_none_or(|at| at.elapsed() >= SETTLED) {
+            self.settle();
+        }
+        let sample = self.live.observe(wanted)?;
+        self.at = sample.at;
+        Ok(sample)
+    }
+
+    fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, LiveError> {
+        self.live.apply(decisions)
+    }
+
+    fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {
+        self.tell();
+        let worked = spent(ClockId::ThreadCPUTime);
+        let cost = worked.less(self.worked);
+        self.worked = worked;
+        let due = self.pace.next(self.at, cost, until);
+        let mut next = self.at;
+        loop {
+            // While nothing is tagged there is nothing to look at.
+            let idle = self.is_idle();
+            next = if idle { next + HEARD } else { (next + HEARD).min(due) };
+            if self.live.wait(next)? == Awake::Over {
+                return Ok(Awake::Over);
+            }
+            self.tell();
+            if self.changed() {
+                self.settle();
+                self.told = None;
+                if idle && !self.is_idle() {
+                    return Ok(Awake::Due);
+                }
+            }
+            if next >= due && !self.is_idle() {
+                return Ok(Awake::Due);
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Threads that somebody bound to some CPUs are taken as tagged: as the guest kernel of the study did, on the host.
+//!
+//! A mask that is read may be one of ours. Of threads under watch their own mask is known; any other counts only when it was bound at
+//! two scans in a row, by which time what was born with a mask of ours has been found and has its own.
+
+use super::Shared;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use trimtab_core::set::CpuSet;
+use trimtab_core::tags::{By, Mark, Reach};
+use trimtab_linux::process::{self, Pid, Tid};
+use trimtab_linux::survey::{Masks, PinScan};
+
+/// How often is looked at most. Chosen: masks change seldom.
+const EVERY: Duration = Duration::from_secs(5);
+/// Looking takes at most one part in this many of a CPU.
+const SHARE: u32 = 400;
+
+/// Looks for them.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    proc: PathBuf,
+    online: CpuSet,
+    reach: Reach,
+    before: BTreeSet<(u32, u32, u64)>,
+    next: Instant,
+}
+
+impl Pinned {
+    pub(crate) fn new(proc: PathBuf, online: CpuSet, reach: Reach) -> Self {
+        Self { proc, online, reach, before: BTreeSet::new(), next: Instant::now() }
+    }
+
+    /// Looks, if it is time.
+    pub(crate) fn tend(&mut self, shared: &Shared) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.look(shared);
+        self.next = now + EVERY.max(now.elapsed() * SHARE);
+    }
+
+    /// Somebody bound it: to some of the CPUs, and not to one, which leaves nothing to choose.
+    fn is_bound(&self, own: &CpuSet) -> bool {
+        own.len() > 1 && own.intersection(&self.online) != self.online
+    }
+
+    fn look(&mut self, shared: &Shared) {
+        let scan = PinScan { proc: &self.proc, cpus: &self.online, own: Pid::own(), masks: Masks::Kernel };
+        let Ok(found) = scan.run(|_| true) else { return };
+        let homes = shared.lock().homes.clone();
+        let mut bound = BTreeSet::new();
+        for pin in found.pins {
+            let ours = homes.get(&pin.tid);
+            let reached = match self.reach {
+                Reach::All => true,
+                Reach::User(uid) => pin.uid == uid,
+            };
+            if !reached || !self.is_bound(ours.unwrap_or(&pin.cpus)) {
+                continue;
+            }
+            if let Ok(stat) = process::thread_stat(&self.proc, pin.pid, pin.tid)
+                && !stat.kernel_thread
+                && !stat.fixed
+            {
+                bound.insert((pin.pid.0, pin.tid.0, stat.start.0));
+            }
+        }
+        let at = shared.now();
+        let mut state = shared.lock();
+        for (pid, tid, start) in &bound {
+            if homes.contains_key(&Tid(*tid)) || self.before.contains(&(*pid, *tid, *start)) {
+                let mark = Mark::Thread { pid: *pid, tid: *tid, start: *start };
+                // Where there are too many tags already, this is one that is not there.
+                let _ = state.registry.tag_by(By::Pinned, mark, at);
+            }
+        }
+        let is_bound = |mark: &Mark| match mark {
+            Mark::Thread { pid, tid, start } => {
+                // One that we hold on all its CPUs or on one has its own mask all the same.
+                bound.contains(&(*pid, *tid, *start))
+                    || homes.get(&Tid(*tid)).is_some_and(|home| self.is_bound(home))
+            }
+            _ => false,
+        };
+        state.registry.clear_by(&By::Pinned, |mark| !is_bound(mark));
+        drop(state);
+        self.before = bound;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::tags::{Registry, TAGS_OF_USER_MAX};
+    use trimtab_linux::sys::affinity;
+
+    /// A process that is killed when dropped.
+    struct Sleeper(std::process::Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn who_is_bound_twice_is_tagged_and_a_mask_of_ours_is_no_binding() {
+        let allowed = affinity::get(None).unwrap();
+        if allowed.len() < 2 {
+            return;
+        }
+        let reach = Reach::User(rustix::process::geteuid().as_raw());
+        let sleeper = Sleeper(std::process::Command::new("sleep").arg("1000").spawn().unwrap());
+        let pid = sleeper.0.id();
+        let shared = Shared::new(Registry::new(reach));
+        let is_tagged = || {
+            let state = shared.lock();
+            let found = state.registry.tags().any(|(_, tag)| tag.mark.pid() == Some(pid));
+            // Of very many that are bound not all are tagged.
+            (found, state.registry.len() == TAGS_OF_USER_MAX)
+        };
+        // On a machine that has more CPUs, everybody here is bound.
+        let more: CpuSet = "4000-4003".parse().unwrap();
+        let online = allowed.union(&more);
+        let mut pinned = Pinned::new("/proc".into(), online.clone(), reach);
+        pinned.look(&shared);
+        assert!(!is_tagged().0, "its mask may be one of ours that was not given back yet");
+        pinned.look(&shared);
+        let (tagged, full) = is_tagged();
+        assert!(tagged || full);
+        // It is under watch, and its own mask is known to be all there is.
+        shared.lock().homes.insert(Tid(pid), online.clone());
+        pinned.look(&shared);
+        assert!(!is_tagged().0);
+        shared.lock().homes.insert(Tid(pid), allowed.clone());
+        pinned.look(&shared);
+        let (tagged, full) = is_tagged();
+        assert!(tagged || full);
+        // One CPU leaves nothing to choose; all of them are no binding.
+        let one: CpuSet = allowed.iter().take(1).collect();
+        assert!(!pinned.is_bound(&one) && !pinned.is_bound(&online) && pinned.is_bound(&allowed));
+        // Another user's daemon has no business with it.
+        let mut others = Pinned::new("/proc".into(), online, Reach::User(4_000_000));
+        let empty = Shared::new(Registry::new(reach));
+        others.look(&empty);
+        others.look(&empty);
+        assert!(empty.lock().registry.is_empty());
+    }
+}

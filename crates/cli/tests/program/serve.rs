@@ -1,0 +1,296 @@
+//! `trimtab serve`: one daemon, what it leaves behind, and whoever means it harm.
+
+use crate::balance::masks;
+use crate::util::{Call, Running, Sandbox, c, eventually, need, two, two_users};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Where the daemon of a test listens.
+pub(crate) fn socket(sandbox: &Sandbox) -> PathBuf {
+    sandbox.path("shared/socket")
+}
+
+/// A call that speaks to the daemon of the sandbox.
+pub(crate) fn ask<'s>(sandbox: &'s Sandbox, words: &str) -> Call<'s> {
+    sandbox.trimtab(words).env("TRIMTAB_SOCKET", socket(sandbox))
+}
+
+/// A daemon that answers.
+pub(crate) fn daemon<'s>(sandbox: &'s Sandbox, words: &str) -> Running<'s> {
+    let words = format!("serve --policy pinned --interval 5ms --budget 50% {words}");
+    let running = ask(sandbox, &words).begins();
+    eventually("the daemon answers", || UnixStream::connect(socket(sandbox)).is_ok());
+    running
+}
+
+pub(crate) fn status(sandbox: &Sandbox) -> Value {
+    serde_json::from_str(&ask(sandbox, "status --json").ends().ok()).unwrap()
+}
+
+/// How many tags there are.
+fn tags(sandbox: &Sandbox) -> usize {
+    status(sandbox)["tags"].as_array().unwrap().len()
+}
+
+fn spins<'s>(sandbox: &'s Sandbox, program: &Path) -> Running<'s> {
+    let mut program = sandbox.shell(&format!("exec {} 2", program.display())).begins();
+    program.line();
+    program
+}
+
+fn all_bound(pid: u32) -> bool {
+    let masks = masks(pid);
+    !masks.is_empty() && masks.iter().all(|mask| mask.len() == 1)
+}
+
+fn none_bound(pid: u32) -> bool {
+    masks(pid).iter().all(|mask| mask.len() == 2)
+}
+
+#[test]
+fn what_is_tagged_is_balanced_until_it_is_cleared() {
+    need!(two(), "two cores are needed");
+    let program = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let program = spins(&sandbox, &program);
+    let pid = program.pid();
+    let daemon = daemon(&sandbox, "");
+    let said = |words: &str| ask(&sandbox, words).ends().ok();
+    assert_eq!(said(&format!("tag {pid} --group solver")), format!("process {pid}: tagged"));
+    assert_eq!(said(&format!("tag {pid} --group solver")), format!("process {pid}: tagged already"));
+    eventually("its threads are moved", || all_bound(pid));
+    eventually("that is told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(3));
+    let told = status(&sandbox);
+    assert_eq!(told["schema"], "trimtab.status/1");
+    assert_eq!(
+        (&told["pid"], &told["policy"], &told["threads"], &told["tags"][0]["group"]),
+        (&daemon.pid().into(), &"pinned".into(), &3.into(), &"solver".into())
+    );
+    assert_eq!(told["tags"][0]["mark"]["process"]["pid"], pid);
+    assert!(told["cost"]["total"].as_u64() > Some(0), "{told}");
+    let text = said("status");
+    assert!(text.contains("balances by pinned") && text.contains(&format!("process {pid}")), "{text}");
+    assert_eq!(said(&format!("clear {pid}")), format!("process {pid}: cleared 1 tag"));
+    eventually("it has its own masks again", || none_bound(pid));
+    assert_eq!(said(&format!("clear {pid}")), format!("process {pid}: was not tagged"));
+    // One thread of it: the others are left alone.
+    said(&format!("tag {pid}:{pid}"));
+    eventually("it alone is moved", || {
+        let mut sizes: Vec<usize> = masks(pid).iter().map(BTreeSet::len).collect();
+        sizes.sort_unstable();
+        sizes == [1, 2, 2]
+    });
+    assert_eq!(said("clear --all"), "all of yours: cleared 1 tag");
+    eventually("it has its own masks again", || none_bound(pid));
+    assert_eq!(program.ends().code, Some(9));
+    daemon.signal(Signal::TERM);
+    daemon.ends().ok();
+}
+
+#[test]
+fn a_daemon_that_ends_gives_masks_back_and_leaves_nothing_there() {
+    need!(two(), "two cores are needed");
+    let program = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let program = spins(&sandbox, &program);
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let daemon = daemon(&sandbox, "");
+        ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
+        eventually("its threads are moved", || all_bound(program.pid()));
+        daemon.signal(signal);
+        daemon.ends().ok();
+        assert!(none_bound(program.pid()));
+        assert_eq!(fs::read_dir(sandbox.path("shared")).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn after_a_kill_the_next_daemon_gives_masks_back_and_takes_the_place() {
+    need!(two(), "two cores are needed");
+    let program = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let program = spins(&sandbox, &program);
+    let first = daemon(&sandbox, "");
+    ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
+    eventually("its threads are moved", || all_bound(program.pid()));
+    first.signal(Signal::KILL);
+    assert_eq!(first.ends().signal, Some(9));
+    assert!(all_bound(program.pid()), "masks outlive who set them");
+    assert!(socket(&sandbox).exists(), "and so does the socket");
+    ask(&sandbox, "status").ends().fails(2, &["no daemon runs at", "trimtab serve --socket"]);
+    let _second = daemon(&sandbox, "");
+    assert_eq!(tags(&sandbox), 0, "nobody has asked this one for anything");
+    assert!(none_bound(program.pid()), "before it answers");
+}
+
+#[test]
+fn the_second_daemon_is_refused_and_told_who_the_first_is() {
+    let sandbox = Sandbox::new();
+    let first = daemon(&sandbox, "");
+    let second = ask(&sandbox, "serve").ends();
+    second.fails(2, &[&format!("a daemon runs already: process {}", first.pid()), "--socket"]);
+    // Two daemons at two places do not take each other's threads: the record of masks keeps them apart.
+    assert_eq!(tags(&sandbox), 0);
+}
+
+#[test]
+fn without_a_daemon_it_is_said_how_one_is_started() {
+    let sandbox = Sandbox::new();
+    for words in ["tag 1", "clear 1", "clear --all", "status", "status --json"] {
+        ask(&sandbox, words).ends().fails(2, &["no daemon runs at", "trimtab serve --socket"]);
+    }
+    for words in ["tag", "clear", "tag 0", "tag 1:x", "tag --vm", "serve --budget 0.001", "serve --guest x"] {
+        let outcome = ask(&sandbox, words).ends();
+        assert!(outcome.code == Some(2) && !outcome.stderr.is_empty(), "{outcome}");
+    }
+    ask(&sandbox, "serve --cpus 9999").ends().fails(2, &["none of the CPUs of --cpus"]);
+    // What stands where the socket should be is not removed.
+    fs::write(socket(&sandbox), "mine").unwrap();
+    ask(&sandbox, "serve").ends().fails(2, &["is not the socket of a daemon of yours"]);
+    assert_eq!(fs::read_to_string(socket(&sandbox)).unwrap(), "mine");
+}
+
+#[test]
+fn something_else_that_listens_is_not_taken_for_a_daemon() {
+    let sandbox = Sandbox::new();
+    let listener = UnixListener::bind(socket(&sandbox)).unwrap();
+    std::thread::spawn(move || {
+        for answer in ["hello\n", "{\"version\":9,\"answer\":1}\n", ""] {
+            let (stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            (&stream).write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    ask(&sandbox, "status").ends().fails(2, &["another version"]);
+    ask(&sandbox, "tag 1").ends().fails(2, &["another version"]);
+    ask(&sandbox, "status").ends().fails(2, &["does not answer", "closed the connection"]);
+}
+
+#[test]
+fn tags_die_with_what_they_name_and_what_is_not_there_is_refused() {
+    need!(two(), "two cores are needed");
+    let program = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let daemon = daemon(&sandbox, "");
+    let refused = |words: &str, why: &str| ask(&sandbox, words).ends().fails(2, &[why]);
+    refused("tag 4194999", "there is no process 4194999");
+    refused(&format!("tag {}", daemon.pid()), "is the daemon itself");
+    refused("tag --cgroup /no/such", "no control group at");
+    refused("tag --cgroup ../../etc", "without . or ..");
+    refused("tag --vm no-such-machine", "no virtual machine no-such-machine is found");
+    let own = std::process::id();
+    refused(&format!("tag {own}:1"), &format!("process {own} has no thread 1"));
+    // Of several, what can be tagged is.
+    let sleeper = sandbox.shell("exec sleep 1000").begins();
+    let some = ask(&sandbox, &format!("tag 4194999 {}", sleeper.pid())).ends();
+    assert!(some.code == Some(2) && some.out().contains("tagged"), "{some}");
+    let program = spins(&sandbox, &program);
+    ask(&sandbox, &format!("tag {} {}:{}", program.pid(), program.pid(), program.pid())).ends().ok();
+    assert_eq!(tags(&sandbox), 3);
+    drop(sleeper);
+    eventually("the sleeper's tag has ended", || tags(&sandbox) == 2);
+    program.signal(Signal::KILL);
+    program.ends();
+    eventually("all have ended", || tags(&sandbox) == 0);
+    eventually("nothing is watched", || status(&sandbox)["threads"] == 0);
+}
+
+/// Says something, and hears what is answered until the connection ends.
+fn say(sandbox: &Sandbox, bytes: &[u8]) -> Vec<Value> {
+    let mut stream = UnixStream::connect(socket(sandbox)).unwrap();
+    // It may have been closed already.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let lines = BufReader::new(stream).lines().map_while(Result::ok);
+    lines.map(|line| serde_json::from_str(&line).unwrap()).collect()
+}
+
+#[test]
+fn garbage_and_floods_are_refused_and_others_are_served_all_the_while() {
+    let sandbox = Sandbox::new();
+    let daemon = daemon(&sandbox, "");
+    let refusal = |bytes: &[u8]| -> String {
+        let answers = say(&sandbox, bytes);
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        let refused = &answers[0]["answer"]["refused"];
+        refused.as_object().map_or_else(
+            || refused.as_str().unwrap_or("?").to_owned(),
+            |object| object.keys().next().unwrap().clone(),
+        )
+    };
+    assert_eq!(refusal(b"hello\n"), "garbage");
+    assert_eq!(refusal(b"\n\n\n\n"), "garbage", "after one such line the connection is closed");
+    assert_eq!(refusal(&[0xff, 0xfe, b'\n']), "garbage");
+    assert_eq!(refusal(b"GET / HTTP/1.1\r\n\r\n"), "garbage");
+    assert_eq!(refusal(b"{\"version\":99,\"ask\":\"status\"}\n"), "version");
+    assert_eq!(refusal(&[b'x'; 100_000]), "too-long");
+    assert_eq!(say(&sandbox, b"{\"version\":1,\"ask\":\"sta").len(), 0, "half a line is nothing");
+    let foreign = b"{\"version\":1,\"namespace\":1,\"ask\":{\"tag\":{\"what\":{\"process\":{\"pid\":1}}}}}\n";
+    assert_eq!(refusal(foreign), "namespace");
+    // Many who connect and say nothing; root has no limit but that of all.
+    let crowd: Vec<UnixStream> =
+        (0..400).filter_map(|_| UnixStream::connect(socket(&sandbox)).ok()).collect();
+    drop(crowd);
+    // More than is heard of one user.
+    let question = b"{\"version\":1,\"ask\":{\"clear\":{}}}\n".repeat(3_000);
+    let answers = say(&sandbox, &question);
+    assert_eq!(answers.len(), 3_000);
+    let late = answers.iter().filter(|answer| answer["answer"]["refused"]["too-often"].is_object()).count();
+    assert!(late > 0 && late < 3_000, "{late}");
+    let told = status(&sandbox);
+    assert!(told["clients"]["refused"].as_u64() > Some(5), "{told}");
+    assert_eq!(told["tags"].as_array().unwrap().len(), 0);
+    daemon.signal(Signal::TERM);
+    daemon.ends().ok();
+}
+
+#[test]
+fn each_user_tags_and_sees_what_is_theirs() {
+    let [one, other] = need!(two_users(), "only root can act as others");
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let _daemon = daemon(&sandbox, "");
+    let theirs = sandbox.trimtab("").copy(Path::new("sh")).args(["-c", "echo on; exec cat"]);
+    let mut roots = theirs.begins();
+    roots.line();
+    let by = |user: u32, words: &str| ask(&sandbox, words).user(user).ends();
+    by(one, &format!("tag {}", roots.pid())).fails(2, &["belongs to user 0", "only that user and root"]);
+    let mut ones = sandbox.run("-c 1").sh("echo on; exec cat").user(one).begins();
+    ones.line();
+    let pid = ones.pid();
+    by(other, &format!("tag {pid}")).fails(2, &[&format!("belongs to user {one}")]);
+    assert_eq!(by(one, &format!("tag {pid}")).ok(), format!("process {pid}: tagged"));
+    let seen = |user: u32| -> Value { serde_json::from_str(&by(user, "status --json").ok()).unwrap() };
+    let count = |told: &Value| (told["tags"].as_array().unwrap().len(), told["others"].as_u64().unwrap());
+    assert_eq!(count(&seen(one)), (1, 0));
+    assert_eq!(count(&seen(other)), (0, 1));
+    assert_eq!(count(&status(&sandbox)), (1, 0));
+    by(other, &format!("clear {pid}")).fails(2, &["1 tag of others"]);
+    assert_eq!(by(other, "clear --all").ok(), "all of yours: was not tagged");
+    // All processes of a group are as many users': only one's own are meant.
+    assert_eq!(ask(&sandbox, &format!("clear {pid}")).ends().ok(), format!("process {pid}: cleared 1 tag"));
+}
+
+#[test]
+fn a_users_own_daemon_serves_that_user() {
+    let [one, other] = need!(two_users(), "only root can act as others");
+    let sandbox = Sandbox::new();
+    let daemon = ask(&sandbox, "serve --budget 50%").user(one).begins();
+    eventually("the daemon answers", || socket(&sandbox).exists());
+    let mut ones = sandbox.run("-c 1").sh("echo on; exec cat").user(one).begins();
+    ones.line();
+    let tag = format!("tag {}", ones.pid());
+    eventually("it may be connected to", || ask(&sandbox, &tag).user(one).ends().code == Some(0));
+    ask(&sandbox, &tag).user(other).ends().fails(2, &["is another user's alone"]);
+    let roots = sandbox.shell("exec sleep 1000").begins();
+    let refused = ask(&sandbox, &format!("tag {}", roots.pid())).ends();
+    refused.fails(2, &["belongs to user 0", &format!("this daemon is user {one}'s")]);
+    daemon.signal(Signal::TERM);
+    daemon.ends().ok();
+}

@@ -1,0 +1,236 @@
+//! What else can be tagged than processes: control groups, virtual machines, CPUs that a guest names; and the guest's side.
+
+use crate::balance::masks;
+use crate::bounds::Group;
+use crate::serve::{ask, daemon, status};
+use crate::util::{Sandbox, c, cpus, eventually, installed, need, two};
+use rustix::process::Signal;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// The masks of a process's threads, by their names.
+fn named_masks(pid: u32) -> BTreeMap<String, BTreeSet<u32>> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let one = |folder: &Path| {
+        let status = fs::read_to_string(folder.join("status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        Some((field("Name:")?.to_owned(), cpus(field("Cpus_allowed_list:")?)))
+    };
+    tasks.filter_map(|task| one(&task.path())).collect()
+}
+
+fn sizes(pid: u32) -> [usize; 3] {
+    let masks = named_masks(pid);
+    ["CPU 0/TCG", "CPU 1/TCG", "worker"].map(|name| masks.get(name).map_or(0, BTreeSet::len))
+}
+
+#[test]
+fn the_cpus_of_a_machine_are_tagged_and_nothing_else_of_it() {
+    need!(two(), "two cores are needed");
+    let program = need!(c("vm.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut vm = sandbox.shell(&format!("exec {}", program.display())).begins();
+    vm.line();
+    let pid = vm.pid();
+    let _daemon = daemon(&sandbox, "");
+    let said = ask(&sandbox, &format!("tag --vm {pid}")).ends().ok();
+    assert!(said.ends_with(&format!("(process {pid}): tagged")), "{said}");
+    eventually("its CPUs are moved", || sizes(pid) == [1, 1, 2]);
+    eventually("two threads are told", || status(&sandbox)["tags"][0]["threads"] == 2);
+    ask(&sandbox, &format!("clear --vm {pid}")).ends().ok();
+    eventually("they have their own masks again", || sizes(pid) == [2, 2, 2]);
+    ask(&sandbox, &format!("tag --vm {pid}")).ends().ok();
+    vm.signal(Signal::KILL);
+    vm.ends();
+    eventually("the tag has ended with it", || status(&sandbox)["tags"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_guest_tags_cpus_of_its_own_machine_through_its_port() {
+    need!(two(), "two cores are needed");
+    let program = need!(c("vm.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut vm = sandbox.shell(&format!("exec {}", program.display())).begins();
+    vm.line();
+    let pid = vm.pid();
+    // Listens as QEMU does for a port of a guest.
+    let path = sandbox.path("shared/port");
+    let listener = UnixListener::bind(&path).unwrap();
+    let daemon = daemon(&sandbox, &format!("--guest {pid}=unix:{}", path.display()));
+    let (mut guest, _) = listener.accept().unwrap();
+    let told = |field: &str| status(&sandbox)["guests"][0][field].clone();
+    // The machine may not have been found yet; `trimtab guest` says everything again.
+    eventually("the first CPU is moved", || {
+        guest.write_all(b"tag vcpu 0\n").unwrap();
+        sizes(pid) == [1, 2, 2]
+    });
+    guest.write_all(b"tag vcpu 1\ntag vcpu 7\nnonsense\n").unwrap();
+    eventually("both are moved", || sizes(pid) == [1, 1, 2]);
+    guest.write_all(b"clear vcpu 0\r\nclear vcpu 0\n").unwrap();
+    eventually("one is cleared", || sizes(pid) == [2, 1, 2]);
+    assert_eq!((told("garbage"), told("state")), (1.into(), "open".into()));
+    assert!(told("unknown").as_u64() >= Some(1), "{}", status(&sandbox));
+    let tag = &status(&sandbox)["tags"][0];
+    assert_eq!(
+        (&tag["by"]["guest"], &tag["mark"]["vcpu"]["index"]),
+        (&pid.to_string().into(), &1.into()),
+        "{tag}"
+    );
+    // It floods: others are served, and it is heard again.
+    let flood = b"tag vcpu 1\n".repeat(20_000);
+    let mut writer = guest.try_clone().unwrap();
+    let flooding = std::thread::spawn(move || writer.write_all(&flood).unwrap());
+    assert_eq!(status(&sandbox)["tags"].as_array().unwrap().len(), 1);
+    flooding.join().unwrap();
+    eventually("too much was dropped", || told("dropped").as_u64() > Some(0));
+    // It says nothing that means anything.
+    let mut writer = guest.try_clone().unwrap();
+    std::thread::spawn(move || {
+        // Until it is not read any more.
+        while writer.write_all(&b"\n".repeat(100)).is_ok() {}
+    });
+    eventually("it is not listened to any more", || told("state") == "ignored");
+    eventually("the port is closed", || matches!(guest.read(&mut [0]), Ok(0) | Err(_)));
+    daemon.signal(Signal::TERM);
+    let ended = daemon.ends();
+    assert_eq!(ended.stderr.matches("not listened to any more").count(), 1, "{ended}");
+    assert_eq!(sizes(pid), [2, 2, 2]);
+}
+
+#[test]
+fn a_guest_tells_where_bound_tasks_run() {
+    let [a, _] = need!(two(), "two cores are needed");
+    need!(installed("taskset"), "taskset is not installed");
+    let sandbox = Sandbox::new();
+    let bound = sandbox.shell("echo on; while :; do :; done").through(["taskset", "-c", &a.to_string()]);
+    let mut bound = bound.begins();
+    bound.line();
+    let port = sandbox.path("port");
+    fs::write(&port, "").unwrap();
+    let guest = format!("guest --port {} --interval 5ms", port.display());
+    let running = sandbox.trimtab(&guest).begins();
+    eventually("its CPU is told", || {
+        fs::read_to_string(&port).unwrap().lines().any(|line| line == format!("tag vcpu {a}"))
+    });
+    running.signal(Signal::TERM);
+    running.ends().ok();
+    let said = fs::read_to_string(&port).unwrap();
+    let mut tagged = BTreeSet::new();
+    for line in said.lines() {
+        match line.split_once(" vcpu ").unwrap() {
+            ("tag", cpu) => assert!(tagged.insert(cpu), "{said}"),
+            ("clear", cpu) => assert!(tagged.remove(cpu), "{said}"),
+            _ => panic!("{said}"),
+        }
+    }
+    assert_eq!(tagged, BTreeSet::new(), "at its end all is cleared");
+    sandbox.trimtab("guest --port /no/such/port").ends().fails(2, &["there is no port /no/such/port"]);
+    sandbox.trimtab("guest --port /dev/full --looks 1000 --interval 5ms").ends().fails(2, &["cannot tell"]);
+}
+
+/// The end of a guest that is left to itself: it ends with what it runs.
+struct Emulated(std::process::Child);
+
+impl Drop for Emulated {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_emulated_guest_tags_the_cpu_that_its_bound_task_runs_on() {
+    let testbed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/guest");
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
+    // Its kernel takes a download, which is left to those tests that are about guests.
+    let kernel = cache.map(|cache| cache.join("trimtab/testbed/trixie")).filter(|kernel| kernel.is_dir());
+    need!(kernel, "no kernel for guests was fetched here (make test-numa)");
+    need!(installed("qemu-system-x86_64").and(installed("busybox")), "no QEMU, or no busybox");
+    let sandbox = Sandbox::new();
+    let port = sandbox.path("shared/port");
+    let _daemon = daemon(&sandbox, &format!("--guest testbed=unix:{}", port.display()));
+    let script = "taskset -c 1 sh -c 'while :; do :; done' & \
+        exec \"$0\" guest --port /dev/ttyS4 --interval 200ms --looks 300";
+    let mut guest = std::process::Command::new(testbed);
+    guest.args(["-t", "1n2c", "-p", "-l", "200", "-s"]).arg(&port).args(["bash", "-c", script]);
+    guest.arg(crate::util::trimtab()).stdout(std::process::Stdio::null());
+    let mut guest = Emulated(guest.spawn().unwrap());
+    let mut ended = None;
+    crate::util::eventually_within(std::time::Duration::from_secs(240), "the CPU is tagged", || {
+        ended = ended.or(guest.0.try_wait().unwrap());
+        let told = status(&sandbox);
+        ended.is_some() || told["tags"][0]["threads"] == 1
+    });
+    let told = status(&sandbox);
+    if ended.is_some() {
+        return crate::util::skip("guests break on this machine: testbed/guest says why");
+    }
+    let mark = &told["tags"][0]["mark"]["vcpu"];
+    assert_eq!((&mark["index"], &mark["vm"]), (&1.into(), &"testbed".into()), "{told}");
+    assert_eq!(told["guests"][0]["garbage"], 0, "{told}");
+    drop(guest);
+    eventually("its tag has ended with it", || status(&sandbox)["tags"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_group_is_tagged_within_what_it_may_use() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let program = need!(c("spins.c"), "no C compiler");
+    let settings = [("cpuset.cpus", format!("{a},{b}")), ("cpuset.mems", "0".to_owned())];
+    let group = need!(Group::new("cpuset", &settings), "no cpuset can be made here");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 2", program.display())).through(group.join()).begins();
+    program.line();
+    let pid = program.pid();
+    let _daemon = daemon(&sandbox, "");
+    let path = group.0.display().to_string();
+    ask(&sandbox, &format!("tag --cgroup {path}")).ends().ok();
+    let bound = || masks(pid).iter().all(|mask| mask.len() == 1);
+    eventually("its threads are moved", bound);
+    // It may use less now than it is moved to.
+    fs::write(group.0.join("cpuset.cpus"), a.to_string()).unwrap();
+    eventually("all are where they may be", || masks(pid).iter().all(|mask| *mask == BTreeSet::from([a])));
+    fs::write(group.0.join("cpuset.cpus"), format!("{a},{b}")).unwrap();
+    ask(&sandbox, &format!("clear --cgroup {path}")).ends().ok();
+    eventually("they have their own masks again", || masks(pid).iter().all(|mask| mask.len() == 2));
+    assert_eq!(program.ends().code, Some(9));
+}
+
+#[test]
+fn who_is_bound_is_taken_as_tagged_on_request() {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let all: Vec<u32> = cpus(&online).into_iter().collect();
+    let [a, b] = need!(two(), "two cores are needed");
+    need!((all.len() > 2).then_some(()), "of two CPUs a thread is bound to one or to none");
+    let program = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    // The test is bound to two of more, and its programs with it.
+    let mut program = sandbox.shell(&format!("exec {} 2", program.display())).begins();
+    program.line();
+    let pid = program.pid();
+    let _daemon = daemon(&sandbox, "--pinned");
+    eventually("its threads are moved", || masks(pid).iter().all(|mask| mask.len() == 1));
+    let allowed = BTreeSet::from([a, b]);
+    assert!(masks(pid).iter().all(|mask| mask.is_subset(&allowed)));
+    assert!(status(&sandbox)["tags"].as_array().unwrap().iter().any(|tag| tag["by"] == "pinned"));
+}
+
+#[test]
+fn a_port_that_comes_later_is_found() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("shared/port");
+    let _daemon = daemon(&sandbox, &format!("--guest none=unix:{}", path.display()));
+    let state = || status(&sandbox)["guests"][0]["state"].clone();
+    assert_eq!(state(), "closed");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (guest, _): (UnixStream, _) = listener.accept().unwrap();
+    eventually("it is heard", || state() == "open");
+    drop(guest);
+    eventually("it is closed", || state() == "closed");
+    let (_guest, _) = listener.accept().unwrap();
+    eventually("it is heard again", || state() == "open");
+}

@@ -1,0 +1,241 @@
+//! What a guest says through the port of its machine: a line for each CPU that minds where it runs.
+//!
+//! ```text
+//! tag vcpu 3      somebody bound the task that runs there now
+//! clear vcpu 3    nobody has
+//! ```
+//!
+//! Problem: behind the port is somebody else's system, which may say anything, at any speed, for ever. Idea: lines are short and of two
+//! kinds; so many are heard a second, and who asks for more is not read until that is over; what is no line is counted, closes nothing, and
+//! when there was too much of it the port is not listened to any more. Nothing that is said can name anything but a CPU of that very
+//! machine.
+
+use super::bucket::Bucket;
+use crate::time::{Moment, Span};
+use serde::{Deserialize, Serialize};
+
+/// The longest line, in bytes. Chosen: twice the longest that means something.
+const LINE_MAX: usize = 64;
+/// So many lines are heard at once, and so many a second after that. Chosen: every CPU of a large guest, ten times a second.
+const BURST: u32 = 1_024;
+const A_SECOND: u32 = 2_048;
+/// After so many lines that mean nothing a port is not listened to any more. Chosen.
+pub const GARBAGE_MAX: u64 = 1_000;
+/// No guest has more CPUs. Chosen: twice what KVM allows.
+const VCPUS_MAX: u32 = 8_192;
+
+/// A line that means something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortLine {
+    /// This CPU is tagged.
+    Tag(u32),
+    /// This one is not.
+    Clear(u32),
+}
+
+/// Whether a port is listened to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PortState {
+    /// It is.
+    #[default]
+    Open,
+    /// Nobody answers there now.
+    Closed,
+    /// Not any more: too much of what came meant nothing.
+    Ignored,
+}
+
+/// A port, as far as it was heard.
+#[derive(Clone, Debug)]
+pub struct Port {
+    line: Vec<u8>,
+    /// The rest of a line that was too long is thrown away.
+    skipping: bool,
+    bucket: Bucket,
+    /// Whether it is listened to.
+    pub state: PortState,
+    /// Lines heard.
+    pub lines: u64,
+    /// Lines that meant nothing.
+    pub garbage: u64,
+    /// Lines that were too many.
+    pub dropped: u64,
+}
+
+impl Default for Port {
+    fn default() -> Self {
+        Self {
+            line: Vec::new(),
+            skipping: false,
+            bucket: Bucket::new(BURST, A_SECOND),
+            state: PortState::Open,
+            lines: 0,
+            garbage: 0,
+            dropped: 0,
+        }
+    }
+}
+
+impl PortLine {
+    /// Reads a line, without its line feed.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(line).ok()?;
+        let text = text.strip_suffix('\r').unwrap_or(text);
+        let (word, rest) = text.split_once(' ')?;
+        let number = rest.strip_prefix("vcpu ")?;
+        // `parse` would take a sign.
+        if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let index = number.parse().ok().filter(|index| *index < VCPUS_MAX)?;
+        match word {
+            "tag" => Some(Self::Tag(index)),
+            "clear" => Some(Self::Clear(index)),
+            _ => None,
+        }
+    }
+}
+
+impl Port {
+    /// One at which nobody answers yet.
+    pub fn closed() -> Self {
+        Self { state: PortState::Closed, ..Self::default() }
+    }
+
+    /// What was said, of what was read now; and how long nothing should be read, if too much was said.
+    pub fn take(&mut self, bytes: &[u8], now: Moment) -> (Vec<PortLine>, Option<Span>) {
+        let (mut heard, mut rest) = (Vec::new(), None);
+        for &byte in bytes {
+            if self.state == PortState::Ignored {
+                break;
+            }
+            if byte != b'\n' {
+                if self.line.len() < LINE_MAX && !self.skipping {
+                    self.line.push(byte);
+                } else {
+                    self.line.clear();
+                    self.skipping = true;
+                }
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            let skipped = std::mem::take(&mut self.skipping);
+            if let Err(wait) = self.bucket.take(now) {
+                self.dropped += 1;
+                rest = Some(wait);
+                continue;
+            }
+            match PortLine::parse(&line).filter(|_| !skipped) {
+                Some(line) => {
+                    self.lines += 1;
+                    heard.push(line);
+                }
+                None => {
+                    self.garbage += 1;
+                    if self.garbage >= GARBAGE_MAX {
+                        self.state = PortState::Ignored;
+                    }
+                }
+            }
+        }
+        (heard, rest)
+    }
+
+    /// The connection is another one: what was half said is forgotten, and what was counted is not.
+    pub fn anew(&mut self) {
+        self.line.clear();
+        self.skipping = false;
+        if self.state != PortState::Ignored {
+            self.state = PortState::Open;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn two_kinds_of_lines_mean_something() {
+        assert_eq!(PortLine::parse(b"tag vcpu 3"), Some(PortLine::Tag(3)));
+        assert_eq!(PortLine::parse(b"clear vcpu 0\r"), Some(PortLine::Clear(0)));
+        let nothing: [&[u8]; 12] = [
+            b"",
+            b"tag",
+            b"tag vcpu",
+            b"tag vcpu ",
+            b"tag vcpu -1",
+            b"tag vcpu +1",
+            b"tag vcpu 8192",
+            b"tag vcpu 99999999999999999999",
+            b"tag  vcpu 1",
+            b"Tag vcpu 1",
+            b"tag vcpu 1 ",
+            b"\xff\xfe",
+        ];
+        for line in nothing {
+            assert_eq!(PortLine::parse(line), None, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn lines_come_in_any_pieces() {
+        let text = b"tag vcpu 1\nclear vcpu 2\nnonsense\ntag vcpu 3";
+        for size in 1..text.len() {
+            let mut port = Port::default();
+            let heard: Vec<PortLine> =
+                text.chunks(size).flat_map(|part| port.take(part, Moment(1)).0).collect();
+            assert_eq!(heard, [PortLine::Tag(1), PortLine::Clear(2)]);
+            assert_eq!((port.lines, port.garbage), (2, 1));
+            // What a guest half said before it was cut off is not said.
+            port.anew();
+            assert_eq!(port.take(b"tag vcpu 4\n", Moment(2)).0, [PortLine::Tag(4)]);
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_one_line_of_garbage_and_takes_no_memory() {
+        let mut port = Port::default();
+        for _ in 0..1_000 {
+            assert_eq!(port.take(&[b'x'; 4_096], Moment(1)).0, []);
+            assert!(port.line.capacity() <= 4 * LINE_MAX);
+        }
+        assert_eq!(port.take(b"\ntag vcpu 1\n", Moment(1)).0, [PortLine::Tag(1)]);
+        assert_eq!(port.garbage, 1);
+    }
+
+    #[test]
+    fn a_flood_is_thinned_and_garbage_ends_the_listening() {
+        let mut port = Port::default();
+        let flood = b"tag vcpu 1\n".repeat(10_000);
+        let (heard, rest) = port.take(&flood, Moment(1));
+        assert_eq!(heard.len(), BURST as usize);
+        assert!(rest.is_some() && port.dropped == 10_000 - u64::from(BURST));
+        let (heard, _) = port.take(b"tag vcpu 2\n", Moment(1_000_000_000));
+        assert_eq!(heard, [PortLine::Tag(2)]);
+        let mut port = Port::default();
+        for second in 0..3 {
+            port.take(&b"\n".repeat(900), Moment(second * 1_000_000_000));
+        }
+        assert_eq!((port.state, port.garbage), (PortState::Ignored, GARBAGE_MAX));
+        assert_eq!(port.take(b"tag vcpu 1\n", Moment(u64::MAX)).0, []);
+        port.anew();
+        assert_eq!(port.state, PortState::Ignored);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_said_is_counted_once(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20)) {
+            let mut port = Port::default();
+            let mut heard = 0;
+            for (at, part) in parts.iter().enumerate() {
+                heard += port.take(part, Moment(at as u64)).0.len() as u64;
+            }
+            let lines = parts.iter().flatten().filter(|byte| **byte == b'\n').count() as u64;
+            prop_assert_eq!(heard, port.lines);
+            prop_assert_eq!(port.lines + port.garbage + port.dropped, lines);
+        }
+    }
+}

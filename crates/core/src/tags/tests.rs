@@ -1,0 +1,204 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const ROOT: Who = Who { uid: 0 };
+const ANN: Who = Who { uid: 1_000 };
+const BOB: Who = Who { uid: 1_001 };
+
+fn process(pid: u32) -> Mark {
+    Mark::Process { pid, start: 7 }
+}
+
+fn thread(pid: u32, tid: u32) -> Mark {
+    Mark::Thread { pid, tid, start: 7 }
+}
+
+fn owner(pid: u32, uid: u32) -> Option<Owner> {
+    Some(Owner { pid, real: uid, effective: uid })
+}
+
+#[test]
+fn ones_own_threads_and_no_others() {
+    let mut all = Registry::new(Reach::All);
+    let now = Moment(1);
+    assert!(all.tag(ANN, process(5), owner(5, 1_000), None, now).is_ok());
+    let refused = all.tag(BOB, process(5), owner(5, 1_000), None, now).unwrap_err();
+    assert_eq!(refused, Refusal::NotYours { pid: 5, uid: 1_000 });
+    assert!(all.tag(ROOT, process(5), owner(5, 1_000), None, now).is_ok());
+    // As the kernel has it: who started a privileged program may move it.
+    let started = Some(Owner { pid: 6, real: 1_001, effective: 0 });
+    assert!(all.tag(BOB, process(6), started, None, now).is_ok());
+    let by: Vec<_> = all.tags().map(|(_, tag)| (tag.mark.clone(), tag.by.clone(), tag.only)).collect();
+    assert_eq!(
+        by,
+        [
+            (process(5), By::User(1_000), Some(1_000)),
+            (process(5), By::User(0), None),
+            (process(6), By::User(1_001), Some(1_001)),
+        ]
+    );
+    // A user's daemon reaches no further than its user.
+    let mut own = Registry::new(Reach::User(1_000));
+    assert!(own.tag(ANN, process(5), owner(5, 1_000), None, now).is_ok());
+    let refused = own.tag(ROOT, process(1), owner(1, 0), None, now).unwrap_err();
+    assert_eq!(refused, Refusal::Reach { pid: 1, uid: 0, own: 1_000 });
+}
+
+#[test]
+fn to_tag_twice_is_to_tag_once_and_groups_are_one_program() {
+    let mut tags = Registry::new(Reach::All);
+    let (first, new) = tags.tag(ANN, process(5), owner(5, 1_000), None, Moment(1)).unwrap();
+    assert!(new);
+    let before = tags.generation();
+    assert_eq!(tags.tag(ANN, process(5), owner(5, 1_000), None, Moment(9)), Ok((first, false)));
+    assert_eq!((tags.len(), tags.generation(), tags.get(first).unwrap().renewed), (1, before, Moment(9)));
+    let group = || Some("solver".to_owned());
+    let (again, new) = tags.tag(ANN, process(5), owner(5, 1_000), group(), Moment(10)).unwrap();
+    assert!(new && again != first && tags.len() == 1, "another group is another tag");
+    let (fellow, _) = tags.tag(ANN, process(6), owner(6, 1_000), group(), Moment(10)).unwrap();
+    let (alone, _) = tags.tag(ANN, process(7), owner(7, 1_000), None, Moment(10)).unwrap();
+    let (theirs, _) = tags.tag(BOB, process(8), owner(8, 1_001), group(), Moment(10)).unwrap();
+    let program = |id| tags.get(id).unwrap().program;
+    assert_eq!(program(again), program(fellow));
+    assert_eq!(BTreeSet::from([again, alone, theirs].map(program)).len(), 3);
+}
+
+#[test]
+fn only_ones_own_is_cleared_but_by_root() {
+    let mut tags = Registry::new(Reach::All);
+    let now = Moment(1);
+    tags.tag(ANN, process(5), owner(5, 1_000), None, now).unwrap();
+    tags.tag(ANN, thread(5, 6), owner(5, 1_000), None, now).unwrap();
+    tags.tag(ANN, Mark::Cgroup("/a".into()), None, None, now).unwrap();
+    tags.tag(ROOT, process(5), owner(5, 1_000), None, now).unwrap();
+    let five = What::Process { pid: 5 };
+    let cleared = tags.clear(BOB, Some(&five));
+    assert_eq!((cleared.tags.len(), cleared.others, tags.len()), (0, 3, 4));
+    let cleared = tags.clear(ANN, Some(&five));
+    assert_eq!((cleared.tags.len(), cleared.others), (2, 1), "the process and its thread");
+    assert_eq!(tags.clear(ANN, Some(&five)), Cleared { tags: vec![], others: 1 }, "again is no error");
+    // All of one's own is all of one's own, also for root.
+    assert_eq!(tags.clear(ROOT, None).tags.len(), 1);
+    assert_eq!(tags.clear(ROOT, Some(&What::Cgroup("/a".into()))).tags.len(), 1);
+    assert!(tags.is_empty());
+}
+
+#[test]
+fn guests_speak_of_their_own_machine_and_are_cleared_by_it() {
+    let mut tags = Registry::new(Reach::All);
+    let vcpu = |vm: &str, index| Mark::Vcpu { vm: vm.into(), pid: 9, start: 7, index };
+    let by = By::Guest("a".into());
+    tags.tag_by(by.clone(), vcpu("a", 0), Moment(1)).unwrap();
+    tags.tag_by(by.clone(), vcpu("a", 1), Moment(1)).unwrap();
+    tags.tag_by(By::Guest("b".into()), vcpu("b", 0), Moment(1)).unwrap();
+    assert_eq!(tags.clear_by(&by, |mark| *mark == vcpu("a", 1)).len(), 1);
+    assert_eq!(tags.clear_by(&by, |mark| *mark == vcpu("a", 1)).len(), 0);
+    assert_eq!(tags.clear(ROOT, Some(&What::Vm("a".into()))).tags.len(), 1);
+    assert_eq!(tags.clear(ROOT, Some(&What::Vm("9".into()))).tags.len(), 1, "by its process");
+}
+
+#[test]
+fn there_is_an_end_to_tags() {
+    let mut tags = Registry::new(Reach::All);
+    let limit = |limit| Err(Refusal::TooMany { limit });
+    for pid in 1..=600u32 {
+        let came = tags.tag(ANN, process(pid), owner(pid, 1_000), None, Moment(1)).map(|_| ());
+        assert_eq!(came, if pid <= 512 { Ok(()) } else { limit(TAGS_OF_USER_MAX) });
+    }
+    // What is there already is no more than it was.
+    assert!(tags.tag(ANN, process(1), owner(1, 1_000), None, Moment(1)).is_ok());
+    for pid in 1..=4_000u32 {
+        let came = tags.tag(ROOT, process(pid), owner(pid, 0), None, Moment(1)).map(|_| ());
+        assert_eq!(came, if tags.len() < TAGS_MAX || came.is_ok() { Ok(()) } else { limit(TAGS_MAX) });
+    }
+    assert_eq!(tags.len(), TAGS_MAX);
+}
+
+#[test]
+fn what_is_said_is_short_plain_and_of_this_version() {
+    let parse = |text: &str| Request::parse(text.as_bytes());
+    let said = r#"{"version":1,"ask":{"tag":{"what":{"thread":{"pid":7,"tid":8}},"group":"g"}}}"#;
+    let what = What::Thread { pid: 7, tid: 8 };
+    assert_eq!(parse(said), Ok(Request::of(Ask::Tag { what, group: Some("g".into()) }, None)));
+    assert_eq!(parse(r#"{"version":1,"ask":"status"}"#), Ok(Request::of(Ask::Status, None)));
+    assert_eq!(parse(r#"{"version":2,"ask":{"teleport":1}}"#), Err(Refusal::Version { spoken: 1 }));
+    assert_eq!(Request::parse(&[b' '; 5_000]), Err(Refusal::TooLong { most: 4_096 }));
+    let garbage = [
+        "",
+        "{}",
+        "tag 7",
+        "[1]",
+        r#"{"version":1}"#,
+        r#"{"version":1,"ask":"reboot"}"#,
+        r#"{"version":1,"ask":"status","more":1}"#,
+        r#"{"version":1,"ask":{"tag":{"what":{"process":{"pid":0}}}}}"#,
+        r#"{"version":1,"ask":{"tag":{"what":{"process":{"pid":-1}}}}}"#,
+        r#"{"version":1,"ask":{"tag":{"what":{"process":{"pid":4294967295}}}}}"#,
+        r#"{"version":1,"ask":{"tag":{"what":{"process":{"pid":7,"tid":8}}}}}"#,
+        r#"{"version":1,"ask":{"tag":{"what":{"cgroup":"/a/../b"}}}}"#,
+        r#"{"version":1,"ask":{"tag":{"what":{"cgroup":"a"}}}}"#,
+        r#"{"version":1,"ask":{"tag":{"what":{"vm":"\u001b[2J"}}}}"#,
+        r#"{"version":1,"ask":{"tag":{"what":{"vm":"a"},"group":""}}}"#,
+    ];
+    for text in garbage {
+        assert!(matches!(parse(text), Err(Refusal::Garbage(_))), "{text}: {:?}", parse(text));
+    }
+}
+
+fn what() -> impl Strategy<Value = What> {
+    prop_oneof![
+        (1u32..4).prop_map(|pid| What::Process { pid }),
+        (1u32..4, 1u32..4).prop_map(|(pid, tid)| What::Thread { pid, tid }),
+        "/[a-c]".prop_map(What::Cgroup),
+        "[a-c]".prop_map(What::Vm),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_said_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(request) = Request::parse(&bytes) {
+            let text = serde_json::to_vec(&request).unwrap();
+            prop_assert_eq!(Request::parse(&text), Ok(request));
+        }
+    }
+
+    #[test]
+    fn requests_are_read_as_they_were_written(what in what(), group in prop::option::of("[a-z ]{1,64}"), ns in any::<Option<u64>>()) {
+        for ask in [Ask::Tag { what: what.clone(), group }, Ask::Clear { what: Some(what) }, Ask::Clear { what: None }] {
+            let request = Request::of(ask, ns);
+            let text = serde_json::to_vec(&request).unwrap();
+            prop_assert_eq!(Request::parse(&text), Ok(request));
+        }
+    }
+
+    /// Against a set of pairs of user and process, which is all that it comes to for processes.
+    #[test]
+    fn tags_are_a_set(steps in prop::collection::vec((0u32..3, 1u32..6, any::<bool>()), 0..100)) {
+        let mut tags = Registry::new(Reach::All);
+        let mut set = BTreeSet::new();
+        for (uid, pid, tags_it) in steps {
+            let who = Who { uid };
+            let before = tags.generation();
+            let changed = if tags_it {
+                // Process number N is user N mod 3's.
+                let may = uid == 0 || uid == pid % 3;
+                let came = tags.tag(who, process(pid), owner(pid, pid % 3), None, Moment(1));
+                prop_assert_eq!(came.is_ok(), may);
+                may && set.insert((uid, pid))
+            } else {
+                tags.clear(who, Some(&What::Process { pid }));
+                let size = set.len();
+                set.retain(|(by, of)| *of != pid || (uid != 0 && *by != uid));
+                set.len() != size
+            };
+            prop_assert_eq!(tags.generation() != before, changed);
+            let now: BTreeSet<(u32, u32)> = tags
+                .tags()
+                .map(|(_, tag)| match tag.by { By::User(uid) => (uid, tag.mark.pid().unwrap()), _ => (9, 9) })
+                .collect();
+            prop_assert_eq!(&now, &set);
+        }
+    }
+}

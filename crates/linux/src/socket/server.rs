@@ -1,0 +1,447 @@
+//! One thread for all who connect.
+
+use super::place::Claim;
+use crate::process::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A rest after a failed accept: when descriptors have run out, the next would fail likewise.
+const REST: Duration = Duration::from_millis(100);
+/// So many are taken in at one turn, so that those who connect do not keep off those who are served.
+const ACCEPTED: usize = 16;
+
+/// What is granted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Connections at a time.
+    pub clients: usize,
+    /// Of each user but root.
+    pub of_user: usize,
+    /// The longest line.
+    pub line: usize,
+    /// The longest time without progress: for a line, and for reading the answer.
+    pub patience: Duration,
+}
+
+/// A connection's number, never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ClientId(u64);
+
+/// Who is at the other end, as the kernel says: of when they connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The user.
+    pub uid: u32,
+    /// The process.
+    pub pid: Pid,
+}
+
+/// What was heard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// A line, without its line feed. Nothing more of this client is read until it is answered.
+    Line(ClientId, Peer, Vec<u8>),
+    /// A line that is longer than any. Answered, the connection should be closed.
+    TooLong(ClientId, Peer),
+    /// One too many connected. Answered, it is closed.
+    TooMany(ClientId, Peer),
+}
+
+/// What was counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counted {
+    /// Connections now.
+    pub now: u32,
+    /// Connections that were served.
+    pub served: u64,
+    /// Connections that were closed by us.
+    pub dropped: u64,
+}
+
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    peer: Peer,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    /// A line was heard and not answered.
+    asked: bool,
+    /// Nothing more will come.
+    ended: bool,
+    /// To be closed when the outbox is empty.
+    closing: bool,
+    /// Of those beyond the limits.
+    extra: bool,
+    progress: Instant,
+}
+
+/// Serves.
+#[derive(Debug)]
+pub struct Server {
+    claim: Claim,
+    limits: Limits,
+    clients: BTreeMap<ClientId, Client>,
+    next: u64,
+    rest: Option<Instant>,
+    counted: Counted,
+}
+
+impl Server {
+    /// Begins to serve at a place.
+    pub fn new(claim: Claim, limits: Limits) -> Self {
+        let counted = Counted::default();
+        Self { claim, limits, clients: BTreeMap::new(), next: 0, rest: None, counted }
+    }
+
+    /// Where.
+    pub fn path(&self) -> &Path {
+        self.claim.path()
+    }
+
+    /// What was counted.
+    pub fn counted(&self) -> Counted {
+        Counted { now: u32::try_from(self.clients.len()).unwrap_or(u32::MAX), ..self.counted }
+    }
+
+    /// Waits until somebody says something, one of the others is ready to be read, or so much time has passed.
+    ///
+    /// # Errors
+    /// Waiting is not possible any more.
+    pub fn turn(
+        &mut self,
+        others: &[BorrowedFd<'_>],
+        timeout: Duration,
+    ) -> io::Result<(Vec<Heard>, Vec<bool>)> {
+        let now = Instant::now();
+        let listens = self.rest.is_none_or(|rest| rest <= now);
+        let mut fds = Vec::new();
+        let listener = if listens { PollFlags::IN } else { PollFlags::empty() };
+        fds.push(PollFd::new(&self.claim.listener, listener));
+        fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
+        for client in self.clients.values() {
+            let mut wanted = PollFlags::empty();
+            wanted.set(PollFlags::IN, !client.asked && !client.ended && !client.closing);
+            wanted.set(PollFlags::OUT, !client.outbox.is_empty());
+            fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), wanted));
+        }
+        let due = self.clients.values().map(|client| client.progress + self.limits.patience).min();
+        let due = due.into_iter().chain(self.rest.filter(|rest| *rest > now)).min();
+        let timeout = due.map_or(timeout, |due| timeout.min(due.saturating_duration_since(now)));
+        match poll(&mut fds, Some(&timespec(timeout))) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        drop(fds);
+        let others_ready: Vec<bool> =
+            ready.iter().skip(1).take(others.len()).map(|flags| !flags.is_empty()).collect();
+        let mut heard = Vec::new();
+        let ids: Vec<ClientId> = self.clients.keys().copied().collect();
+        for (id, flags) in ids.into_iter().zip(ready.iter().skip(1 + others.len())) {
+            if !flags.is_empty() {
+                self.serve(id, &mut heard);
+            }
+        }
+        if ready.first().is_some_and(|flags| !flags.is_empty()) {
+            self.accept(&mut heard);
+        }
+        self.drop_slow();
+        Ok((heard, others_ready))
+    }
+
+    fn accept(&mut self, heard: &mut Vec<Heard>) {
+        for _ in 0..ACCEPTED {
+            let stream = match self.claim.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(_) => {
+                    self.rest = Some(Instant::now() + REST);
+                    return;
+                }
+            };
+            let Ok(who) = socket_peercred(&stream) else { continue };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let pid = u32::try_from(who.pid.as_raw_nonzero().get()).unwrap_or(0);
+            let peer = Peer { uid: who.uid.as_raw(), pid: Pid(pid) };
+            let theirs = self.clients.values().filter(|client| client.peer.uid == peer.uid).count();
+            let extra =
+                (peer.uid != 0 && theirs >= self.limits.of_user) || self.clients.len() >= self.limits.clients;
+            // Those that are told so are bounded too.
+            if extra && self.clients.len() >= 2 * self.limits.clients {
+                self.counted.dropped += 1;
+                continue;
+            }
+            let id = ClientId(self.next);
+            self.next += 1;
+            self.clients.insert(
+                id,
+                Client {
+                    stream,
+                    peer,
+                    inbox: Vec::new(),
+                    outbox: Vec::new(),
+                    asked: extra,
+                    ended: false,
+                    closing: false,
+                    extra,
+                    progress: Instant::now(),
+                },
+            );
+            if extra {
+                self.counted.dropped += 1;
+                heard.push(Heard::TooMany(id, peer));
+            } else {
+                self.counted.served += 1;
+                // What was said before we came.
+                self.serve(id, heard);
+            }
+        }
+    }
+
+    /// Writes what can be written and reads what can be read.
+    fn serve(&mut self, id: ClientId, heard: &mut Vec<Heard>) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if !client.flush() {
+            self.clients.remove(&id);
+            return;
+        }
+        if !client.asked && !client.closing {
+            client.read(self.limits.line);
+            heard.extend(client.heard(id, self.limits.line));
+        }
+        self.finish(id);
+    }
+
+    fn finish(&mut self, id: ClientId) {
+        let done = self.clients.get(&id).is_some_and(|client| {
+            client.outbox.is_empty() && (client.closing || (client.ended && !client.asked))
+        });
+        if done {
+            self.clients.remove(&id);
+        }
+    }
+
+    /// Answers what was heard last. Who has gone needs no answer.
+    pub fn answer(&mut self, id: ClientId, line: &[u8], heard: &mut Vec<Heard>) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        client.outbox.extend_from_slice(line);
+        client.outbox.push(b'\n');
+        client.asked = false;
+        client.closing |= client.extra;
+        client.progress = Instant::now();
+        if !client.flush() {
+            self.clients.remove(&id);
+            return;
+        }
+        // It may have said more already.
+        if !client.closing {
+            heard.extend(client.heard(id, self.limits.line));
+        }
+        self.finish(id);
+    }
+
+    /// Closes a connection when what was answered has been read.
+    pub fn close(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.closing = true;
+            self.counted.dropped += 1;
+        }
+        self.finish(id);
+    }
+
+    fn drop_slow(&mut self) {
+        let (now, patience) = (Instant::now(), self.limits.patience);
+        let before = self.clients.len();
+        // Who waits for our answer is not slow.
+        self.clients.retain(|_, client| {
+            (client.asked && client.outbox.is_empty()) || client.progress + patience > now
+        });
+        self.counted.dropped += (before - self.clients.len()) as u64;
+    }
+}
+
+impl Client {
+    /// Writes; whether the connection lives.
+    fn flush(&mut self) -> bool {
+        while !self.outbox.is_empty() {
+            match self.stream.write(&self.outbox) {
+                Ok(0) => return false,
+                Ok(written) => {
+                    self.outbox.drain(..written);
+                    self.progress = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Reads up to the longest line and its end.
+    fn read(&mut self, longest: usize) {
+        let mut part = [0; 4 << 10];
+        while self.inbox.len() <= longest && !self.inbox.contains(&b'\n') {
+            let room = (longest + 1 - self.inbox.len()).min(part.len());
+            match self.stream.read(&mut part[..room]) {
+                Ok(0) => {
+                    self.ended = true;
+                    return;
+                }
+                // Time runs from the first byte of a line: who trickles makes no progress.
+                Ok(read) => self.inbox.extend_from_slice(&part[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.ended = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A line of what was read.
+    fn heard(&mut self, id: ClientId, longest: usize) -> Option<Heard> {
+        if self.asked {
+            return None;
+        }
+        if let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {
+            let mut line: Vec<u8> = self.inbox.drain(..=end).collect();
+            line.pop();
+            self.asked = true;
+            return Some(Heard::Line(id, self.peer, line));
+        }
+        if self.inbox.len() > longest {
+            self.inbox.clear();
+            self.asked = true;
+            return Some(Heard::TooLong(id, self.peer));
+        }
+        None
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Place;
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::net::Shutdown;
+
+    const LIMITS: Limits = Limits { clients: 4, of_user: 4, line: 64, patience: Duration::from_secs(3_600) };
+
+    fn server(limits: Limits) -> (Server, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::named(&folder.path().join("s")).unwrap();
+        (Server::new(place.claim().unwrap(), limits), folder)
+    }
+
+    /// Answers each line with itself, until nothing is said any more.
+    fn echo(server: &mut Server) {
+        loop {
+            let (mut heard, _) = server.turn(&[], Duration::from_millis(20)).unwrap();
+            if heard.is_empty() {
+                return;
+            }
+            while let Some(one) = heard.pop() {
+                match one {
+                    Heard::Line(id, _, line) => server.answer(id, &line, &mut heard),
+                    Heard::TooLong(id, _) => {
+                        server.answer(id, b"too long", &mut heard);
+                        server.close(id);
+                    }
+                    Heard::TooMany(id, _) => server.answer(id, b"too many", &mut heard),
+                }
+            }
+        }
+    }
+
+    fn lines(stream: &UnixStream) -> Vec<String> {
+        BufReader::new(stream).lines().map_while(Result::ok).collect()
+    }
+
+    #[test]
+    fn each_line_is_answered_in_order_and_who_we_are_is_known() {
+        let (mut server, _folder) = server(LIMITS);
+        let mut client = UnixStream::connect(server.path()).unwrap();
+        client.write_all(b"one\ntwo\nthr").unwrap();
+        let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
+        let [Heard::Line(_, peer, line)] = &heard[..] else { panic!("{heard:?}") };
+        assert_eq!((peer.pid, peer.uid), (Pid::own(), rustix::process::geteuid().as_raw()));
+        assert_eq!(line, b"one");
+        let (more, _) = server.turn(&[], Duration::from_millis(1)).unwrap();
+        assert_eq!(more, [], "not before the first is answered");
+        let mut more = Vec::new();
+        let Heard::Line(id, ..) = heard[0] else { panic!() };
+        server.answer(id, b"1", &mut more);
+        let [Heard::Line(_, _, line)] = &more[..] else { panic!("{more:?}") };
+        assert_eq!(line, b"two");
+        server.answer(id, b"2", &mut Vec::new());
+        client.write_all(b"ee\n").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        echo(&mut server);
+        assert_eq!(lines(&client), ["1", "2", "three"]);
+        assert_eq!(server.counted(), Counted { now: 0, served: 1, dropped: 0 });
+    }
+
+    #[test]
+    fn those_who_are_too_many_too_long_or_too_slow_are_told_or_dropped() {
+        let (mut server, _folder) = server(LIMITS);
+        let mut clients: Vec<UnixStream> =
+            (0..6).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
+        echo(&mut server);
+        assert_eq!([lines(&clients[4]), lines(&clients[5])], [["too many"], ["too many"]]);
+        clients[0].write_all(&[b'x'; 200]).unwrap();
+        echo(&mut server);
+        assert_eq!(lines(&clients[0]), ["too long"]);
+        assert_eq!(server.counted(), Counted { now: 3, served: 4, dropped: 3 });
+        // Who says nothing, and who says it byte by byte.
+        clients[1].write_all(b"x").unwrap();
+        server.limits.patience = Duration::ZERO;
+        server.turn(&[], Duration::ZERO).unwrap();
+        assert_eq!(server.counted().now, 0);
+        assert_eq!(lines(&clients[1]), [""; 0]);
+    }
+
+    #[test]
+    fn who_does_not_read_is_not_written_for_without_end() {
+        let limits = Limits { line: 1 << 20, ..LIMITS };
+        let (mut server, _folder) = server(limits);
+        let mut client = UnixStream::connect(server.path()).unwrap();
+        client.write_all(b"ask\n").unwrap();
+        let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
+        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        server.answer(id, &[b'y'; 8 << 20], &mut Vec::new());
+        assert!(!server.clients[&id].outbox.is_empty(), "the kernel's buffer is full");
+        server.limits.patience = Duration::ZERO;
+        server.turn(&[], Duration::ZERO).unwrap();
+        assert_eq!((server.counted().now, server.counted().dropped), (0, 1));
+    }
+
+    #[test]
+    fn other_descriptors_are_waited_for_too() {
+        let (mut server, _folder) = server(LIMITS);
+        let (mut one, other) = UnixStream::pair().unwrap();
+        let (_, ready) = server.turn(&[other.as_fd()], Duration::ZERO).unwrap();
+        assert_eq!(ready, [false]);
+        one.write_all(b"x").unwrap();
+        let (_, ready) = server.turn(&[other.as_fd()], Duration::from_secs(60)).unwrap();
+        assert_eq!(ready, [true]);
+    }
+}
