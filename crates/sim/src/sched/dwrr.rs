@@ -119,6 +119,8 @@ impl Scheduler for Dwrr {
             // Who slept through rounds does not get them back.
             (seat.round, seat.used) = (round, 0);
         }
+        // Where many are born rounds go by faster, and who comes from there must not wait until they have gone by here.
+        seat.round = seat.round.min(self.rounds[cpu] + 1);
     }
 
     fn leaves(&mut self, _seats: &mut Seats, _task: usize, _cpu: usize) {}

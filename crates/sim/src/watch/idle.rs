@@ -4,7 +4,7 @@
 //! each waits only a moment.
 //!
 //! Bound: what the kernel's own rule takes to see it. A kernel that pins leaves CPUs idle for ever: none. Those by rounds and by
-//! credits pull at the next tick, but a CPU that found nobody looks up to 16 ticks later: 20 ticks. Fair ones look at the widest domain after twice
+//! credits pull at the next tick, but a CPU that found nobody looks up to 4 ticks later, and may do so in vain when who waits just waits for others: 20 ticks. Fair ones look at the widest domain after twice
 //! its width in milliseconds (8 of the kernels of 2008) while idle, take a thread that just ran only after two vain looks, and of all idle CPUs of a group
 //! the first one looks for all: 20 ticks and five such intervals for each CPU that may be before it in the row, but at most a
 //! second.

@@ -9,8 +9,9 @@ use trimtab_core::time::Moment;
 /// Less than this much of a nanosecond's work is none.
 const GRAIN: f64 = 0.5;
 
-/// A CPU that finds nobody looks at most this many doublings of a tick later.
-const LOOKS_MOST: u8 = 4;
+/// A CPU that finds nobody looks at most this many doublings of a tick later. Kernels look at each tick; who meets every millisecond waits with
+/// work to do only now and then, and would be missed by few looks.
+const LOOKS_MOST: u8 = 2;
 
 /// So many CPUs at rest are asked whether they may take who waits.
 const KICKS_MOST: usize = 16;
