@@ -11,6 +11,8 @@ mod balancing;
 mod draft;
 mod factors;
 mod live;
+mod migration;
+mod placements;
 mod oversubscription;
 mod report;
 mod sharing;
@@ -25,6 +27,7 @@ use crate::reader::FileError;
 use crate::scenario::{Scenario, run};
 use thiserror::Error;
 use trimtab_core::drive::Go;
+use trimtab_core::time::Span;
 
 /// By how much a contestant may fall behind where the text calls it as good or better: 3 %.
 pub const SLACK: f64 = 0.03;
@@ -38,6 +41,12 @@ pub enum Metric {
     All,
     /// What all programs drew from memory while they ran; GB/s.
     Bandwidth,
+    /// How long programs took that are looked after and end by themselves, on average; seconds.
+    Mean,
+    /// The CPU time that looking took, of the time that the threads which are looked after ran; per cent.
+    Overhead,
+    /// The CPU time that looking took, of one CPU; per cent.
+    Daemon,
 }
 
 /// A scenario, run with several seeds.
@@ -82,6 +91,17 @@ impl Metric {
                 let lines: f64 = outcome.programs.iter().map(|program| program.local + program.remote).sum();
                 lines * 64.0 / outcome.ended.0.max(1) as f64
             }
+            Self::Mean => {
+                let own = || outcome.programs.iter().filter(|program| program.ends);
+                let times = own().map(|program| program.makespan.map_or(f64::INFINITY, Span::seconds));
+                times.sum::<f64>() / own().count().max(1) as f64
+            }
+            Self::Overhead => {
+                let own = outcome.programs.iter().filter(|program| program.ends);
+                let ran: f64 = own.map(|program| program.run.seconds()).sum();
+                100.0 * outcome.looking.seconds() / ran
+            }
+            Self::Daemon => 1e11 * outcome.looking.seconds() / outcome.ended.0.max(1) as f64,
         }
     }
 }
@@ -93,6 +113,8 @@ pub enum Measure {
     Cell(usize),
     /// Highest over lowest of a cell's runs.
     Spread(usize),
+    /// The relative standard deviation of a cell's runs, per cent.
+    Deviation(usize),
     /// A number that needs no run.
     Given(f64),
     /// One over another.
@@ -103,6 +125,8 @@ pub enum Measure {
     Lowest(Vec<Measure>),
     /// The geometric mean: of ratios.
     Mean(Vec<Measure>),
+    /// The arithmetic mean: of shares, which may be zero.
+    Average(Vec<Measure>),
     /// The one farthest from 1.
     Farthest(Vec<Measure>),
 }
@@ -229,6 +253,8 @@ pub fn find(name: &str) -> Result<Figure, FigureError> {
         "sharing" => sharing::sharing(),
         "factors" => factors::factors(),
         "stream" => stream::stream(),
+        "migration" => migration::migration(),
+        "migration-scale" => migration::scale(),
         _ => {
             let known = LIVE.iter().zip(crate::live::SETS).find(|(known, _)| **known == name);
             let (name, set) = known.ok_or_else(|| FigureError::Unknown(name.to_owned()))?;

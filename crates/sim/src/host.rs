@@ -4,6 +4,7 @@
 //! then the sample says that it is ready, as the live host finds out. Time on a CPU is counted when the timer ticks or the
 //! thread leaves it. Hardware counters are exact. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
 
+use crate::looking::Looking;
 use crate::progress::{Progress, Unhindered};
 use crate::sched::State;
 use crate::world::{Refused, World};
@@ -42,6 +43,11 @@ pub struct Simulated<P: Progress = Unhindered> {
     usable: CpuSet,
     read: Vec<Option<Read>>,
     counting: bool,
+    looking: Looking,
+    /// What looks have cost so far, and what the one before did.
+    paid: Span,
+    cost: Option<Span>,
+    turn: usize,
 }
 
 impl<P: Progress> Simulated<P> {
@@ -57,7 +63,43 @@ impl<P: Progress> Simulated<P> {
             usable,
             read: Vec::new(),
             counting: false,
+            looking: Looking::default(),
+            paid: Span::ZERO,
+            cost: None,
+            turn: 0,
         }
+    }
+
+    /// The same, where looks cost.
+    #[must_use]
+    pub fn paying(mut self, looking: Looking) -> Self {
+        self.looking = looking;
+        self
+    }
+
+    /// The CPU time that looks have taken so far.
+    pub fn paid(&self) -> Span {
+        self.paid
+    }
+
+    /// Takes the price of a look at so many threads.
+    fn pay(&mut self, threads: usize) {
+        if self.looking.is_free() {
+            return;
+        }
+        let price = self.looking.cost(threads);
+        if self.looking.inside {
+            for id in 0..self.told {
+                let at = self.world.watched(ThreadId::from_index(id));
+                if at.is_some_and(|at| self.world.hinder(at, price)) {
+                    self.paid = self.paid + price;
+                }
+            }
+            return;
+        }
+        self.cost = Some(price);
+        self.paid = self.paid + price;
+        self.turn = self.world.work_aside(self.turn, price);
     }
 
     /// The world.
@@ -124,7 +166,7 @@ impl<P: Progress> Host for Simulated<P> {
     type Error = Infallible;
 
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, Infallible> {
-        let mut sample = Sample { at: self.world.now(), ..Sample::default() };
+        let mut sample = Sample { at: self.world.now(), cost: self.cost, ..Sample::default() };
         self.tell_news(&mut sample);
         if wanted.counts && !std::mem::replace(&mut self.counting, true) {
             sample.notices.push(Notice::Counting(Rung::Exact));
@@ -149,6 +191,7 @@ impl<P: Progress> Host for Simulated<P> {
                 counts: wanted.counts.then(|| self.world.hardware(at)),
             });
         }
+        self.pay(sample.threads.len());
         if wanted.cpus {
             let grain = |busy: Span| Span(busy.0 / STAT_GRAIN * STAT_GRAIN);
             let read = self.world.busy().map(|(cpu, busy)| CpuSample { cpu, busy: grain(busy), steal: None });

@@ -27,6 +27,7 @@ pub mod figures;
 pub mod host;
 pub mod kernel;
 pub mod live;
+pub mod looking;
 pub mod memory;
 pub mod model;
 pub mod outcome;

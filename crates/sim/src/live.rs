@@ -13,6 +13,7 @@
 //! Source: `experiments/balance/results` and `experiments/simulator/live`.
 
 use crate::faults::Faults;
+use crate::looking::Looking;
 use crate::kernel::{Kernel, UnknownKernel};
 use crate::model::shipped;
 use crate::program::{Bind, Body, Program, Wait};
@@ -250,6 +251,7 @@ impl Set {
             policy,
             events: Vec::new(),
             faults: Faults::default(),
+        looking: Looking::default(),
             end: END,
             seed,
         })

@@ -2,6 +2,7 @@
 
 use super::{Beside, Cell, Claim, Figure, FigureError, Measure, Metric, Point, Relation};
 use crate::faults::Faults;
+use crate::looking::Looking;
 use crate::kernel::Kernel;
 use crate::model::{Model, shipped};
 use crate::program::nas::{self, Profile};
@@ -71,6 +72,7 @@ pub(super) fn scenario(
         policy: of.policy.map(|kind| (kind, Settings::default())),
         events: Vec::new(),
         faults: Faults::default(),
+        looking: Looking::default(),
         end: END,
         seed: 1,
         model: model.clone(),

@@ -298,7 +298,7 @@ impl Reading<'_> {
         let memory = top.flag("memory")?.unwrap_or(true);
         let seed = top.count("seed", SEED)?.unwrap_or(1);
         let end = Moment(0) + top.needed_time("end", END)?;
-        let policy = happenings::policy(&top, seed)?;
+        let (policy, looking) = happenings::policy(&top, seed)?;
         let programs = programs::all(&top, &ground)?;
         let arrivals = happenings::arrivals(&top, &ground)?;
         let events = happenings::events(&top, &ground, &programs)?;
@@ -311,6 +311,6 @@ impl Reading<'_> {
         programs::bounded(&top, &programs, &events)?;
         top.finish()?;
         let model = ground.model;
-        Ok(Scenario { name, model, memory, kernel, programs, arrivals, policy, events, faults, end, seed })
+        Ok(Scenario { name, model, memory, kernel, programs, arrivals, policy, events, faults, looking, end, seed })
     }
 }

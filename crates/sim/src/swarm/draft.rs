@@ -2,6 +2,7 @@
 
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::model::Model;
 use crate::model::shipped;
 use crate::program::{Bind, Program};
@@ -119,6 +120,7 @@ impl Draft {
             policy: self.policy.clone(),
             events: events.collect(),
             faults: self.faults,
+            looking: Looking::default(),
             end: self.end,
             seed: self.seed,
             model,

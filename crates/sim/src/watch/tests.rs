@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::faults::Faults;
+use crate::looking::Looking;
 use crate::kernel::Kernel;
 use crate::model::Model;
 use crate::program::{Body, Program, Wait};
@@ -26,6 +27,7 @@ fn scenario(cpus: usize, kernel: &str, programs: Vec<Program>, seconds: u64) -> 
         policy: None,
         events: Vec::new(),
         faults: Faults::default(),
+        looking: Looking::default(),
         end: Moment(seconds * 1_000_000_000),
         seed: 1,
         memory: true,

@@ -2,6 +2,7 @@
 
 use super::{END, Ground, SEED, programs};
 use crate::faults::Faults;
+use crate::looking::Looking;
 use crate::program::Program;
 use crate::reader::{Counts, FileError, Limits, Section, Times};
 use crate::scenario::{Arrivals, Event, Happening};
@@ -20,6 +21,8 @@ const EVERY: Times = Times::new(Span::from_us(1), Span::from_ms(86_400_000));
 const INTERVAL: Times = Times::new(Span::from_ms(1), Span::from_ms(3_600_000));
 const THRESHOLD: Limits = Limits::new(0.01, 1.0, "parts of the mean speed");
 const PROBABILITY: Limits = Limits::new(0.0, 1.0, "probabilities");
+/// What a look may cost.
+const PRICE: Times = Times::new(Span::ZERO, Span::from_ms(1_000));
 /// How late a look may be.
 const LATE: Times = Times::new(Span::ZERO, Span::from_ms(60_000));
 
@@ -27,11 +30,14 @@ pub(super) const METRICS: [(&str, Metric); 2] =
     [("run-wait", Metric::RunWait), ("cpu-share", Metric::CpuShare)];
 
 /// `policy`: a word, or a table with `kind` and what differs from the defaults. What is random is drawn from the scenario's seed.
-pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<Option<(Kind, Settings)>, FileError> {
+pub(super) fn policy(
+    top: &Section<'_>,
+    seed: u64,
+) -> Result<(Option<(Kind, Settings)>, Looking), FileError> {
     let settings = Settings { seed, ..Settings::default() };
     if !top.is_section("policy") {
         let kind = kind(top, "policy")?.unwrap_or(None);
-        return Ok(kind.map(|kind| (kind, settings)));
+        return Ok((kind.map(|kind| (kind, settings)), Looking::default()));
     }
     let section = top.needed_section("policy")?;
     let kind = kind(&section, "kind")?;
@@ -43,8 +49,19 @@ pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<Option<(Kind, Setti
         threshold: section.number("threshold", THRESHOLD)?.unwrap_or(settings.threshold),
         across_nodes: section.flag("across_nodes")?.unwrap_or(settings.across_nodes),
     };
+    let looking = looking(&section)?;
     section.finish()?;
-    Ok(kind.map(|kind| (kind, settings)))
+    Ok((kind.map(|kind| (kind, settings)), looking))
+}
+
+fn looking(section: &Section<'_>) -> Result<Looking, FileError> {
+    let price = |key| Ok::<Span, FileError>(section.time(key, PRICE)?.unwrap_or(Span::ZERO));
+    Ok(Looking {
+        each: price("look")?,
+        thread: price("look_thread")?,
+        pair: price("look_pair")?,
+        inside: section.flag("look_inside")?.unwrap_or(false),
+    })
 }
 
 fn kind(section: &Section<'_>, key: &'static str) -> Result<Option<Option<Kind>>, FileError> {

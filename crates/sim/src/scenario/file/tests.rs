@@ -1,5 +1,6 @@
 use super::*;
 use crate::faults::Faults;
+use crate::looking::Looking;
 use crate::kernel::{Kernel, Kind as Scheduler};
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
 use crate::scenario::{Arrivals, Event, Happening};
@@ -47,6 +48,7 @@ fn a_small_file_says_all_that_is_needed() {
         policy: None,
         events: Vec::new(),
         faults: Faults::default(),
+        looking: Looking::default(),
         end: Moment(1_000_000_000),
         seed: 1,
     };

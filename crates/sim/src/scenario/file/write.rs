@@ -10,6 +10,7 @@ use super::happenings::METRICS;
 use super::machines::{KINDS, ORDERS, YIELDINGS};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
 use crate::reader::write_time;
 use crate::scenario::{Event, Happening, Scenario};
@@ -175,7 +176,12 @@ fn policy(out: &mut Out, scenario: &Scenario) {
         ]
     };
     let usual = keys(&Settings { seed: scenario.seed, ..Settings::default() });
-    let own: Vec<_> = keys(settings).into_iter().filter(|key| !usual.contains(key)).collect();
+    let mut own: Vec<_> = keys(settings).into_iter().filter(|key| !usual.contains(key)).collect();
+    let Looking { each, thread, pair, inside } = scenario.looking;
+    let prices = [("look", each), ("look_thread", thread), ("look_pair", pair)];
+    let priced = prices.into_iter().filter(|(_, price)| *price > Span::ZERO);
+    own.extend(priced.map(|(key, price)| (key, quoted(&write_time(price)))));
+    own.extend(inside.then(|| ("look_inside", inside.to_string())));
     inline(out, "policy", "kind", kind.word(), &own);
 }
 
