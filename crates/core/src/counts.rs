@@ -141,6 +141,24 @@ impl Counts {
         (difference.running > Span::ZERO).then_some(difference)
     }
 
+    /// What was counted over two stretches together. A counter that only one of them has is missing in the sum.
+    #[must_use]
+    pub fn plus(&self, more: &Self) -> Self {
+        let add = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
+        Self {
+            enabled: self.enabled + more.enabled,
+            running: self.running + more.running,
+            busy: add(self.busy, more.busy),
+            requests: add(self.requests, more.requests),
+            cycles: add(self.cycles, more.cycles),
+            instructions: add(self.instructions, more.instructions),
+            llc_lookups: add(self.llc_lookups, more.llc_lookups),
+            llc_misses: add(self.llc_misses, more.llc_misses),
+            near: add(self.near, more.near),
+            far: add(self.far, more.far),
+        }
+    }
+
     /// The uncore penalty P in cycles a request: B / A.
     pub fn penalty(&self) -> Option<f64> {
         ratio(self.busy, self.requests)

@@ -16,6 +16,7 @@ pub mod drive;
 pub mod handoff;
 pub mod ids;
 pub mod observe;
+pub mod penalty;
 pub mod place;
 pub mod replay;
 pub mod set;

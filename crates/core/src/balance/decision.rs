@@ -97,6 +97,27 @@ pub enum Reason {
     Sleeps,
     /// Its core may not be used any more.
     Gone(OsCpu),
+    /// It suffers from where its memory is, and was never there: to see what it costs.
+    Explore,
+    /// All suffered less when it was there.
+    Stalls {
+        /// By what part the index is higher now than it was with the thread there.
+        more: f64,
+    },
+    /// It changes places with a thread of another node, to see what that costs or because it was better.
+    Exchanged {
+        /// The partner.
+        partner: ThreadId,
+    },
+    /// It waits for a CPU where it was put, and others idle.
+    Crowded {
+        /// The share of the time it wanted a CPU and had none.
+        waits: f64,
+    },
+    /// The CPUs that may be used where it was put changed.
+    Changed,
+    /// It stayed where it was put, so its memory comes after it.
+    Stayed,
     /// Moving it did not help.
     Undo,
     /// Nothing is to be gained any more.
@@ -126,6 +147,16 @@ impl fmt::Display for Reason {
             }
             Self::Sleeps => f.write_str("it sleeps in barriers, so the kernel must be free to move it"),
             Self::Gone(cpu) => write!(f, "CPU {cpu} may not be used any more"),
+            Self::Explore => f.write_str("stalls on memory, tried there once"),
+            Self::Stalls { more } => {
+                write!(f, "all stalled less while it was there (now {} more)", percent(*more))
+            }
+            Self::Exchanged { partner } => write!(f, "changes places with thread {partner}"),
+            Self::Crowded { waits } => {
+                write!(f, "waits {} of the time for a CPU there, others idle", percent(*waits))
+            }
+            Self::Changed => f.write_str("the CPUs there that may be used changed"),
+            Self::Stayed => f.write_str("it stayed there, and its memory follows"),
             Self::Undo => f.write_str("the move before did not help"),
             Self::Done => f.write_str("nothing more to gain"),
         }

@@ -79,6 +79,24 @@ pub enum Finding {
     },
     /// The kernel does not count how long threads wait for a CPU, so speeds are shares of elapsed time.
     NoWaitTimes,
+    /// All CPUs that may be used share one memory node and one last cache.
+    OneUnit,
+    /// Nothing can be counted that tells whether memory is near.
+    Uncounted,
+    /// Threads stall on memory beyond their private caches: moving these may help.
+    Stalls {
+        /// How many.
+        threads: u32,
+        /// The share of their cycles; `None` where that is not counted.
+        share: Option<f64>,
+    },
+    /// No thread stalls on memory so much that moving it could help.
+    NothingStalls,
+    /// Looking costs more than its budget, so it is done more seldom.
+    Slowed {
+        /// The time between two looks now.
+        tick: Span,
+    },
     /// Moves were tried and did not help: left alone from now on.
     NoGain,
 }
@@ -102,6 +120,11 @@ impl Finding {
             Self::NoGain => "no-gain",
             Self::OneCpu { .. } => "one-cpu",
             Self::Unwatched { .. } => "unwatched",
+            Self::OneUnit => "one-unit",
+            Self::Uncounted => "uncounted",
+            Self::Stalls { .. } => "stalls",
+            Self::NothingStalls => "nothing-stalls",
+            Self::Slowed { .. } => "slowed",
         }
     }
 }
@@ -155,6 +178,24 @@ impl fmt::Display for Finding {
             Self::NoWaitTimes => f.write_str(
                 "the kernel does not count time spent waiting for a CPU: speeds are shares of elapsed time",
             ),
+            Self::OneUnit => f.write_str(
+                "all CPUs share one memory node and one last cache: no thread can be nearer to its memory",
+            ),
+            Self::Uncounted => f.write_str(
+                "nothing can be counted that tells whether memory is near (see trimtab counters): no thread is moved on its account",
+            ),
+            Self::Stalls { threads, share } => {
+                let stall = if *threads == 1 { "stalls" } else { "stall" };
+                write!(f, "{} {stall} on memory", plural(*threads, "thread"))?;
+                match share {
+                    Some(share) => write!(f, " {} of the cycles: other nodes are tried", percent(*share)),
+                    None => f.write_str(": other nodes are tried"),
+                }
+            }
+            Self::NothingStalls => f.write_str("no thread stalls on memory enough to be moved for it"),
+            Self::Slowed { tick } => {
+                write!(f, "looking costs more than its budget (--budget): every {tick} from now on")
+            }
             Self::NoGain => f.write_str("moves were tried and brought nothing: threads are left alone"),
         }
     }
@@ -182,6 +223,12 @@ mod tests {
             Finding::NoGain,
             Finding::Unwatched { threads: 2 },
             Finding::OneCpu { threads: 2 },
+            Finding::OneUnit,
+            Finding::Uncounted,
+            Finding::Stalls { threads: 2, share: Some(0.4) },
+            Finding::Stalls { threads: 1, share: None },
+            Finding::NothingStalls,
+            Finding::Slowed { tick: Span::from_ms(40) },
         ];
         for finding in all {
             let value = serde_json::to_value(&finding).unwrap();

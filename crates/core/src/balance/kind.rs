@@ -1,11 +1,13 @@
 //! The policies by name.
 
 use super::auto::Auto;
+use super::brm::{Paper, brm, serial};
 use super::exchange::Exchange;
 use super::float::Float;
 use super::pinned::Pinned;
 use super::speed::{Grip, Speed};
 use super::{Policy, Settings};
+use crate::time::Span;
 use crate::topology::Machine;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -25,6 +27,12 @@ pub enum Kind {
     Exchange,
     /// As speed, but a moved thread may be moved on by the kernel at once.
     Nudge,
+    /// Threads that stall on memory try other nodes and stay where all stall least.
+    Brm,
+    /// The same by the published rule, gaps and all.
+    BrmPaper,
+    /// One move or exchange at a time, kept if all stall less for it.
+    Serial,
     /// Each thread on one core, dealt out once, never moved: a control.
     Pinned,
     /// Threads are watched and never touched: a control.
@@ -33,8 +41,20 @@ pub enum Kind {
 
 impl Kind {
     /// All, in the order in which help names them.
-    pub const ALL: [Self; 6] =
-        [Self::Auto, Self::Speed, Self::Exchange, Self::Nudge, Self::Pinned, Self::Float];
+    pub const ALL: [Self; 9] = [
+        Self::Auto,
+        Self::Speed,
+        Self::Exchange,
+        Self::Nudge,
+        Self::Brm,
+        Self::BrmPaper,
+        Self::Serial,
+        Self::Pinned,
+        Self::Float,
+    ];
+
+    /// Those that move threads on account of where their memory is.
+    pub const BY_PENALTY: [Self; 3] = [Self::Brm, Self::BrmPaper, Self::Serial];
 
     /// The word a user types.
     pub fn word(self) -> &'static str {
@@ -43,6 +63,9 @@ impl Kind {
             Self::Speed => "speed",
             Self::Exchange => "exchange",
             Self::Nudge => "nudge",
+            Self::Brm => "brm",
+            Self::BrmPaper => "brm-paper",
+            Self::Serial => "serial",
             Self::Pinned => "pinned",
             Self::Float => "float",
         }
@@ -55,9 +78,22 @@ impl Kind {
             Self::Speed => "fast cores pull threads from slow ones (speed balancing)",
             Self::Exchange => "threads that are behind change places with threads that are ahead",
             Self::Nudge => "as speed, but the kernel may move a moved thread on at once",
+            Self::Brm => "threads that stall on memory try other nodes and stay where all stall least",
+            Self::BrmPaper => "the same by the published rule (bias random migration)",
+            Self::Serial => "one move or exchange between nodes at a time, kept if all stall less for it",
             Self::Pinned => "each thread on one core, never moved",
             Self::Float => "threads are watched and never touched",
         }
+    }
+
+    /// Whether it moves threads on account of where their memory is.
+    pub fn by_penalty(self) -> bool {
+        Self::BY_PENALTY.contains(&self)
+    }
+
+    /// The time between two looks unless the user says otherwise.
+    pub fn interval(self) -> Span {
+        if self.by_penalty() { Span::from_ms(10) } else { Span::from_ms(100) }
     }
 
     pub(super) fn make(self, machine: &Machine, settings: &Settings) -> Box<dyn Policy> {
@@ -66,6 +102,9 @@ impl Kind {
             Self::Speed => Box::new(Speed::new(machine, settings, Grip::Firm)),
             Self::Exchange => Box::new(Exchange::new(machine, settings)),
             Self::Nudge => Box::new(Speed::new(machine, settings, Grip::Soft)),
+            Self::Brm => brm(machine, settings),
+            Self::BrmPaper => Box::new(Paper::new(machine, settings)),
+            Self::Serial => serial(machine, settings),
             Self::Pinned => Box::new(Pinned::new(machine, settings)),
             Self::Float => Box::new(Float::new(settings)),
         }
@@ -80,7 +119,9 @@ impl fmt::Display for Kind {
 
 /// No policy has this name.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error("\"{0}\" is no balancing policy (known: auto, speed, exchange, nudge, pinned, float)")]
+#[error(
+    "\"{0}\" is no balancing policy (known: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned, float)"
+)]
 pub struct UnknownPolicy(pub String);
 
 impl FromStr for Kind {

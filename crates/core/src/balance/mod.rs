@@ -11,6 +11,7 @@
 
 mod auto;
 mod base;
+mod brm;
 mod case;
 mod cost;
 mod deal;
@@ -30,6 +31,7 @@ mod sitter;
 mod speed;
 mod trial;
 
+pub use brm::{Candidates, PenaltySettings, UnknownCandidates};
 pub use decision::{Act, Decision, Outcome, Reason, Refusal, Settled};
 pub use finding::Finding;
 pub use kind::{Kind, UnknownPolicy};
@@ -45,7 +47,8 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     /// All that is random is drawn from this.
     pub seed: u64,
-    /// The time between two looks; `auto` may look more or less often within its cost limit.
+    /// The time between two looks; `auto` may look more or less often within its cost limit, and the policies of the uncore penalty
+    /// less often within theirs. [`Kind::interval`] is what each wants.
     pub interval: Span,
     /// How speed is measured.
     pub metric: Metric,
@@ -53,6 +56,17 @@ pub struct Settings {
     pub threshold: f64,
     /// Whether threads may be moved to another NUMA node.
     pub across_nodes: bool,
+    /// How `brm`, `brm-paper` and `serial` tell where threads suffer, and whom they may move. A trace of before there were such has
+    /// none.
+    #[serde(default, skip_serializing_if = "PenaltySettings::is_default")]
+    pub penalty: PenaltySettings,
+}
+
+impl Settings {
+    /// What a policy is told unless the user says otherwise.
+    pub fn of(kind: Kind) -> Self {
+        Self { interval: kind.interval(), ..Self::default() }
+    }
 }
 
 impl Default for Settings {
@@ -63,6 +77,7 @@ impl Default for Settings {
             metric: Metric::RunWait,
             threshold: 0.9,
             across_nodes: false,
+            penalty: PenaltySettings::default(),
         }
     }
 }

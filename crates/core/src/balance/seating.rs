@@ -13,7 +13,7 @@
 use super::ground::{Ground, Seat};
 use super::sitter::{Sitter, Standing};
 use super::{Act, Decision, Outcome, Reason};
-use crate::ids::ProgramId;
+use crate::ids::{OsNode, ProgramId};
 use crate::observe::{Observation, ThreadView};
 use crate::set::CpuSet;
 use crate::time::Moment;
@@ -161,6 +161,23 @@ impl Seating {
     /// Puts thread `i` on a seat and keeps it there.
     pub(super) fn confine(&mut self, i: usize, seat: Seat, reason: Reason) -> Decision {
         self.ask(i, Some(seat), Standing::Held, Act::Confine(self.ground.only(seat)), reason)
+    }
+
+    /// Keeps thread `i` on these CPUs, which are those of a unit.
+    pub(super) fn keep_within(&mut self, i: usize, unit: u16, cpus: CpuSet, reason: Reason) -> Decision {
+        self.ask(i, None, Standing::Within(unit), Act::Confine(cpus), reason)
+    }
+
+    /// Moves thread `i` to any of these CPUs, and lets it go at once.
+    pub(super) fn nudge_to(&mut self, i: usize, cpus: CpuSet, reason: Reason) -> Decision {
+        let standing = self.sitters[i].standing;
+        self.ask(i, None, standing, Act::Nudge(cpus), reason)
+    }
+
+    /// Brings the memory of thread `i`'s process to a node.
+    pub(super) fn fetch(&mut self, i: usize, node: OsNode, reason: Reason) -> Decision {
+        let standing = self.sitters[i].standing;
+        self.ask(i, None, standing, Act::Fetch(node), reason)
     }
 
     /// Moves thread `i` to a seat, and lets it go at once.

@@ -45,6 +45,8 @@ pub(super) enum Standing {
     Wide,
     /// One CPU.
     Held,
+    /// Those of its CPUs that belong to one unit, by the unit's number.
+    Within(u16),
 }
 
 /// What was asked for and is not known to be done.
@@ -225,7 +227,8 @@ impl Sitter {
                 self.refusals = 0;
             }
             Settled::Refused(Refusal::Permission) | Settled::Vanished => self.forbidden = true,
-            Settled::Refused(Refusal::Replayed) => {}
+            // That memory stays where it is says nothing about moving the thread.
+            Settled::Refused(Refusal::Replayed | Refusal::Memory) => {}
             Settled::Refused(refusal) => self.refused(refusal),
         }
         self.asked = None;

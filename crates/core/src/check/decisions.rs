@@ -39,6 +39,11 @@ pub enum Fault {
     Stranded(ThreadId),
     /// A thread that we hold on one CPU is nudged: it would come back to that.
     NudgedHeld(ThreadId),
+    /// A thread is sent somewhere on account of its memory, and that is not a whole node or a whole last cache of one, as far as it may be
+    /// used.
+    NoUnit(ThreadId, CpuSet),
+    /// The memory of a process is to be brought to a node that the machine does not have.
+    NoNode(ThreadId),
     /// One half of an exchange without the other.
     Half(ThreadId),
     /// A number in a reason or a gain that is no share.
@@ -181,7 +186,17 @@ impl Account {
         if !shares(decision) {
             faults.push(Fault::NoShare(thread));
         }
+        if let Act::Fetch(node) = decision.act
+            && !machine.nodes().iter().any(|known| known.os == node)
+        {
+            faults.push(Fault::NoNode(thread));
+        }
         let Some(to) = decision.act.to() else { return };
+        let for_memory =
+            matches!(decision.reason, Reason::Explore | Reason::Stalls { .. } | Reason::Exchanged { .. });
+        if for_memory && !is_unit(machine, to, &view.info.home.intersection(seen.usable)) {
+            faults.push(Fault::NoUnit(thread, to.clone()));
+        }
         if to.is_empty() {
             faults.push(Fault::Nowhere(thread));
         }
@@ -223,12 +238,25 @@ impl Account {
     }
 }
 
+/// Whether CPUs are all those of a memory node, or of a last cache of it, that a thread may use.
+fn is_unit(machine: &Machine, cpus: &CpuSet, may: &CpuSet) -> bool {
+    let place = |cpu: OsCpu| {
+        let core = machine.core(machine.core_of(machine.pu(cpu)?));
+        Some((core.node, core.llc))
+    };
+    let Some((node, llc)) = cpus.first().and_then(place) else { return false };
+    let all = |same: &dyn Fn(OsCpu) -> bool| may.iter().filter(|cpu| same(*cpu)).collect::<CpuSet>() == *cpus;
+    all(&|cpu| place(cpu) == Some((node, llc))) || all(&|cpu| place(cpu).is_some_and(|at| at.0 == node))
+}
+
 /// Whether an exchange has its other half: a partner in the same turn who names this thread.
 fn whole(decision: &Decision, turn: &Turn) -> bool {
     let names = |partner: &ThreadId| {
         turn.decisions.iter().any(|other| {
             let back = match &other.reason {
-                Reason::Behind { partner, .. } | Reason::Ahead { partner, .. } => *partner == decision.thread,
+                Reason::Behind { partner, .. }
+                | Reason::Ahead { partner, .. }
+                | Reason::Exchanged { partner } => *partner == decision.thread,
                 // A puller that gives one of its own back: the pulled one has the paper's reason.
                 Reason::Slow { .. } => true,
                 _ => false,
@@ -237,7 +265,9 @@ fn whole(decision: &Decision, turn: &Turn) -> bool {
         })
     };
     match &decision.reason {
-        Reason::Behind { partner, .. } | Reason::Ahead { partner, .. } => names(partner),
+        Reason::Behind { partner, .. } | Reason::Ahead { partner, .. } | Reason::Exchanged { partner } => {
+            names(partner)
+        }
         _ => true,
     }
 }
@@ -249,6 +279,8 @@ fn shares(decision: &Decision) -> bool {
         Reason::Slow { speed, mean } => share(*speed) && share(*mean),
         Reason::Room { speed, expected } => share(*speed) && share(*expected),
         Reason::Fence { foreign } => share(*foreign),
+        Reason::Crowded { waits } => share(*waits),
+        Reason::Stalls { more } => more.is_finite() && *more >= 0.0,
         _ => true,
     };
     reason && decision.gain.is_none_or(|gain| gain.is_finite() && gain >= 0.0)
@@ -258,6 +290,7 @@ fn shares(decision: &Decision) -> bool {
 mod tests {
     use super::*;
     use crate::balance::Settled;
+    use crate::ids::OsNode;
     use crate::observe::{Left, Notice, Observer, Sample, ThreadInfo, ThreadSample};
     use crate::time::Span;
     use crate::topology::parse_synthetic;
@@ -312,6 +345,12 @@ mod tests {
             []
         );
         assert_eq!(faults(&observer(None), vec![confine(0, "3", free)]), []);
+        let halves = |thread: u32, partner: u32, to: &str| {
+            confine(thread, to, Reason::Exchanged { partner: ThreadId(partner) })
+        };
+        assert_eq!(faults(&observer(None), vec![halves(0, 1, "0-1"), halves(1, 0, "2-3")]), []);
+        let fetch = Decision { act: Act::Fetch(OsNode(1)), ..confine(0, "", Reason::Stayed) };
+        assert_eq!(faults(&observer(None), vec![fetch]), []);
     }
 
     #[test]
@@ -332,6 +371,16 @@ mod tests {
         ] {
             let found = faults(&observer(None), decisions.clone());
             assert!(found.contains(&expected), "{decisions:?}: {found:?}");
+        }
+        let exchanged = || Reason::Exchanged { partner: t(0) };
+        for (decision, expected) in [
+            (confine(1, "2", Reason::Explore), Fault::NoUnit(t(1), set("2"))),
+            (confine(1, "1-2", Reason::Explore), Fault::NoUnit(t(1), set("1-2"))),
+            (confine(1, "2-3", Reason::Stalls { more: f64::INFINITY }), Fault::NoShare(t(1))),
+            (confine(1, "2-3", exchanged()), Fault::Half(t(1))),
+            (Decision { act: Act::Fetch(OsNode(7)), ..confine(1, "", Reason::Stayed) }, Fault::NoNode(t(1))),
+        ] {
+            assert_eq!(faults(&observer(None), vec![decision.clone()]), [expected], "{decision:?}");
         }
         let kept = faults(&observer(Some(Left::Asked)), vec![confine(0, "1", Reason::Start)]);
         assert_eq!(kept, [Fault::HandsOff(t(0))]);

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled, Wanted};
+use trimtab_core::counts::Counts;
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::{Id, OsCpu, ProgramId, ThreadId};
 use trimtab_core::observe::{CpuSample, Notice, ProgramInfo, Sample, ThreadInfo, ThreadSample};
@@ -60,6 +61,7 @@ pub(crate) struct Thread {
     hog: bool,
     told: bool,
     ended: bool,
+    counts: Counts,
 }
 
 /// The model.
@@ -76,6 +78,8 @@ pub(crate) struct Fluid {
     pub(crate) lossy: Option<u64>,
     /// Every so many-th decision is refused.
     pub(crate) refuses: Option<u64>,
+    /// Whether hardware counts threads: each suffers on every core by as much as a number that is drawn for the two says.
+    pub(crate) counted: Option<u64>,
     /// What happens, and when, the earliest first.
     pub(crate) events: Vec<(f64, Event)>,
     /// Moves done so far.
@@ -107,6 +111,7 @@ impl Fluid {
             usable: cpus(cores),
             lossy: None,
             refuses: None,
+            counted: None,
             events: Vec::new(),
             moves: 0,
             end: 60.0,
@@ -139,6 +144,7 @@ impl Fluid {
             hog: false,
             told: false,
             ended: false,
+            counts: Counts::default(),
         });
     }
 
@@ -380,6 +386,28 @@ impl Fluid {
         }
     }
 
+    /// What is counted of a thread up to now: a hundred million requests a second of its CPU time, each of some cycles that differ
+    /// from core to core and from look to look.
+    fn count(&mut self, at: usize, seed: u64) {
+        let looks = self.readings;
+        let thread = &mut self.threads[at];
+        let ran = span(thread.run).0.saturating_sub(thread.counts.running.0);
+        let mut mixed = seed ^ (at as u64) << 32 ^ (thread.core as u64) << 48;
+        let mut draw = |more: u64| {
+            mixed = (mixed ^ more).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed >> 40) % 100
+        };
+        let cycles = 5 + draw(1) / 10 + draw(looks) / 20;
+        let requests = ran / 10;
+        let add = |counter: &mut Option<u64>, more: u64| *counter = Some(counter.unwrap_or(0) + more);
+        thread.counts.running = span(thread.run);
+        thread.counts.enabled = span(thread.run);
+        add(&mut thread.counts.requests, requests);
+        add(&mut thread.counts.busy, requests * cycles);
+        add(&mut thread.counts.cycles, 2 * ran);
+        add(&mut thread.counts.instructions, ran);
+    }
+
     /// A thread's mask.
     pub(crate) fn mask(&self, at: usize) -> &CpuSet {
         &self.threads[at].mask
@@ -442,6 +470,11 @@ impl Host for Fluid {
         if !std::mem::replace(&mut self.told_usable, true) {
             sample.notices.push(Notice::Usable(self.usable.clone()));
         }
+        if let Some(seed) = self.counted {
+            for at in 0..self.threads.len() {
+                self.count(at, seed);
+            }
+        }
         let now = self.now;
         for at in 0..self.threads.len() {
             let (id, tid) = (ThreadId::from_index(at), u32::try_from(at).unwrap_or(0) + pid);
@@ -473,7 +506,7 @@ impl Host for Fluid {
                 ready: None,
                 voluntary: wanted.sleeps.then_some(thread.sleeps),
                 cpu: (wanted.places || thread.mask.len() == 1).then_some(cpu),
-                counts: None,
+                counts: self.counted.filter(|_| wanted.counts).map(|_| thread.counts),
             });
         }
         if wanted.cpus {

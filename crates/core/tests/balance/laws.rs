@@ -25,6 +25,7 @@ struct World {
     lossy: Option<u64>,
     refuses: Option<u64>,
     across_nodes: bool,
+    counted: bool,
     seed: u64,
 }
 
@@ -42,13 +43,29 @@ fn worlds() -> impl Strategy<Value = World> {
             events,
         ),
         (wait, kernel, prop::option::of(0.01..0.1f64), prop::option::of(2u64..9), prop::option::of(2u64..9)),
-        (any::<bool>(), any::<u64>()),
+        (any::<bool>(), any::<bool>(), any::<u64>()),
     )
         .prop_map(
-            |((threads, hogs, mut events), (wait, kernel, barrier, lossy, refuses), (across_nodes, seed))| {
+            |(
+                (threads, hogs, mut events),
+                (wait, kernel, barrier, lossy, refuses),
+                (across_nodes, counted, seed),
+            )| {
                 events.sort_by(|a, b| a.0.total_cmp(&b.0));
                 events.retain(|(_, event)| !matches!(event, Event::End(at) if *at >= threads.len()));
-                World { threads, hogs, events, wait, kernel, barrier, lossy, refuses, across_nodes, seed }
+                World {
+                    threads,
+                    hogs,
+                    events,
+                    wait,
+                    kernel,
+                    barrier,
+                    lossy,
+                    refuses,
+                    across_nodes,
+                    counted,
+                    seed,
+                }
             },
         )
 }
@@ -65,6 +82,7 @@ fn model(world: &World) -> Fluid {
     }
     fluid.events.clone_from(&world.events);
     (fluid.lossy, fluid.refuses) = (world.lossy, world.refuses);
+    fluid.counted = world.counted.then_some(world.seed);
     fluid
 }
 
@@ -78,6 +96,26 @@ proptest! {
         let machine = parse_synthetic("numa:2 l3:2 core:2 pu:1").unwrap();
         let settings = trimtab_core::balance::Settings { across_nodes: world.across_nodes, ..settings(50, world.seed) };
         run_with(model(&world), &machine, kind, &settings, &mut |_| Go::On);
+    }
+
+    /// The same where threads suffer differently on every core and memory policies move them: with time enough for many moves, on
+    /// machines of several kinds.
+    #[test]
+    fn moving_for_memory_is_lawful(
+        world in worlds(),
+        kind in prop::sample::select(Kind::BY_PENALTY.to_vec()),
+        machine in prop::sample::select(vec!["numa:2 l3:2 core:2 pu:1", "numa:8 core:1 pu:1", "numa:2 core:2 pu:2", "l3:4 core:2 pu:1"]),
+        interval in prop::sample::select(vec![10_u64, 50]),
+    ) {
+        let machine = parse_synthetic(machine).unwrap();
+        let mut fluid = model(&world);
+        fluid.counted = Some(world.seed);
+        for thread in &mut fluid.threads {
+            thread.work *= 8.0;
+        }
+        fluid.events = fluid.events.into_iter().map(|(at, event)| (at * 4.0, event)).collect();
+        let settings = trimtab_core::balance::Settings { across_nodes: world.across_nodes, ..settings(interval, world.seed) };
+        run_with(fluid, &machine, kind, &settings, &mut |_| Go::On);
     }
 
     /// When load is constant and even, nothing moves but for the dealing.

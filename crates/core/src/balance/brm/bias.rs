@@ -1,0 +1,256 @@
+//! `brm`: bias random migration with its gaps closed.
+//!
+//! Unit: the index of all threads, smoothed. As in the published rule each candidate remembers, unit by unit, how much all suffered
+//! while it was there, becomes readier to leave with each look at which that was less elsewhere, and leaves by a draw. What is
+//! different:
+//!
+//! | published | here |
+//! |---|---|
+//! | readiness has no bounds: ten calm seconds cost ten more | 0 to 100 |
+//! | the unit to go to is the last one that was best while it was there | the best one |
+//! | units never visited seem perfect for ever | tried at most once each, alone and by exchange; again when a move elsewhere was kept, and after half a minute that doubles |
+//! | what was remembered of a unit is never refreshed | it ages towards the present with [`AGES`] |
+//! | anything above the least counts as worse | by the margin, and by twice the scatter of the index |
+//! | all draw at once, and each takes the others' doing for its own | a unit has one move at a time |
+//! | a move is for good | it is on trial, and undone unless all suffer less by the margin; what the trial measured is what is remembered |
+//! | anybody who is tagged | tagged, or seen to stall |
+//! | into any unit | where a core is idle, else by exchange with who stalls least there |
+//!
+//! Properties: where nothing is to be gained, moves end: each thread tries each unit twice and rests for times that double; a kept
+//! move lowered what its units suffer by the margin, so there are finitely many while the program does the same.
+
+use super::super::{Kind, Reason};
+use super::engine::{Candidate, Proposal, Scene, Way, others, retain, shuffled};
+use super::trial::{End, Mover};
+use crate::ids::ThreadId;
+use crate::stats::Random;
+use crate::time::{Moment, Span};
+use std::collections::BTreeMap;
+
+/// Over how long what was remembered ages.
+const AGES: f64 = 2.0;
+
+/// How much of its difference a look shifts the index.
+const SMOOTH: f64 = 0.25;
+
+/// The scatter that is left after that, as a part of that of single looks.
+const LEFT: f64 = 0.378;
+
+/// How long a thread rests after a trial; it doubles with each trial in vain of what was tried before.
+const REST: Span = Span::from_ms(500);
+const DOUBLINGS: u32 = 7;
+
+/// All may be tried again after this, when nothing was kept; it doubles.
+const RENEW: Span = Span::from_ms(30_000);
+
+/// What a thread remembers of a unit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Memory {
+    /// How much all suffered while it was there.
+    level: Option<f64>,
+    /// In which epoch it was tried there last: alone, and by exchange.
+    tried: [Option<u32>; 2],
+}
+
+/// What a thread remembers.
+#[derive(Debug)]
+struct Mind {
+    units: Vec<Memory>,
+    ready: i32,
+    rests: Moment,
+    failures: u32,
+    /// Whether what is on trial was tried in an earlier epoch.
+    again: bool,
+}
+
+/// The index, smoothed.
+#[derive(Clone, Copy, Debug)]
+struct Smooth {
+    level: f64,
+    scatter: f64,
+    at: Moment,
+}
+
+/// The way of `brm`.
+#[derive(Debug, Default)]
+pub(super) struct Bias {
+    minds: BTreeMap<ThreadId, Mind>,
+    smooth: Option<Smooth>,
+    /// Increases when a move was kept: what was tried before may be different now.
+    epoch: u32,
+    renewed: Moment,
+    renewals: u32,
+}
+
+impl Bias {
+    /// Takes the index in; the time since the look before.
+    fn smooth(&mut self, scene: &Scene<'_>) -> Option<(Smooth, f64)> {
+        let now = scene.level.value?;
+        let mut smooth = self.smooth.unwrap_or(Smooth { level: now, scatter: 0.0, at: scene.at });
+        let seconds = scene.at.since(smooth.at).seconds();
+        let off = now - smooth.level;
+        smooth.level += SMOOTH * off;
+        let square = if smooth.level > 0.0 { (off / smooth.level).powi(2) } else { 0.0 };
+        smooth.scatter += 0.05 * (square.min(1.0) - smooth.scatter);
+        smooth.at = scene.at;
+        self.smooth = Some(smooth);
+        Some((smooth, seconds))
+    }
+
+    /// By how much worse a unit must be to be worse.
+    fn threshold(smooth: &Smooth, margin: f64) -> f64 {
+        margin + 2.0 * LEFT * smooth.scatter.sqrt()
+    }
+
+    /// What a thread could try, and how good that seems: the unit, the level, and the kind of trial (0 alone, 1 by exchange).
+    fn best(
+        &self,
+        one: &Candidate,
+        scene: &Scene<'_>,
+        here: f64,
+        threshold: f64,
+    ) -> Option<(u16, f64, usize, bool)> {
+        let mind = self.minds.get(&one.id)?;
+        let mut best: Option<(u16, f64, usize, bool)> = None;
+        for unit in others(scene, one.unit) {
+            if !scene.may(one.i, unit) {
+                continue;
+            }
+            let memory = &mind.units[usize::from(unit)];
+            let room = scene.room(one.unit, unit);
+            let untried = |kind: usize| memory.tried[kind] != Some(self.epoch);
+            let (level, kind, new) = if room && untried(0) {
+                (here * (1.0 - 2.0 * threshold).max(0.0), 0, true)
+            } else if untried(1) {
+                // After those that find room.
+                (here * (1.0 - 1.9 * threshold).max(0.0), 1, true)
+            } else {
+                (memory.level.unwrap_or(here), usize::from(!room), false)
+            };
+            let level = memory.level.map_or(level, |known| level.min(known));
+            if best.is_none_or(|(_, least, _, _)| level < least) {
+                best = Some((unit, level, kind, new));
+            }
+        }
+        best
+    }
+
+    fn partner(one: &Candidate, scene: &Scene<'_>, to: u16, random: &mut Random) -> Option<usize> {
+        let partners: Vec<(usize, f64)> =
+            scene.partners(to, one.unit).into_iter().filter(|(j, _)| *j != one.i).collect();
+        if scene.room(one.unit, to) {
+            // There is room: an exchange is tried to see whether both are better off.
+            return (!partners.is_empty()).then(|| partners[random.below(partners.len())].0);
+        }
+        let least = partners.iter().map(|(_, weight)| *weight).fold(f64::INFINITY, f64::min);
+        let least: Vec<usize> =
+            partners.iter().filter(|(_, weight)| *weight <= least + 0.05).map(|(j, _)| *j).collect();
+        (!least.is_empty()).then(|| least[random.below(least.len())])
+    }
+
+    fn renew(&mut self, at: Moment) {
+        let long = RENEW.times(f64::from(1_u32 << self.renewals.min(DOUBLINGS)));
+        if self.renewed == Moment::default() {
+            self.renewed = at;
+        } else if at.since(self.renewed) >= long {
+            self.epoch += 1;
+            self.renewals += 1;
+            self.renewed = at;
+        }
+    }
+}
+
+impl Way for Bias {
+    const KIND: Kind = Kind::Brm;
+    const ALL: bool = false;
+
+    fn propose(&mut self, scene: &Scene<'_>, random: &mut Random) -> Vec<Proposal> {
+        self.renew(scene.at);
+        let Some((smooth, seconds)) = self.smooth(scene) else { return Vec::new() };
+        let (here, threshold) = (smooth.level, Self::threshold(&smooth, scene.margin));
+        let fades = 1.0 - (-seconds / AGES).exp();
+        let mut proposals = Vec::new();
+        for one in shuffled(scene.candidates.to_vec(), random) {
+            let units = scene.loads.len();
+            let mind = self.minds.entry(one.id).or_insert_with(|| Mind {
+                units: vec![Memory::default(); units],
+                ready: 0,
+                rests: Moment::default(),
+                failures: 0,
+                again: false,
+            });
+            for memory in &mut mind.units {
+                if let Some(level) = &mut memory.level {
+                    *level += (here - *level) * fades;
+                }
+            }
+            mind.units[usize::from(one.unit)].level = Some(here);
+            let Some((to, level, kind, new)) = self.best(&one, scene, here, threshold) else { continue };
+            let Some(mind) = self.minds.get_mut(&one.id) else { continue };
+            let better = here > level * (1.0 + threshold);
+            mind.ready = (mind.ready + if better { 1 } else { -1 }).clamp(0, 100);
+            let draw = i32::try_from(random.below(100)).unwrap_or(0);
+            let calm = scene.calm(one.unit) && scene.calm(to);
+            if draw >= mind.ready || !better || !one.ready || !calm || scene.at < mind.rests {
+                continue;
+            }
+            mind.ready = 0;
+            let partner = if kind == 1 {
+                let Some(partner) = Self::partner(&one, scene, to, random) else {
+                    mind.units[usize::from(to)].tried[1] = Some(self.epoch);
+                    continue;
+                };
+                Some(partner)
+            } else {
+                None
+            };
+            let reason =
+                if new { Reason::Explore } else { Reason::Stalls { more: here / level.max(1e-12) - 1.0 } };
+            proposals.push(Proposal { i: one.i, to, partner, reason });
+        }
+        proposals
+    }
+
+    fn began(&mut self, movers: &[Mover]) {
+        let kind = usize::from(movers.len() > 1);
+        for mover in movers {
+            if let Some(mind) = self.minds.get_mut(&mover.id) {
+                let tried = &mut mind.units[usize::from(mover.to)].tried[kind];
+                mind.again = tried.is_some();
+                *tried = Some(self.epoch);
+            }
+        }
+    }
+
+    fn learned(&mut self, movers: &[Mover], end: End, at: Moment) {
+        for mover in movers {
+            let Some(mind) = self.minds.get_mut(&mover.id) else { continue };
+            match end {
+                End::Kept(_) => mind.failures = 0,
+                End::Undone(ratio) => {
+                    let here = mind.units[usize::from(mover.from)].level;
+                    // What was measured is what it would be like there.
+                    if let Some((ratio, here)) = ratio.zip(here) {
+                        mind.units[usize::from(mover.to)].level = Some(here * ratio);
+                    }
+                    mind.failures += u32::from(mind.again);
+                }
+                End::Lost => {}
+            }
+            mind.ready = 0;
+            mind.rests = at + REST.times(f64::from(1_u32 << mind.failures.min(DOUBLINGS)));
+        }
+        if let End::Kept(_) = end {
+            self.epoch += 1;
+            self.renewals = 0;
+            self.renewed = at;
+        }
+    }
+
+    fn forget(&mut self, alive: Option<&dyn Fn(ThreadId) -> bool>) {
+        retain(&mut self.minds, alive);
+        if alive.is_none() {
+            self.smooth = None;
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! What `brm` and `serial` do alike: everything but choosing whom to move where.
+//!
+//! A look: take in what was read; put right who was put where he may not be any more; go on with what is on trial; let the *way* propose
+//! moves and begin them as far as units and moves are free; bring memory after who stayed; say when to look next. A way is asked only
+//! when something can be counted and there are at least two units, and it learns how each of its trials ended.
+//!
+//! Properties: a unit takes part in one trial at a time, so that what changes there changes by that move; a thread goes alone only
+//! where there is room, else it exchanges places; nothing is moved in the first second, nor by who rests after a minute in vain,
+//! whereafter all have their own masks; threads that wait for a CPU where they were put while others idle are let go.
+
+use super::super::sitter::{Sitter, Standing};
+use super::super::{Decision, Finding, Kind, Policy, Reason, Settings, Turn, Wanted};
+use super::fetch::Fetches;
+use super::guard::{Gain, Moves, Pace};
+use super::herd::{Herd, sum};
+use super::trial::{BEFORE, End, Mover, Trial};
+use super::units::Load;
+use crate::counts::Rung;
+use crate::ids::ThreadId;
+use crate::observe::{Observation, ThreadView};
+use crate::penalty::{Index, Level, level};
+use crate::set::CpuSet;
+use crate::stats::Random;
+use crate::time::{Moment, Span};
+use crate::topology::Machine;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nothing is moved before this: short programs gain nothing, and there must be something to compare with.
+const FIRST: Span = Span::from_ms(1_000);
+
+/// Who waits this share of the time, over [`CROWDED_LONG`], where it was put, is let go when there is room elsewhere.
+const CROWDED: f64 = 0.2;
+const CROWDED_LONG: f64 = 1.0;
+
+/// How busy CPUs are is read this far apart, and threads are looked at so while nothing is to be done.
+const BUSY: Span = Span::from_ms(200);
+const IDLE: Span = Span::from_ms(500);
+
+/// A thread that the policy may move, as a way sees it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Candidate {
+    /// Its place in the seating.
+    pub(super) i: usize,
+    pub(super) id: ThreadId,
+    pub(super) unit: u16,
+    /// Whether it can be moved at once: it is ours, and enough is known of it here.
+    pub(super) ready: bool,
+    /// What it stalls.
+    pub(super) weight: f64,
+}
+
+/// What a way sees.
+pub(super) struct Scene<'a> {
+    pub(super) herd: &'a Herd,
+    pub(super) seen: &'a Observation<'a>,
+    pub(super) at: Moment,
+    pub(super) candidates: &'a [Candidate],
+    pub(super) loads: &'a [Load],
+    /// The index of all.
+    pub(super) level: Level,
+    pub(super) margin: f64,
+    /// Units that take part in a trial.
+    pub(super) busy: &'a [u16],
+    /// The time between two looks.
+    pub(super) tick: Span,
+}
+
+impl Scene<'_> {
+    /// Whether a unit takes part in no trial.
+    pub(super) fn calm(&self, unit: u16) -> bool {
+        !self.busy.contains(&unit)
+    }
+
+    /// Whether thread `i` may go from one unit to another at all.
+    pub(super) fn may(&self, i: usize, unit: u16) -> bool {
+        !self.herd.room(i, unit).is_empty()
+    }
+
+    /// Whether a thread of one unit finds room in another.
+    pub(super) fn room(&self, from: u16, to: u16) -> bool {
+        self.loads[usize::from(to)].room(&self.loads[usize::from(from)])
+    }
+
+    /// Who of a unit could change places with a thread of another, with what it stalls.
+    pub(super) fn partners(&self, unit: u16, from: u16) -> Vec<(usize, f64)> {
+        let weight = |i: usize| {
+            let book = self.herd.books.get(&self.herd.sitter(i).id);
+            book.and_then(super::herd::Book::weight).unwrap_or(0.0)
+        };
+        (0..self.herd.len())
+            .filter(|&i| {
+                self.herd.unit(i) == Some(unit)
+                    && self.herd.sitter(i).active()
+                    && self.herd.may_yield(i, &self.seen.threads[i])
+                    && self.may(i, from)
+            })
+            .map(|i| (i, weight(i)))
+            .collect()
+    }
+}
+
+/// A move that a way wants tried.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Proposal {
+    pub(super) i: usize,
+    pub(super) to: u16,
+    /// Who makes room.
+    pub(super) partner: Option<usize>,
+    pub(super) reason: Reason,
+}
+
+/// How it is chosen whom to move where.
+pub(super) trait Way: std::fmt::Debug {
+    /// Which policy this is.
+    const KIND: Kind;
+    /// Whether one trial concerns all units.
+    const ALL: bool;
+
+    /// What to try now. Called at every look; of these, those are begun for which units and moves are free.
+    fn propose(&mut self, scene: &Scene<'_>, random: &mut Random) -> Vec<Proposal>;
+
+    /// One of these was begun.
+    fn began(&mut self, movers: &[Mover]);
+
+    /// One of these is over.
+    fn learned(&mut self, movers: &[Mover], end: End, at: Moment);
+
+    /// Threads are gone, or nothing of before holds any more.
+    fn forget(&mut self, alive: Option<&dyn Fn(ThreadId) -> bool>);
+}
+
+/// A policy by its way.
+#[derive(Debug)]
+pub(super) struct Engine<W> {
+    herd: Herd,
+    way: W,
+    random: Random,
+    trials: Vec<Trial>,
+    pace: Pace,
+    moves: Moves,
+    gain: Gain,
+    fetches: Fetches,
+    began: Option<Moment>,
+    /// Where threads were put, as asked last.
+    put: BTreeMap<ThreadId, CpuSet>,
+    /// For how long threads wanted a CPU where they were put, and for how much of that they had none.
+    waits: BTreeMap<ThreadId, (f64, f64)>,
+    busy_read: Option<Moment>,
+    /// By what threads were compared last.
+    index: Option<Index>,
+}
+
+impl<W: Way> Engine<W> {
+    /// For a machine.
+    pub(super) fn new(machine: &Machine, settings: &Settings, way: W) -> Self {
+        Self {
+            herd: Herd::new(machine, settings),
+            way,
+            random: Random(settings.seed),
+            trials: Vec::new(),
+            pace: Pace::new(settings.interval, settings.penalty.budget),
+            moves: Moves::new(settings.penalty.moves),
+            gain: Gain::default(),
+            fetches: Fetches::default(),
+            began: None,
+            put: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            busy_read: None,
+            index: None,
+        }
+    }
+
+    /// Puts right who is where he may not be any more, or may be in more places again.
+    fn follow(&mut self) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        for i in 0..self.herd.len() {
+            let sitter = self.herd.sitter(i);
+            let (id, Standing::Within(unit)) = (sitter.id, sitter.standing) else { continue };
+            let usable = self.herd.ground().usable();
+            let stranded = self.put.get(&id).is_some_and(|put| !put.intersects(usable));
+            // Who has no CPU left is asked again however often it was refused.
+            if !(sitter.stale && sitter.free() || stranded && sitter.reachable()) {
+                continue;
+            }
+            let room = self.herd.room(i, unit);
+            if room.is_empty() {
+                decisions.push(self.herd.base.seating.release(i, Reason::Changed));
+            } else if stranded || self.put.get(&id) != Some(&room) {
+                self.put.insert(id, room.clone());
+                decisions.push(self.herd.base.seating.keep_within(i, unit, room, Reason::Changed));
+            }
+        }
+        decisions
+    }
+
+    /// Lets go who waits for a CPU where it was put, while there is room elsewhere.
+    fn uncrowd(&mut self, seen: &Observation<'_>, loads: &[Load], busy: &[u16]) -> Vec<Decision> {
+        self.waits.retain(|id, _| seen.thread(*id).is_some());
+        let mut decisions = Vec::new();
+        for (i, view) in seen.threads.iter().enumerate() {
+            let Standing::Within(unit) = self.herd.sitter(i).standing else {
+                self.waits.remove(&view.id());
+                continue;
+            };
+            let Some((run, wait, seconds)) =
+                view.rates.and_then(|rates| Some((rates.run, rates.wait?, rates.span.seconds())))
+            else {
+                continue;
+            };
+            let (wanted, waited) = self.waits.entry(view.id()).or_default();
+            *wanted += (run + wait) * seconds;
+            *waited += wait * seconds;
+            if *wanted < CROWDED_LONG {
+                continue;
+            }
+            let waits = (*waited / *wanted).clamp(0.0, 1.0);
+            (*wanted, *waited) = (0.0, 0.0);
+            let elsewhere =
+                loads.iter().enumerate().any(|(at, load)| at != usize::from(unit) && load.has_cpu());
+            if waits >= CROWDED && elsewhere && !busy.contains(&unit) && self.herd.movable(i) {
+                decisions.push(self.herd.base.seating.release(i, Reason::Crowded { waits }));
+                // One a look: the next may have a CPU for it.
+                break;
+            }
+        }
+        decisions
+    }
+
+    /// Gives everybody his own mask back who is still kept somewhere.
+    fn release(&mut self) -> Vec<Decision> {
+        let kept = |sitter: &Sitter| matches!(sitter.standing, Standing::Within(_)) && sitter.free();
+        let kept: Vec<usize> = (0..self.herd.len()).filter(|i| kept(self.herd.sitter(*i))).collect();
+        kept.into_iter().map(|i| self.herd.base.seating.release(i, Reason::Done)).collect()
+    }
+
+    fn candidates(&self, seen: &Observation<'_>) -> Vec<Candidate> {
+        let candidate = |(i, view): (usize, &ThreadView<'_>)| {
+            if self.herd.sitter(i).taken() || !self.herd.is_candidate(i, view) {
+                return None;
+            }
+            let unit = self.herd.unit(i)?;
+            let book = self.herd.books.get(&view.id());
+            let known = book.is_some_and(|book| book.recent.len() >= BEFORE);
+            let weight = book.and_then(super::herd::Book::weight).unwrap_or(0.0);
+            let ready = known && self.herd.movable(i);
+            Some(Candidate { i, id: view.id(), unit, ready, weight })
+        };
+        seen.threads.iter().enumerate().filter_map(candidate).collect()
+    }
+
+    /// Goes on with what is on trial.
+    fn trials(&mut self, index: Index, at: Moment) -> Vec<Decision> {
+        let (mean, margin) = (self.herd.mean(), self.herd.settings().margin);
+        let mut decisions = Vec::new();
+        for mut trial in std::mem::take(&mut self.trials) {
+            let (more, end) = trial.step(&mut self.herd, index, mean, margin);
+            decisions.extend(more);
+            match end {
+                None => self.trials.push(trial),
+                Some(end) => {
+                    if let End::Kept(_) = end {
+                        for mover in &trial.movers {
+                            self.fetches.kept(mover.id, at);
+                        }
+                    }
+                    self.way.learned(&trial.movers, end, at);
+                }
+            }
+        }
+        self.moves.spend(decisions.len());
+        decisions
+    }
+
+    /// Begins what is proposed, as far as units and moves are free.
+    fn begin(&mut self, proposals: Vec<Proposal>, seen: &Observation<'_>) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        for proposal in proposals {
+            let moves = 1 + usize::from(proposal.partner.is_some());
+            let partner = proposal.partner.filter(|&j| self.herd.movable(j));
+            let Some(from) = self.herd.unit(proposal.i).filter(|_| self.herd.movable(proposal.i)) else {
+                continue;
+            };
+            let busy = self.busy();
+            let blocked =
+                if W::ALL { !busy.is_empty() } else { busy.contains(&from) || busy.contains(&proposal.to) };
+            if blocked || partner.is_none() && proposal.partner.is_some() || !self.moves.allow(moves) {
+                continue;
+            }
+            let id = self.herd.sitter(proposal.i).id;
+            let mut movers = vec![Mover { id, from, to: proposal.to }];
+            if let Some(j) = partner {
+                movers.push(Mover { id: self.herd.sitter(j).id, from: proposal.to, to: from });
+            }
+            let units = if W::ALL {
+                (0..self.herd.units.all.len()).filter_map(|unit| u16::try_from(unit).ok()).collect()
+            } else {
+                vec![from, proposal.to]
+            };
+            let trial = Trial::new(&self.herd, movers, units);
+            let [first, second] = match partner {
+                None => [proposal.reason.clone(), proposal.reason],
+                Some(j) => [self.herd.sitter(j).id, id].map(|partner| Reason::Exchanged { partner }),
+            };
+            for ((i, to), reason) in
+                [(proposal.i, proposal.to)].into_iter().chain(partner.map(|j| (j, from))).zip([first, second])
+            {
+                let cpus = self.herd.room(i, to);
+                decisions.push(self.herd.base.seating.keep_within(i, to, cpus, reason));
+            }
+            self.moves.spend(moves);
+            self.gain.moved(seen.at);
+            self.way.began(&trial.movers);
+            self.trials.push(trial);
+        }
+        decisions
+    }
+
+    fn busy(&self) -> Vec<u16> {
+        self.trials.iter().flat_map(|trial| trial.units.iter().copied()).collect()
+    }
+
+    /// Says who stalls, when that changed from none to some or back.
+    fn tell(&mut self, candidates: &[Candidate], at: Moment) -> Option<Finding> {
+        if self.began.is_none_or(|began| at.since(began) < FIRST.times(2.0)) && candidates.is_empty() {
+            return None;
+        }
+        let stalls =
+            |share| Finding::Stalls { threads: u32::try_from(candidates.len()).unwrap_or(u32::MAX), share };
+        if candidates.is_empty() {
+            self.herd.unsay(&stalls(None));
+            return self.herd.say(Finding::NothingStalls);
+        }
+        self.herd.unsay(&Finding::NothingStalls);
+        let books = candidates.iter().filter_map(|candidate| self.herd.books.get(&candidate.id));
+        let all = sum(books.flat_map(|book| &book.recent));
+        self.herd.say(stalls(all.and_then(|counts| counts.share())))
+    }
+
+    /// All that may be moved, decided.
+    fn moves(&mut self, seen: &Observation<'_>, findings: &mut Vec<Finding>) -> Vec<Decision> {
+        let at = seen.at;
+        let Some(index) = self.herd.index() else { return Vec::new() };
+        if self.index.replace(index).is_some_and(|before| before != index) {
+            // What was remembered was measured by something else.
+            self.way.forget(None);
+        }
+        let mut decisions = self.trials(index, at);
+        let mean = self.herd.mean();
+        if self.gain.vain(&mut self.herd, index, mean, at) {
+            findings.push(Finding::NoGain);
+            self.way.forget(None);
+            self.trials.clear();
+            decisions.extend(self.release());
+            return decisions;
+        }
+        let loads = self.herd.loads();
+        let candidates = self.candidates(seen);
+        findings.extend(self.tell(&candidates, at));
+        let busy = self.busy();
+        decisions.extend(self.uncrowd(seen, &loads, &busy));
+        let alive = |id: ThreadId| seen.thread(id).is_some();
+        if !seen.gone.is_empty() {
+            self.way.forget(Some(&alive));
+        }
+        if self.began.is_some_and(|began| at.since(began) >= FIRST) {
+            let scene = Scene {
+                herd: &self.herd,
+                seen,
+                at,
+                candidates: &candidates,
+                loads: &loads,
+                level: level(index, mean, self.herd.books.values().map(|book| book.now)),
+                margin: self.herd.settings().margin,
+                busy: &busy,
+                tick: self.pace.tick(),
+            };
+            let proposals = self.way.propose(&scene, &mut self.random);
+            decisions.extend(self.begin(proposals, seen));
+        }
+        if self.herd.settings().move_memory {
+            self.fetches.look(seen);
+            let busy = self.busy();
+            if let Some((decision, unit)) = self.fetches.next(&mut self.herd, seen, &busy) {
+                // What is counted from now on is with the memory there.
+                self.herd.disturb(&[unit]);
+                decisions.push(decision);
+            }
+        }
+        decisions
+    }
+
+    fn wanted(&mut self, at: Moment, counts: bool) -> Wanted {
+        let cpus = counts && self.busy_read.is_none_or(|read| at.since(read) >= BUSY);
+        if cpus {
+            self.busy_read = Some(at);
+        }
+        let loose = |i: usize| !matches!(self.herd.sitter(i).standing, Standing::Within(_));
+        let places = counts && (0..self.herd.len()).any(loose) || self.herd.len() == 0;
+        Wanted { on: None, places, cpus, sleeps: false, counts }
+    }
+}
+
+impl<W: Way> Policy for Engine<W> {
+    fn kind(&self) -> Kind {
+        W::KIND
+    }
+
+    fn first(&self) -> Wanted {
+        Wanted { places: true, cpus: true, counts: true, ..Wanted::default() }
+    }
+
+    fn decide(&mut self, seen: &Observation<'_>) -> Turn {
+        let at = seen.at;
+        let slower = self.pace.look(seen);
+        let mut findings = self.herd.look(seen);
+        self.moves.fill(at);
+        self.put.retain(|id, _| seen.thread(*id).is_some());
+        if !seen.threads.is_empty() {
+            self.began.get_or_insert(at);
+        }
+        if slower {
+            findings.push(Finding::Slowed { tick: self.pace.tick() });
+        }
+        let (rests, rested) = self.gain.rests(at);
+        if rested {
+            self.herd.begin_again();
+            self.began = Some(at);
+        }
+        let mut decisions = self.follow();
+        let nothing = rests || self.herd.one_unit() || self.herd.rung() == Some(Rung::Nothing);
+        if nothing {
+            self.trials.clear();
+            decisions.extend(self.release());
+        } else {
+            decisions.extend(self.moves(seen, &mut findings));
+        }
+        for decision in &decisions {
+            if let Some(to) = decision.act.to() {
+                self.put.insert(decision.thread, to.clone());
+            }
+        }
+        let tick = if nothing { self.pace.tick().max(IDLE) } else { self.pace.tick() };
+        // Whether anything can be counted is heard only while counts are asked for.
+        let wanted = self.wanted(at + tick, !rests && !self.herd.one_unit());
+        Turn { decisions, findings, next: at + tick, wanted }
+    }
+}
+
+/// Threads by their ids.
+pub(super) fn retain<T>(map: &mut BTreeMap<ThreadId, T>, alive: Option<&dyn Fn(ThreadId) -> bool>) {
+    match alive {
+        None => map.clear(),
+        Some(alive) => map.retain(|id, _| alive(*id)),
+    }
+}
+
+/// In an order that is drawn.
+pub(super) fn shuffled<T>(mut all: Vec<T>, random: &mut Random) -> Vec<T> {
+    for last in (1..all.len()).rev() {
+        all.swap(last, random.below(last + 1));
+    }
+    all
+}
+
+/// The units of a scene but one.
+pub(super) fn others(scene: &Scene<'_>, unit: u16) -> BTreeSet<u16> {
+    (0..scene.loads.len()).filter_map(|at| u16::try_from(at).ok()).filter(|at| *at != unit).collect()
+}

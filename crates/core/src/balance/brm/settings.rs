@@ -1,0 +1,126 @@
+//! What the policies of the uncore penalty are told.
+
+use crate::penalty::{Index, Mean};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// Which threads may be moved on account of where their memory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Candidates {
+    /// Those that are tagged, and those that are seen to stall. `brm-paper` takes the tagged ones, or all where none is.
+    #[default]
+    Auto,
+    /// Those that are tagged; no other thread is touched.
+    Tagged,
+    /// All that compute.
+    All,
+}
+
+impl Candidates {
+    /// All, in the order in which help names them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Tagged, Self::All];
+
+    /// The word for it in output and options.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tagged => "tagged",
+            Self::All => "all",
+        }
+    }
+}
+
+impl fmt::Display for Candidates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// No choice of candidates has this name.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("\"{0}\" is no choice of threads (known: auto, tagged, all)")]
+pub struct UnknownCandidates(pub String);
+
+impl FromStr for Candidates {
+    type Err = UnknownCandidates;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|one| one.word() == word).ok_or_else(|| UnknownCandidates(word.to_owned()))
+    }
+}
+
+/// How `brm`, `brm-paper` and `serial` tell where threads suffer, and what they may do about it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PenaltySettings {
+    /// By what threads are compared; `None` for what the evidence supports on the machine's rung
+    /// ([`Index::usual`]), and for the penalty itself under `brm-paper`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<Index>,
+    /// How one number is made of many; `None` for weighted, and for the plain sum under `brm-paper`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean: Option<Mean>,
+    /// Whom to move.
+    pub candidates: Candidates,
+    /// Whether the memory of a process follows its threads when they stayed on another node.
+    pub move_memory: bool,
+    /// What is better or worse by less than this part is alike.
+    pub margin: f64,
+    /// The share of one CPU that looking, deciding and moving may take; looks become seldom enough for it. `brm-paper` keeps its tick.
+    pub budget: f64,
+    /// Moves a second, all threads together. `brm-paper` knows no such limit.
+    pub moves: f64,
+}
+
+impl Default for PenaltySettings {
+    fn default() -> Self {
+        Self {
+            index: None,
+            mean: None,
+            candidates: Candidates::Auto,
+            move_memory: false,
+            margin: 0.03,
+            budget: 0.01,
+            moves: 10.0,
+        }
+    }
+}
+
+impl PenaltySettings {
+    pub(in super::super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Settings;
+    use super::*;
+
+    #[test]
+    fn every_word_reads_back_and_others_are_refused() {
+        for one in Candidates::ALL {
+            assert_eq!(one.word().parse(), Ok(one));
+            assert_eq!(serde_json::to_value(one).unwrap(), one.word());
+        }
+        let refused = "none".parse::<Candidates>().unwrap_err().to_string();
+        assert!(refused.contains("none") && refused.contains("auto, tagged, all"), "{refused}");
+    }
+
+    #[test]
+    fn settings_of_before_read_as_defaults_and_defaults_are_not_written() {
+        let text = serde_json::to_string(&Settings::default()).unwrap();
+        assert!(!text.contains("penalty"), "{text}");
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), Settings::default());
+        let own =
+            PenaltySettings { index: Some(Index::Cpi), move_memory: true, ..PenaltySettings::default() };
+        let own = Settings { penalty: own, ..Settings::default() };
+        let text = serde_json::to_string(&own).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), own);
+        let part: PenaltySettings = serde_json::from_str("{\"margin\":0.1}").unwrap();
+        assert_eq!(part, PenaltySettings { margin: 0.1, ..PenaltySettings::default() });
+    }
+}
