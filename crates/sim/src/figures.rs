@@ -12,9 +12,10 @@ mod draft;
 mod factors;
 mod live;
 mod migration;
-mod placements;
 mod oversubscription;
+mod placements;
 mod report;
+mod scale;
 mod sharing;
 mod stream;
 
@@ -213,8 +214,18 @@ pub struct Figure {
 }
 
 /// The names of all figures, in order.
-pub const NAMES: &[&str] =
-    &["balancing", "barriers", "hog", "oversubscription", "waiting", "sharing", "factors", "stream"];
+pub const NAMES: &[&str] = &[
+    "balancing",
+    "barriers",
+    "hog",
+    "oversubscription",
+    "waiting",
+    "sharing",
+    "factors",
+    "stream",
+    "migration",
+    "migration-scale",
+];
 
 /// The names of the figures of what was measured live, in order: not published, and in no summary of what was.
 pub const LIVE: &[&str] = &["live-bench-6.18", "live-host-6.18", "live-guest-6.12", "live-guest-6.1"];
@@ -254,7 +265,7 @@ pub fn find(name: &str) -> Result<Figure, FigureError> {
         "factors" => factors::factors(),
         "stream" => stream::stream(),
         "migration" => migration::migration(),
-        "migration-scale" => migration::scale(),
+        "migration-scale" => scale::scale(),
         _ => {
             let known = LIVE.iter().zip(crate::live::SETS).find(|(known, _)| **known == name);
             let (name, set) = known.ok_or_else(|| FigureError::Unknown(name.to_owned()))?;

@@ -13,8 +13,8 @@
 //! Source: `experiments/balance/results` and `experiments/simulator/live`.
 
 use crate::faults::Faults;
-use crate::looking::Looking;
 use crate::kernel::{Kernel, UnknownKernel};
+use crate::looking::Looking;
 use crate::model::shipped;
 use crate::program::{Bind, Body, Program, Wait};
 use crate::reader::FileError;
@@ -251,7 +251,7 @@ impl Set {
             policy,
             events: Vec::new(),
             faults: Faults::default(),
-        looking: Looking::default(),
+            looking: Looking::default(),
             end: END,
             seed,
         })

@@ -37,8 +37,7 @@ pub const TRAPPED: Looking =
 /// The published rule inside Xen: each virtual CPU adds up the penalties of all at each tick, under one lock. It holds the lock for `n` times
 /// `h` and waits for half of the others on average, so it pays `h n (n + 1) / 2`. Calibrated: `h` of 17.8 us makes the 6.4 % of a tick of 10 ms
 /// that were published for eight threads.
-pub const TICK: Looking =
-    Looking { each: Span::ZERO, thread: Span(8_900), pair: Span(8_900), inside: true };
+pub const TICK: Looking = Looking { each: Span::ZERO, thread: Span(8_900), pair: Span(8_900), inside: true };
 
 impl Looking {
     /// Whether it costs anything.

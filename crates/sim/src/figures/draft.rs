@@ -2,8 +2,8 @@
 
 use super::{Beside, Cell, Claim, Figure, FigureError, Measure, Metric, Point, Relation};
 use crate::faults::Faults;
-use crate::looking::Looking;
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::model::{Model, shipped};
 use crate::program::nas::{self, Profile};
 use crate::program::{Bind, Program};
@@ -69,7 +69,7 @@ pub(super) fn scenario(
         memory: programs.iter().any(|program| !quiet(&program.footprint)),
         programs,
         arrivals: Vec::new(),
-        policy: of.policy.map(|kind| (kind, Settings::default())),
+        policy: of.policy.map(|kind| (kind, Settings::of(kind))),
         events: Vec::new(),
         faults: Faults::default(),
         looking: Looking::default(),

@@ -311,6 +311,19 @@ impl Reading<'_> {
         programs::bounded(&top, &programs, &events)?;
         top.finish()?;
         let model = ground.model;
-        Ok(Scenario { name, model, memory, kernel, programs, arrivals, policy, events, faults, looking, end, seed })
+        Ok(Scenario {
+            name,
+            model,
+            memory,
+            kernel,
+            programs,
+            arrivals,
+            policy,
+            events,
+            faults,
+            looking,
+            end,
+            seed,
+        })
     }
 }

@@ -62,7 +62,13 @@ impl<'a> Stage<'a> {
             Rng::new(scenario.seed).fork("world").draw(),
             memory,
         );
-        let mut stage = Self { scenario, host: Simulated::new(world, scenario.end).paying(scenario.looking), next: 0, every, inspect };
+        let mut stage = Self {
+            scenario,
+            host: Simulated::new(world, scenario.end).paying(scenario.looking),
+            next: 0,
+            every,
+            inspect,
+        };
         // What happens at the very start was always so: policies know no other machine.
         while let Some(event) = scenario.events.get(stage.next).filter(|event| event.at == Moment(0)) {
             stage.next += 1;

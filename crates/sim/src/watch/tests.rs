@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::faults::Faults;
-use crate::looking::Looking;
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::model::Model;
 use crate::program::{Body, Program, Wait};
 use crate::scenario::watched_under;

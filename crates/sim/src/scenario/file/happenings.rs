@@ -6,8 +6,9 @@ use crate::looking::Looking;
 use crate::program::Program;
 use crate::reader::{Counts, FileError, Limits, Section, Times};
 use crate::scenario::{Arrivals, Event, Happening};
-use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
+use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::time::{Moment, Span};
 
 /// How many streams of arrivals and how many events there may be.
@@ -20,6 +21,9 @@ const EVERY: Times = Times::new(Span::from_us(1), Span::from_ms(86_400_000));
 /// The time between two looks, as `trimtab run --interval` has it.
 const INTERVAL: Times = Times::new(Span::from_ms(1), Span::from_ms(3_600_000));
 const THRESHOLD: Limits = Limits::new(0.01, 1.0, "parts of the mean speed");
+/// Parts of an index, of a CPU.
+const PART: Limits = Limits::new(0.0, 1.0, "parts");
+const MOVES: Limits = Limits::new(0.0, 1e6, "moves a second");
 const PROBABILITY: Limits = Limits::new(0.0, 1.0, "probabilities");
 /// What a look may cost.
 const PRICE: Times = Times::new(Span::ZERO, Span::from_ms(1_000));
@@ -30,28 +34,40 @@ pub(super) const METRICS: [(&str, Metric); 2] =
     [("run-wait", Metric::RunWait), ("cpu-share", Metric::CpuShare)];
 
 /// `policy`: a word, or a table with `kind` and what differs from the defaults. What is random is drawn from the scenario's seed.
-pub(super) fn policy(
-    top: &Section<'_>,
-    seed: u64,
-) -> Result<(Option<(Kind, Settings)>, Looking), FileError> {
-    let settings = Settings { seed, ..Settings::default() };
+pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<(Option<(Kind, Settings)>, Looking), FileError> {
     if !top.is_section("policy") {
         let kind = kind(top, "policy")?.unwrap_or(None);
-        return Ok((kind.map(|kind| (kind, settings)), Looking::default()));
+        return Ok((kind.map(|kind| (kind, Settings { seed, ..Settings::of(kind) })), Looking::default()));
     }
     let section = top.needed_section("policy")?;
     let kind = kind(&section, "kind")?;
     let kind = kind.ok_or_else(|| section.error("kind", "is missing: which policy?"))?;
+    let usual = kind.map_or_else(Settings::default, Settings::of);
     let settings = Settings {
         seed: section.count("seed", SEED)?.unwrap_or(seed),
-        interval: section.time("interval", INTERVAL)?.unwrap_or(settings.interval),
-        metric: section.one_of("metric", &METRICS)?.unwrap_or(settings.metric),
-        threshold: section.number("threshold", THRESHOLD)?.unwrap_or(settings.threshold),
-        across_nodes: section.flag("across_nodes")?.unwrap_or(settings.across_nodes),
+        interval: section.time("interval", INTERVAL)?.unwrap_or(usual.interval),
+        metric: section.one_of("metric", &METRICS)?.unwrap_or(usual.metric),
+        threshold: section.number("threshold", THRESHOLD)?.unwrap_or(usual.threshold),
+        across_nodes: section.flag("across_nodes")?.unwrap_or(usual.across_nodes),
+        penalty: penalty(&section)?,
     };
     let looking = looking(&section)?;
     section.finish()?;
     Ok((kind.map(|kind| (kind, settings)), looking))
+}
+
+fn penalty(section: &Section<'_>) -> Result<PenaltySettings, FileError> {
+    let usual = PenaltySettings::default();
+    let candidates = Candidates::ALL.map(|one| (one.word(), one));
+    Ok(PenaltySettings {
+        index: section.one_of("index", &Index::ALL.map(|index| (index.word(), index)))?,
+        mean: section.one_of("mean", &Mean::ALL.map(|mean| (mean.word(), mean)))?,
+        candidates: section.one_of("candidates", &candidates)?.unwrap_or(usual.candidates),
+        move_memory: section.flag("move_memory")?.unwrap_or(usual.move_memory),
+        margin: section.number("margin", PART)?.unwrap_or(usual.margin),
+        budget: section.number("budget", PART)?.unwrap_or(usual.budget),
+        moves: section.number("moves", MOVES)?.unwrap_or(usual.moves),
+    })
 }
 
 fn looking(section: &Section<'_>) -> Result<Looking, FileError> {

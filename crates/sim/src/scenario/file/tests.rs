@@ -1,14 +1,15 @@
 use super::*;
 use crate::faults::Faults;
-use crate::looking::Looking;
 use crate::kernel::{Kernel, Kind as Scheduler};
+use crate::looking::Looking;
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
 use crate::scenario::{Arrivals, Event, Happening};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
-use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
+use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::topology::parse_synthetic;
 
 const SMALL: &str = "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n\
@@ -435,11 +436,32 @@ fn program() -> impl Strategy<Value = Program> {
 
 fn policy() -> impl Strategy<Value = (Kind, Settings)> {
     let metric = prop_oneof![Just(Metric::RunWait), Just(Metric::CpuShare)];
-    (0..6_usize, any::<u64>(), span(1_000_000, 1_000_000_000), metric, 0.01..1.0_f64, any::<bool>()).prop_map(
-        |(kind, seed, interval, metric, threshold, across_nodes)| {
-            (Kind::ALL[kind], Settings { seed, interval, metric, threshold, across_nodes })
-        },
+    (
+        0..Kind::ALL.len(),
+        any::<u64>(),
+        span(1_000_000, 1_000_000_000),
+        metric,
+        0.01..1.0_f64,
+        any::<bool>(),
+        penalty(),
     )
+        .prop_map(|(kind, seed, interval, metric, threshold, across_nodes, penalty)| {
+            (Kind::ALL[kind], Settings { seed, interval, metric, threshold, across_nodes, penalty })
+        })
+}
+
+fn penalty() -> impl Strategy<Value = PenaltySettings> {
+    let part = || prop_oneof![Just(0.03), 0.0..1.0_f64];
+    (of(0..Index::ALL.len()), of(0..Mean::ALL.len()), 0..3_usize, any::<bool>(), part(), part(), 0.0..100.0)
+        .prop_map(|(index, mean, candidates, move_memory, margin, budget, moves)| PenaltySettings {
+            index: index.map(|at| Index::ALL[at]),
+            mean: mean.map(|at| Mean::ALL[at]),
+            candidates: Candidates::ALL[candidates],
+            move_memory,
+            margin,
+            budget,
+            moves,
+        })
 }
 
 fn scenario() -> impl Strategy<Value = Scenario> {

@@ -173,9 +173,16 @@ fn policy(out: &mut Out, scenario: &Scenario) {
             ("metric", quoted(word(&METRICS, &settings.metric))),
             ("threshold", number(settings.threshold)),
             ("across_nodes", settings.across_nodes.to_string()),
+            ("index", settings.penalty.index.map_or_else(String::new, |index| quoted(index.word()))),
+            ("mean", settings.penalty.mean.map_or_else(String::new, |mean| quoted(mean.word()))),
+            ("candidates", quoted(settings.penalty.candidates.word())),
+            ("move_memory", settings.penalty.move_memory.to_string()),
+            ("margin", number(settings.penalty.margin)),
+            ("budget", number(settings.penalty.budget)),
+            ("moves", number(settings.penalty.moves)),
         ]
     };
-    let usual = keys(&Settings { seed: scenario.seed, ..Settings::default() });
+    let usual = keys(&Settings { seed: scenario.seed, ..Settings::of(*kind) });
     let mut own: Vec<_> = keys(settings).into_iter().filter(|key| !usual.contains(key)).collect();
     let Looking { each, thread, pair, inside } = scenario.looking;
     let prices = [("look", each), ("look_thread", thread), ("look_pair", pair)];
