@@ -2,16 +2,17 @@
 //!
 //! Samples are as Linux gives them. A wait is counted when it is over, so that a thread that waits through a whole step shows no change;
 //! then the sample says that it is ready, as the live host finds out. Time on a CPU is counted when the timer ticks or the
-//! thread leaves it. Hardware counters are exact. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
+//! thread leaves it. Hardware counters are exact, unless [`Looking::noise`] says otherwise. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
 
 use crate::looking::Looking;
 use crate::progress::{Progress, Unhindered};
+use crate::rng::Rng;
 use crate::sched::State;
 use crate::world::{Refused, World};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled, Wanted};
-use trimtab_core::counts::Rung;
+use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::{Id, ProgramId, ThreadId};
 use trimtab_core::observe::{CpuSample, Notice, ProgramInfo, Sample, ThreadInfo, ThreadSample};
@@ -48,6 +49,16 @@ pub struct Simulated<P: Progress = Unhindered> {
     paid: Span,
     cost: Option<Span>,
     turn: usize,
+    /// By thread: what its counters are ahead of or behind the truth, and the truth at the last look.
+    noisy: Vec<Noisy>,
+    rng: Rng,
+}
+
+/// Busy cycles as they are, and as they are told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noisy {
+    truth: u64,
+    told: u64,
 }
 
 impl<P: Progress> Simulated<P> {
@@ -67,19 +78,40 @@ impl<P: Progress> Simulated<P> {
             paid: Span::ZERO,
             cost: None,
             turn: 0,
+            noisy: Vec::new(),
+            rng: Rng::new(0),
         }
     }
 
     /// The same, where looks cost.
     #[must_use]
-    pub fn paying(mut self, looking: Looking) -> Self {
-        self.looking = looking;
+    pub fn paying(mut self, looking: Looking, rng: Rng) -> Self {
+        (self.looking, self.rng) = (looking, rng);
         self
     }
 
     /// The CPU time that looks have taken so far.
     pub fn paid(&self) -> Span {
         self.paid
+    }
+
+    /// What hardware counted of a thread, as well as it can be read.
+    fn hardware(&mut self, id: usize, at: usize) -> Counts {
+        let mut counts = self.world.hardware(at);
+        let noise = self.looking.noise;
+        let (Some(busy), Some(most)) = (counts.busy.filter(|_| noise > 0.0), counts.cycles) else {
+            return counts;
+        };
+        if self.noisy.len() <= id {
+            self.noisy.resize(id + 1, Noisy::default());
+        }
+        let noisy = &mut self.noisy[id];
+        let more = busy.saturating_sub(noisy.truth) as f64;
+        let told = noisy.told + (more * (1.0 + noise * self.rng.normal()).max(0.0)) as u64;
+        // No more cycles are busy than there are.
+        *noisy = Noisy { truth: busy, told: told.min(most).max(noisy.told) };
+        counts.busy = Some(noisy.told);
+        counts
     }
 
     /// Takes the price of a look at so many threads.
@@ -180,6 +212,7 @@ impl<P: Progress> Host for Simulated<P> {
             }
             let read = Read { run: counted.run, wait: counted.wait, slices: counted.slices };
             let unchanged = self.read[id].replace(read) == Some(read);
+            let counts = wanted.counts.then(|| self.hardware(id, at));
             sample.threads.push(ThreadSample {
                 id: number,
                 run: Span(counted.run),
@@ -188,7 +221,7 @@ impl<P: Progress> Host for Simulated<P> {
                 voluntary: wanted.sleeps.then_some(counted.sleeps),
                 cpu: (wanted.places || counted.single).then_some(counted.cpu),
                 ready: unchanged.then_some(counted.state != State::Off),
-                counts: wanted.counts.then(|| self.world.hardware(at)),
+                counts,
             });
         }
         self.pay(sample.threads.len());

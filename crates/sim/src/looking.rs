@@ -1,4 +1,4 @@
-//! What looking costs: the CPU time that whoever watches threads takes from the machine.
+//! What looking costs and how well it sees: the CPU time that whoever watches threads takes from the machine, and the noise of counters.
 //!
 //! Unit: nanoseconds of CPU time a look, `each + thread x n + pair x n^2` for `n` threads that are read. Problem: a policy that looks a hundred
 //! times a second is paid for by the program, and a rule that fits four threads need not fit sixteen. Idea: a look has a price, and somebody pays
@@ -12,8 +12,8 @@
 
 use trimtab_core::time::Span;
 
-/// The price of a look.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// The price of a look, and its noise.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Looking {
     /// Of any look.
     pub each: Span,
@@ -23,21 +23,38 @@ pub struct Looking {
     pub pair: Span,
     /// Whether each thread pays the whole of it, and not a daemon.
     pub inside: bool,
+    /// By how much the busy cycles of a look are off: relative standard deviation of what was counted since the look before.
+    pub noise: f64,
 }
+
+/// By how much counts of ten milliseconds are off on a quiet machine. Estimated: some ten thousand misses scatter by a per cent of
+/// themselves; interrupts, refreshes of memory, prefetchers and page walks, none of which the model has, add as much again.
+pub const NOISE: f64 = 0.03;
 
 /// A daemon on hardware whose counters can be read: about 3 us for a thread that runs (a system call, an interrupt to its CPU, two counters;
 /// estimated), and 10 us to wake up, decide and sleep again (estimated from looks without counters).
-pub const BARE: Looking =
-    Looking { each: Span::from_us(10), thread: Span::from_us(3), pair: Span::ZERO, inside: false };
+pub const BARE: Looking = Looking {
+    each: Span::from_us(10),
+    thread: Span::from_us(3),
+    pair: Span::ZERO,
+    inside: false,
+    noise: NOISE,
+};
 
 /// A daemon in a guest whose counters are emulated: 20 us for two counters of a thread that runs, as measured there.
-pub const TRAPPED: Looking =
-    Looking { each: Span::from_us(10), thread: Span::from_us(20), pair: Span::ZERO, inside: false };
+pub const TRAPPED: Looking = Looking {
+    each: Span::from_us(10),
+    thread: Span::from_us(20),
+    pair: Span::ZERO,
+    inside: false,
+    noise: NOISE,
+};
 
 /// The published rule inside Xen: each virtual CPU adds up the penalties of all at each tick, under one lock. It holds the lock for `n` times
 /// `h` and waits for half of the others on average, so it pays `h n (n + 1) / 2`. Calibrated: `h` of 17.8 us makes the 6.4 % of a tick of 10 ms
 /// that were published for eight threads.
-pub const TICK: Looking = Looking { each: Span::ZERO, thread: Span(8_900), pair: Span(8_900), inside: true };
+pub const TICK: Looking =
+    Looking { each: Span::ZERO, thread: Span(8_900), pair: Span(8_900), inside: true, noise: NOISE };
 
 impl Looking {
     /// Whether it costs anything.

@@ -20,8 +20,10 @@ use trimtab_core::topology::Core;
 /// Runs of each cell.
 const RUNS: u32 = 10;
 const MIB: u64 = 1 << 20;
-/// Of each thread: with waits, some twenty to forty seconds.
-const WORK: Span = Span::from_ms(10_000);
+/// Work of each thread: with waits, ten seconds to a minute in all. Of the walks of lists, the jobs and the benchmarks, of which some are shorter.
+const WALK: Span = Span::from_ms(2_500);
+const JOB: Span = Span::from_ms(8_000);
+const BENCHMARK: Span = Span::from_ms(20_000);
 
 const CREDIT: Contestant = Contestant { name: "credit", kernel: "xen-4.0", ..LOAD };
 const PAPER: Contestant = Contestant { name: "brm-paper", policy: Some(Kind::BrmPaper), ..CREDIT };
@@ -114,7 +116,7 @@ fn workloads(pages: Pages) -> Result<Vec<Workload>, FigureError> {
     let mut all = Vec::new();
     for size in [4, 8, 16, 32, 64, 128] {
         // As often as in the figure of several factors: three of a hundred steps.
-        let mut program = micro(4, WORK, size * MIB, 128 << 10, 0.03);
+        let mut program = micro(4, WALK, size * MIB, 128 << 10, 0.03);
         program.footprint.pages = pages;
         all.push(Workload { name: format!("micro {size}M"), programs: vec![program], kinds: vec![0; 4] });
     }
@@ -122,17 +124,17 @@ fn workloads(pages: Pages) -> Result<Vec<Workload>, FigureError> {
         all.push(parallel(name, 4, pages)?);
     }
     for name in ["soplex", "mcf", "milc", "sphinx3"] {
-        let programs = jobs::four(Some(name), WORK, pages);
+        let programs = jobs::four(Some(name), JOB, pages);
         all.push(Workload { name: name.to_owned(), programs, kinds: vec![0; 4] });
     }
-    let programs = jobs::four(None, WORK, pages);
+    let programs = jobs::four(None, JOB, pages);
     all.push(Workload { name: "mixed".to_owned(), programs, kinds: vec![0, 1, 2, 3] });
     Ok(all)
 }
 
 /// A benchmark of so many threads that wait busily.
 fn parallel(name: &str, threads: u32, pages: Pages) -> Result<Workload, FigureError> {
-    let most = WORK.seconds() * f64::from(threads) / 16.0;
+    let most = BENCHMARK.seconds() * f64::from(threads) / 16.0;
     let mut program = profile(name)?.program(threads, Wait::Spin, most);
     program.footprint.pages = pages;
     Ok(Workload { name: name.to_owned(), programs: vec![program], kinds: vec![0; threads as usize] })

@@ -64,7 +64,8 @@ impl<'a> Stage<'a> {
         );
         let mut stage = Self {
             scenario,
-            host: Simulated::new(world, scenario.end).paying(scenario.looking),
+            host: Simulated::new(world, scenario.end)
+                .paying(scenario.looking, Rng::new(scenario.seed).fork("counters")),
             next: 0,
             every,
             inspect,

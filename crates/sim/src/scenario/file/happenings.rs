@@ -77,6 +77,7 @@ fn looking(section: &Section<'_>) -> Result<Looking, FileError> {
         thread: price("look_thread")?,
         pair: price("look_pair")?,
         inside: section.flag("look_inside")?.unwrap_or(false),
+        noise: section.number("look_noise", PART)?.unwrap_or(0.0),
     })
 }
 

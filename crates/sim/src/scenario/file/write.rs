@@ -184,10 +184,11 @@ fn policy(out: &mut Out, scenario: &Scenario) {
     };
     let usual = keys(&Settings { seed: scenario.seed, ..Settings::of(*kind) });
     let mut own: Vec<_> = keys(settings).into_iter().filter(|key| !usual.contains(key)).collect();
-    let Looking { each, thread, pair, inside } = scenario.looking;
+    let Looking { each, thread, pair, inside, noise } = scenario.looking;
     let prices = [("look", each), ("look_thread", thread), ("look_pair", pair)];
     let priced = prices.into_iter().filter(|(_, price)| *price > Span::ZERO);
     own.extend(priced.map(|(key, price)| (key, quoted(&write_time(price)))));
+    own.extend((noise > 0.0).then(|| ("look_noise", number(noise))));
     own.extend(inside.then(|| ("look_inside", inside.to_string())));
     inline(out, "policy", "kind", kind.word(), &own);
 }
