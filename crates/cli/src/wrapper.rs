@@ -89,6 +89,10 @@ impl Asked {
                 None => Ok(None),
             };
         }
+        let kind = options.balance.unwrap_or(Kind::Float);
+        if let Some(why) = options.policy.unfit(kind) {
+            return Err(anyhow!("{why}"));
+        }
         if options.trace.as_deref().is_some_and(|path| path.as_os_str() == "-") {
             return Err(anyhow!("--trace -: standard output is the program's, so a trace needs a file"));
         }
@@ -97,9 +101,9 @@ impl Asked {
             && options.metrics.is_none()
             && options.policy.interval.is_none();
         Ok(Some(Self {
-            kind: options.balance.unwrap_or(Kind::Float),
+            kind,
             balances: options.balance.is_some(),
-            settings: options.policy.over(Settings::default()),
+            settings: options.policy.over(Settings::of(kind)),
             at_leisure,
             report,
         }))

@@ -6,8 +6,9 @@ use crate::metrics::Address;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
+use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
@@ -19,10 +20,37 @@ fn policies() -> Words<Kind> {
     Words::of(Kind::ALL.map(Kind::word))
 }
 
+/// The indices of what threads suffer.
+fn indices() -> Words<Index> {
+    Words::of(Index::ALL.map(Index::word))
+}
+
+/// The means over threads.
+fn means() -> Words<Mean> {
+    Words::of(Mean::ALL.map(Mean::word))
+}
+
+/// The choices of threads.
+fn candidates() -> Words<Candidates> {
+    Words::of(Candidates::ALL.map(Candidates::word))
+}
+
+const MOVE_MEMORY: &str = "--move-memory";
+const BUDGET: &str = "--budget";
+
+/// A share as per cent, with or without the sign: between a hundredth of one and fifty.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(percent) if (0.01..=50.0).contains(&percent) => Ok(percent / 100.0),
+        _ => Err("a share of one CPU from 0.01% to 50% is needed, such as 0.5%".to_owned()),
+    }
+}
+
 /// How a policy is set up.
 #[derive(Args, Debug, Default, Clone)]
 pub struct PolicyArgs {
-    /// The time between two looks: 100ms, 1s (default 100ms). auto looks more often while it has something to do, and less often
+    /// The time between two looks: 100ms, 1s (default 100ms; 10ms for brm, brm-paper and serial). auto looks more often while it has something to do, and less often
     /// where it has not.
     ///
     /// Single policies look once an interval. auto looks every 50 ms while it makes up its mind, up to five intervals apart
@@ -39,6 +67,26 @@ pub struct PolicyArgs {
     /// Let threads be moved to other NUMA nodes, away from their memory.
     #[arg(long, help_heading = HEADING)]
     pub across_nodes: bool,
+    /// By what brm, brm-paper and serial compare: penalty (cycles a request beyond the private caches), busy (such cycles an
+    /// instruction), cpi, share, miss-rate, far or estimate.
+    ///
+    /// Without it brm and serial take what the evidence supports on this machine (trimtab counters): busy, or penalty when
+    /// threads spin at barriers; brm-paper takes penalty.
+    #[arg(long, value_name = "INDEX", value_parser = indices(), hide_possible_values = true, help_heading = HEADING)]
+    pub index: Option<Index>,
+    /// How one number is made of many threads': weighted (by requests; the default) or sum (brm-paper's default).
+    #[arg(long, value_name = "MEAN", value_parser = means(), hide_possible_values = true, help_heading = HEADING)]
+    pub mean: Option<Mean>,
+    /// Whom brm, brm-paper and serial may move: auto (tagged threads and those that stall; brm-paper: tagged ones, or all where none
+    /// is; the default), tagged or all.
+    #[arg(long, value_name = "WHICH", value_parser = candidates(), hide_possible_values = true, help_heading = HEADING)]
+    pub candidates: Option<Candidates>,
+    /// With brm or serial, bring a process's memory to the node where all its threads stayed for a second after a move.
+    #[arg(long, help_heading = HEADING)]
+    pub move_memory: bool,
+    /// The share of one CPU that brm or serial may take for itself: 0.5%, 2% (default 1%). It looks more seldom to keep it.
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = HEADING)]
+    pub budget: Option<f64>,
 }
 
 impl PolicyArgs {
@@ -49,6 +97,14 @@ impl PolicyArgs {
             interval: self.interval.unwrap_or(settings.interval),
             metric: self.speed_metric.map_or(settings.metric, Metric::from),
             across_nodes: self.across_nodes || settings.across_nodes,
+            penalty: PenaltySettings {
+                index: self.index.or(settings.penalty.index),
+                mean: self.mean.or(settings.penalty.mean),
+                candidates: self.candidates.unwrap_or(settings.penalty.candidates),
+                move_memory: self.move_memory || settings.penalty.move_memory,
+                budget: self.budget.unwrap_or(settings.penalty.budget),
+                ..settings.penalty
+            },
             ..settings
         }
     }
@@ -61,7 +117,36 @@ impl PolicyArgs {
             (self.speed_metric.is_some(), "--speed-metric"),
             (self.across_nodes, "--across-nodes"),
         ];
-        options.into_iter().find_map(|(given, name)| given.then_some(name))
+        options.into_iter().chain(self.penalties()).find_map(|(given, name)| given.then_some(name))
+    }
+
+    /// Which of the options of the uncore penalty were given.
+    fn penalties(&self) -> [(bool, &'static str); 5] {
+        [
+            (self.index.is_some(), "--index"),
+            (self.mean.is_some(), "--mean"),
+            (self.candidates.is_some(), "--candidates"),
+            (self.move_memory, MOVE_MEMORY),
+            (self.budget.is_some(), BUDGET),
+        ]
+    }
+
+    /// Why one of these options would do nothing with a policy.
+    pub fn unfit(&self, kind: Kind) -> Option<String> {
+        let given = |fits: fn(&str) -> bool| {
+            self.penalties().into_iter().find_map(|(given, name)| (given && !fits(name)).then_some(name))
+        };
+        if !kind.by_penalty() {
+            return given(|_| false).map(|name| {
+                format!("{name} does nothing with {kind}: it is about brm, brm-paper and serial")
+            });
+        }
+        let paper = |name: &str| name != MOVE_MEMORY && name != BUDGET;
+        given(paper).filter(|_| kind == Kind::BrmPaper).map(|name| {
+            format!(
+                "{name} does nothing with {kind}, which is the published rule as it is: use brm or serial"
+            )
+        })
     }
 }
 
@@ -69,7 +154,7 @@ impl PolicyArgs {
 #[derive(Args, Debug, Default)]
 pub struct BalanceArgs {
     /// Keep the threads progressing alike while the program runs: auto (the default: finds out what holds them back and does
-    /// what helps, or nothing), speed, exchange, nudge, pinned or float.
+    /// what helps, or nothing), speed, exchange, nudge, brm, brm-paper, serial, pinned or float.
     ///
     /// trimtab then stays as the program's parent: signals, job control, terminal and exit status are handed on. OpenMP threads
     /// are not bound at their start, unless you bind them by OMP_PROC_BIND.
@@ -99,7 +184,7 @@ pub struct AttachArgs {
     /// All processes of a control group, and of those below it: a path such as /user.slice/… or a folder of /sys/fs/cgroup.
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
-    /// The policy: auto, speed, exchange, nudge, pinned or float (only watches).
+    /// The policy: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned or float (only watches).
     #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = policies(), hide_possible_values = true)]
     pub balance: Kind,
     #[command(flatten)]
@@ -162,7 +247,7 @@ pub struct DetachArgs {
 pub struct ReplayArgs {
     /// A trace of `trimtab run --trace` or `trimtab attach --trace`; - for standard input.
     pub trace: PathBuf,
-    /// The policy, instead of the recorded one: auto, speed, exchange, nudge, pinned or float.
+    /// The policy, instead of the recorded one: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned or float.
     #[arg(long, value_name = "POLICY", value_parser = policies(), hide_possible_values = true)]
     pub policy: Option<Kind>,
     #[command(flatten)]
@@ -223,6 +308,30 @@ pub fn report_to(word: &OsString) -> ReportTo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_that_would_do_nothing_are_told() {
+        let index = PolicyArgs { index: Some(Index::Cpi), ..PolicyArgs::default() };
+        assert!(index.unfit(Kind::Auto).is_some_and(|why| why.contains("--index") && why.contains("auto")));
+        assert_eq!(Kind::BY_PENALTY.map(|kind| index.unfit(kind)), [None, None, None]);
+        for own in [
+            PolicyArgs { budget: Some(0.1), ..PolicyArgs::default() },
+            PolicyArgs { move_memory: true, ..PolicyArgs::default() },
+        ] {
+            assert!(own.unfit(Kind::BrmPaper).is_some_and(|why| why.contains("published")));
+            assert_eq!((own.unfit(Kind::Brm), own.unfit(Kind::Serial)), (None, None));
+        }
+        let settings = index.over(Settings::of(Kind::Brm));
+        assert_eq!((settings.penalty.index, settings.interval), (Some(Index::Cpi), Span::from_ms(10)));
+    }
+
+    #[test]
+    fn budgets_are_per_cent_within_reason() {
+        assert_eq!((percent("0.5%"), percent("2"), percent("50 %")), (Ok(0.005), Ok(0.02), Ok(0.5)));
+        for bad in ["", "%", "0", "-1%", "51%", "nan", "inf%", "1s"] {
+            assert!(percent(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_report_goes_where_its_word_says() {

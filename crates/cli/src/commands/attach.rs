@@ -46,6 +46,9 @@ pub fn run(world: &World, args: &AttachArgs) -> Result<u8, Exit> {
 }
 
 fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
+    if let Some(why) = args.policy.unfit(args.balance) {
+        return Err(anyhow!("{why}"));
+    }
     let volume = Volume::of(args.quiet, args.verbose);
     let to_stdout = args.json || args.trace.as_deref() == Some(Path::new("-"));
     let recorder = match &args.trace {
@@ -59,7 +62,7 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     let keeper = (args.balance != Kind::Float).then(|| leftovers::keeper(world, volume)).flatten();
     let first = look(world, &roots, &machine.cpus(), keeper.as_ref())?;
     let usable = usable(args, &machine, &first)?;
-    let settings = args.policy.over(Settings::default());
+    let settings = args.policy.over(Settings::of(args.balance));
 
     let options = Options { keep: keeper, ..Options::default() };
     let live = Live::with(&world.proc(), &roots, &usable, options).map_err(|error| explain(world, &error))?;

@@ -33,6 +33,9 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Exit> {
         settings: args.settings.over(trace.header.settings.clone()),
         ..trace.header.clone()
     };
+    if let Some(why) = args.settings.unfit(header.policy) {
+        return Err(failed(anyhow!("{why}")));
+    }
     if let Some(to) = &args.to {
         traces::keeps(&args.trace, to).map_err(failed)?;
     }

@@ -102,18 +102,16 @@ proptest! {
     /// machines of several kinds.
     #[test]
     fn moving_for_memory_is_lawful(
-        world in worlds(),
+        mut world in worlds(),
         kind in prop::sample::select(Kind::BY_PENALTY.to_vec()),
         machine in prop::sample::select(vec!["numa:2 l3:2 core:2 pu:1", "numa:8 core:1 pu:1", "numa:2 core:2 pu:2", "l3:4 core:2 pu:1"]),
         interval in prop::sample::select(vec![10_u64, 50]),
     ) {
         let machine = parse_synthetic(machine).unwrap();
-        let mut fluid = model(&world);
-        fluid.counted = Some(world.seed);
-        for thread in &mut fluid.threads {
-            thread.work *= 8.0;
-        }
-        fluid.events = fluid.events.into_iter().map(|(at, event)| (at * 4.0, event)).collect();
+        world.counted = true;
+        world.threads.iter_mut().for_each(|(work, _, _)| *work *= 8.0);
+        world.events.iter_mut().for_each(|(at, _)| *at *= 4.0);
+        let fluid = model(&world);
         let settings = trimtab_core::balance::Settings { across_nodes: world.across_nodes, ..settings(interval, world.seed) };
         run_with(fluid, &machine, kind, &settings, &mut |_| Go::On);
     }

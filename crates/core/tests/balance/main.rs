@@ -6,6 +6,8 @@ mod bounds;
 mod contest;
 mod fluid;
 mod laws;
+mod nodes;
+mod penalty;
 mod run;
 mod script;
 mod traps;

@@ -12,7 +12,7 @@ use crate::program::mixes::micro;
 use crate::program::{Bind, Body, Pages, Program, Wait, jobs};
 use crate::scenario::{Event, Happening, Scenario};
 use trimtab_core::balance::Kind;
-use trimtab_core::ids::Id;
+use trimtab_core::ids::{Id, OsCpu};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Core;
@@ -43,10 +43,16 @@ pub(super) fn looking(of: Contestant) -> Looking {
     }
 }
 
-/// Domain 0: a virtual CPU that works for a moment every 15 ms (estimated: timers and back ends of a quiet host, 2 % of a CPU).
-pub(super) fn host() -> Program {
-    let duty = Some((Span::from_us(300), Span::from_us(14_700)));
-    Program { name: "dom0".to_owned(), body: Body::Hog { duty }, ..Program::hog("dom0", 1) }
+/// Domain 0: a virtual CPU on each CPU that is used, which works for a millisecond every two seconds or so, not all at once (estimated: the timers
+/// and back ends of a host that has nothing to do). Whoever runs there is preempted, and stolen by a CPU that rests.
+pub(super) fn host(cpus: &CpuSet) -> Vec<Program> {
+    let one = |(at, cpu): (u64, OsCpu)| {
+        let duty = Some((Span::from_us(1_000), Span::from_ms(1_900 + 37 * (at % 8))));
+        let start = Moment(0) + Span::from_ms(130 * (at % 16) + 11);
+        let mask = Some(std::iter::once(cpu).collect());
+        Program { body: Body::Hog { duty }, start, mask, ..Program::hog(&format!("dom0 {at}"), 1) }
+    };
+    (0..).zip(cpus.iter()).map(one).collect()
 }
 
 /// What is run, by whom it may be run.
@@ -67,9 +73,9 @@ struct Bench {
 impl Bench {
     fn scenario(&self, of: Contestant, programs: Vec<Program>) -> Result<Scenario, FigureError> {
         let mut scenario = scenario(&self.model, of, programs)?;
-        scenario.programs.push(host());
         scenario.looking = looking(of);
         let used = self.nodes.iter().fold(CpuSet::new(), |all, node| all.union(node));
+        scenario.programs.extend(host(&used));
         if used.len() < self.model.machine.pu_count() {
             scenario.events.push(Event { at: Moment(0), what: Happening::Usable(used) });
         }

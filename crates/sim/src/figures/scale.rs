@@ -76,7 +76,7 @@ struct Bench {
 impl Bench {
     fn scenario(&self, of: Contestant, programs: Vec<Program>) -> Result<Scenario, FigureError> {
         let mut scenario = scenario(&self.model, of, programs)?;
-        scenario.programs.push(host());
+        scenario.programs.extend(host(&self.model.machine.cpus()));
         scenario.looking = looking(of);
         Ok(scenario)
     }

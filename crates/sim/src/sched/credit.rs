@@ -2,10 +2,11 @@
 //!
 //! Every 30 ms each runnable virtual CPU is given its part of that time by weight; each tick on a CPU costs what it took. Who has some
 //! left is *under*, else *over*; who wakes while under is *boosted* until its next tick. A CPU runs the best of its
-//! queue for a slice, and one whose best is worse than what waits elsewhere takes that.
+//! queue for a slice, and one whose best is worse than what waits elsewhere takes that. Where somebody waits all idle CPUs are called, and the first
+//! to come takes him: any of them, near or far, which is drawn here. So a virtual CPU that is preempted for a moment comes back anywhere.
 //!
 //! Source: xen/common/sched_credit.c of Xen 4.0 (csched_acct, csched_vcpu_acct, csched_schedule, csched_load_balance,
-//! csched_runq_steal).
+//! csched_runq_steal, __runq_tickle).
 
 use super::placing;
 use super::tree::Tree;
@@ -81,13 +82,17 @@ impl Credit {
 
 impl Scheduler for Credit {
     fn wake(&mut self, seats: &mut Seats, task: usize, _waker: Option<usize>) -> usize {
-        // A woken one goes back to its CPU; idle CPUs are tickled and steal it.
-        placing::wake(seats, task, None)
+        // It preempts whoever runs there if it is boosted; idle CPUs are called and steal who waits then.
+        placing::stay(seats, task)
     }
 
     fn joins(&mut self, seats: &mut Seats, task: usize, _cpu: usize, why: Why) {
         let seat = &mut seats.tasks[task];
         seat.boosted |= why == Why::Woken && seat.credit >= 0;
+    }
+
+    fn calls(&self) -> bool {
+        true
     }
 
     fn leaves(&mut self, _seats: &mut Seats, _task: usize, _cpu: usize) {}

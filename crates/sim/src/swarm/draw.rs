@@ -9,7 +9,7 @@ use crate::model::shipped::SHIPPED;
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
 use crate::rng::Rng;
 use crate::scenario::{Arrivals, Event, Happening};
-use trimtab_core::balance::{Kind, PenaltySettings, Settings};
+use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::observe::Metric;
 use trimtab_core::set::CpuSet;
@@ -130,7 +130,7 @@ fn policy(rng: &mut Rng) -> Option<(Kind, Settings)> {
         metric: if chance(rng, 0.15) { Metric::CpuShare } else { Metric::RunWait },
         threshold: 0.9,
         across_nodes: chance(rng, 0.4),
-        penalty: PenaltySettings::default(),
+        ..Settings::default()
     };
     let kind = if chance(rng, 0.3) { Kind::Auto } else { pick(rng, &Kind::ALL) };
     Some((kind, settings))

@@ -190,6 +190,10 @@ impl<P: Progress> World<P> {
     /// A thread waits here, or its core runs several, while some CPU or core rests: that one looks at the next tick
     /// (`nohz_balancer_kick`).
     fn kick(&mut self, cpu: usize) {
+        if self.scheduler.calls() {
+            self.call(cpu);
+            return;
+        }
         let seats = &self.seats;
         let domains = &seats.domains;
         let near = if seats.cpus[cpu].movable > 0 && seats.idle.top() > 0 {
@@ -211,6 +215,27 @@ impl<P: Progress> World<P> {
             // It gave up when nobody waited who could be moved, and now somebody does.
             let later = self.now + (self.seats.tick << self.looks[idle]);
             self.plan_balance(idle, self.seats.tick_at(later));
+        }
+    }
+
+    /// Somebody waits here: of the idle CPUs that could take him, one that is drawn looks at once.
+    fn call(&mut self, cpu: usize) {
+        let seats = &self.seats;
+        if seats.cpus[cpu].movable == 0 || seats.idle.top() == 0 {
+            return;
+        }
+        let queue = &seats.cpus[cpu].queue;
+        let helps = |&idle: &usize| {
+            seats.cpus[idle].usable
+                && seats.current(idle).is_none()
+                && queue
+                    .iter()
+                    .any(|&task| !seats.tasks[task as usize].single && seats.allowed(task as usize, idle))
+        };
+        let idle: Vec<usize> = (0..seats.cpus.len()).filter(helps).collect();
+        if !idle.is_empty() {
+            let first = idle[self.calls.below(idle.len() as u64) as usize];
+            self.plan_balance(first, self.now);
         }
     }
 

@@ -34,7 +34,7 @@ const ASKED: Span = Span::from_ms(1_000);
 const CALM_LONG: Span = Span::from_ms(5_000);
 
 /// So many looks are kept.
-const KEPT: usize = 20;
+pub(super) const KEPT: usize = 32;
 
 /// A thread that runs this much of the time and yet stalls less than [`CALM`], in a program of which others stall, spins.
 const SPINS_RUN: f64 = 0.5;

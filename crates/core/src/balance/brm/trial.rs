@@ -6,12 +6,14 @@
 //! and the scatter from look to look says how much of a difference is believed. Waiting for a CPU counts too: what threads wanted over
 //! what they had.
 //!
-//! Properties: the first looks after a move are left out, since caches are cold; a move is kept only if it is better by the margin and
-//! by [`SURE`] standard errors, or, when that stays open, by the margin alone; what cannot be compared is undone.
+//! Properties: the first looks after a move are left out, since caches are cold; a move is kept only if all together save more than
+//! the margin of what the moved threads take, so that one of many can still pass, and more than [`SURE`] standard errors of it, for
+//! which more looks are taken if need be; what cannot be compared is undone. Where cycles are counted, what is saved is a part of
+//! them: a third less of stalls that are a tenth of the time is a thirtieth.
 
 use super::super::sitter::Standing;
 use super::super::{Decision, Reason};
-use super::herd::{Herd, Tick, sum};
+use super::herd::{Herd, KEPT, Tick, sum};
 use crate::counts::Counts;
 use crate::ids::ThreadId;
 use crate::penalty::{Index, Mean, weight};
@@ -22,7 +24,7 @@ use std::collections::BTreeMap;
 const COLD: u64 = 2;
 pub(super) const BEFORE: usize = 5;
 const AFTER: usize = 8;
-const AFTER_MAX: usize = 16;
+const AFTER_MAX: usize = KEPT - 4;
 
 /// Who was counted less often than this is not compared.
 const COUNTED: usize = 3;
@@ -193,21 +195,22 @@ impl Trial {
                 return if late { Verdict::Unlike } else { Verdict::Open };
             }
             if after.len() >= COUNTED {
-                pairs.push((before.as_slice(), after));
+                pairs.push((before.as_slice(), after, mover));
             }
         }
         if active(herd, &self.units) != self.active {
             return Verdict::Unlike;
         }
-        let looks = pairs.iter().map(|(_, after)| after.len()).max().unwrap_or(0);
-        let pairs: Vec<(&[Tick], &[Tick])> =
-            pairs.iter().map(|(before, after)| (*before, after.as_slice())).collect();
-        let Some((ratio, error)) = compare(&pairs, index, mean) else { return Verdict::Unlike };
-        let (gain, last) = (1.0 - ratio, late || looks >= AFTER_MAX);
-        if gain > margin && (last || gain > SURE * error) {
-            Verdict::Better(ratio)
-        } else if last || gain + error < margin {
-            Verdict::Vain(ratio)
+        let looks = pairs.iter().map(|(_, after, _)| after.len()).max().unwrap_or(0);
+        let pairs: Vec<Pair<'_>> =
+            pairs.iter().map(|(before, after, mover)| Pair { before, after, mover: *mover }).collect();
+        let Some(change) = compare(&pairs, index, mean) else { return Verdict::Unlike };
+        let (gain, least) = (1.0 - change.ratio, margin * change.movers);
+        let (sure, last) = (gain > SURE * change.error, late || looks >= AFTER_MAX);
+        if gain > least && sure {
+            Verdict::Better(change.ratio)
+        } else if last || gain + change.error < least {
+            Verdict::Vain(change.ratio)
         } else {
             Verdict::Open
         }
@@ -219,16 +222,46 @@ fn active(herd: &Herd, units: &[u16]) -> usize {
     (0..herd.len()).filter(|i| herd.sitter(*i).active() && there(i)).count()
 }
 
-/// By what factor the index changed, and the standard error of that, over threads as they were before and after.
-pub(super) fn compare(threads: &[(&[Tick], &[Tick])], index: Index, mean: Mean) -> Option<(f64, f64)> {
-    let (mut then, mut now) = (0.0, 0.0);
+/// A thread before and after.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<'a> {
+    pub(super) before: &'a [Tick],
+    pub(super) after: &'a [Tick],
+    /// Whether it was moved.
+    pub(super) mover: bool,
+}
+
+/// What changed over some threads.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Change {
+    /// By what factor the time that they need changed, or the index where cycles are not counted.
+    pub(super) ratio: f64,
+    /// The standard error of that.
+    pub(super) error: f64,
+    /// The part of the whole that the moved ones had.
+    pub(super) movers: f64,
+}
+
+/// What changed over threads as they were before and after; `None` where nothing can be compared.
+pub(super) fn compare(threads: &[Pair<'_>], index: Index, mean: Mean) -> Option<Change> {
+    // Stalls are cycles: where all are counted, what matters is how much of them is saved.
+    let cycles = |counts: &Counts| match (index, mean) {
+        (Index::Busy | Index::Penalty | Index::Estimate, Mean::Weighted) => {
+            counts.cycles.map(|cycles| cycles as f64)
+        }
+        _ => None,
+    };
+    let all_cycles = threads.iter().all(|pair| sum(pair.before).is_some_and(|all| cycles(&all).is_some()));
+    let (mut saved, mut whole, mut moved) = (0.0, 0.0, 0.0);
     let (mut befores, mut afters) = (Series::default(), Series::default());
     let (mut waited_then, mut waited_now) = ((0.0, 0.0), (0.0, 0.0));
-    for (before, after) in threads {
+    for Pair { before, after, mover } in threads {
         let (Some(all), Some(all_after)) = (sum(*before), sum(*after)) else { continue };
         let Some(((weight, was), is)) = weight(index, mean, &all).zip(index.of(&all_after)) else { continue };
-        then += weight * was;
-        now += weight * is;
+        let part = cycles(&all).filter(|_| all_cycles).unwrap_or(weight * was);
+        saved += weight * (was - is);
+        whole += part;
+        moved += if *mover { part } else { 0.0 };
         befores.add(before, index, weight, was);
         afters.add(after, index, weight, is);
         let ran = |ticks: &[Tick]| {
@@ -241,13 +274,13 @@ pub(super) fn compare(threads: &[(&[Tick], &[Tick])], index: Index, mean: Mean) 
             waited_now = (waited_now.0 + a.0, waited_now.1 + a.1);
         }
     }
-    if then <= 0.0 {
+    if whole <= 0.0 {
         return None;
     }
     let delay = |(ran, wanted): (f64, f64)| if ran > 0.0 { (wanted / ran).max(1.0) } else { 1.0 };
-    let ratio = now / then * delay(waited_now) / delay(waited_then);
-    let error = (befores.error(then).powi(2) + afters.error(then).powi(2)).sqrt();
-    Some((ratio, error))
+    let ratio = (1.0 - saved / whole) * delay(waited_now) / delay(waited_then);
+    let error = (befores.error(whole).powi(2) + afters.error(whole).powi(2)).sqrt();
+    Some(Change { ratio, error, movers: moved / whole })
 }
 
 /// The weighted sum of the index, look by look.
@@ -300,24 +333,41 @@ mod tests {
         values.iter().enumerate().map(tick).collect()
     }
 
+    fn pair<'a>(before: &'a [Tick], after: &'a [Tick]) -> Pair<'a> {
+        Pair { before, after, mover: false }
+    }
+
     #[test]
     fn threads_weigh_what_they_weighed_before() {
         let (a0, a1) = (ticks(&[100; 6], 10), ticks(&[80; 6], 90));
         let (b0, b1) = (ticks(&[10; 6], 100), ticks(&[10; 6], 100));
-        let all = [(a0.as_slice(), a1.as_slice()), (b0.as_slice(), b1.as_slice())];
-        let (ratio, error) = compare(&all, Index::Penalty, Mean::Weighted).unwrap();
-        assert!((ratio - 0.9).abs() < 1e-9 && error < 1e-9, "{ratio} {error}");
-        let (sum, _) = compare(&all, Index::Penalty, Mean::Sum).unwrap();
-        assert!((sum - 90.0 / 110.0).abs() < 1e-9, "{sum}");
+        let all = [Pair { mover: true, ..pair(&a0, &a1) }, pair(&b0, &b1)];
+        let change = compare(&all, Index::Penalty, Mean::Weighted).unwrap();
+        assert!((change.ratio - 0.9).abs() < 1e-9 && change.error < 1e-9, "{change:?}");
+        assert!((change.movers - 0.5).abs() < 1e-9, "{change:?}");
+        let sum = compare(&all, Index::Penalty, Mean::Sum).unwrap();
+        assert!((sum.ratio - 90.0 / 110.0).abs() < 1e-9, "{sum:?}");
         assert_eq!(compare(&all, Index::Cpi, Mean::Sum), None, "not counted");
+    }
+
+    #[test]
+    fn what_is_saved_is_a_part_of_all_cycles_where_they_are_counted() {
+        let with = |mut ticks: Vec<Tick>| {
+            ticks.iter_mut().for_each(|tick| tick.counts.cycles = Some(10_000));
+            ticks
+        };
+        let (before, after) = (with(ticks(&[100; 6], 10)), with(ticks(&[80; 6], 10)));
+        let change = compare(&[pair(&before, &after)], Index::Penalty, Mean::Weighted).unwrap();
+        assert!((change.ratio - 0.98).abs() < 1e-9, "{change:?}");
     }
 
     #[test]
     fn scatter_is_the_error_of_the_mean() {
         let (before, after) = (ticks(&[90, 110, 90, 110], 1), ticks(&[100; 4], 1));
-        let (ratio, error) = compare(&[(&before, &after)], Index::Penalty, Mean::Sum).unwrap();
+        let change = compare(&[pair(&before, &after)], Index::Penalty, Mean::Sum).unwrap();
         // Deviations of a tenth: sqrt(4 * 0.01 / 3 / 4).
-        assert!((ratio - 1.0).abs() < 1e-9 && (error - (0.01_f64 / 3.0).sqrt()).abs() < 1e-9, "{error}");
+        let error = (0.01_f64 / 3.0).sqrt();
+        assert!((change.ratio - 1.0).abs() < 1e-9 && (change.error - error).abs() < 1e-9, "{change:?}");
     }
 
     #[test]
@@ -327,7 +377,7 @@ mod tests {
             ticks
         };
         let (before, after) = (with(ticks(&[100; 5], 1), 0.01, 0.01), with(ticks(&[80; 5], 1), 0.005, 0.01));
-        let (ratio, _) = compare(&[(&before, &after)], Index::Penalty, Mean::Weighted).unwrap();
-        assert!((ratio - 1.6).abs() < 1e-9, "{ratio}");
+        let change = compare(&[pair(&before, &after)], Index::Penalty, Mean::Weighted).unwrap();
+        assert!((change.ratio - 1.6).abs() < 1e-9, "{change:?}");
     }
 }

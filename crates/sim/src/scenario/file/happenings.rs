@@ -21,12 +21,13 @@ const EVERY: Times = Times::new(Span::from_us(1), Span::from_ms(86_400_000));
 /// The time between two looks, as `trimtab run --interval` has it.
 const INTERVAL: Times = Times::new(Span::from_ms(1), Span::from_ms(3_600_000));
 const THRESHOLD: Limits = Limits::new(0.01, 1.0, "parts of the mean speed");
-/// Parts of an index, of a CPU.
-const PART: Limits = Limits::new(0.0, 1.0, "parts");
+const MARGIN: Limits = Limits::new(0.0, 0.9, "parts of the index");
+const BUDGET: Limits = Limits::new(0.0001, 1.0, "parts of a CPU");
 const MOVES: Limits = Limits::new(0.0, 1e6, "moves a second");
 const PROBABILITY: Limits = Limits::new(0.0, 1.0, "probabilities");
-/// What a look may cost.
+/// What a look may cost, and by how much its counts may be off.
 const PRICE: Times = Times::new(Span::ZERO, Span::from_ms(1_000));
+const NOISE: Limits = Limits::new(0.0, 10.0, "parts of what was counted");
 /// How late a look may be.
 const LATE: Times = Times::new(Span::ZERO, Span::from_ms(60_000));
 
@@ -42,32 +43,18 @@ pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<(Option<(Kind, Sett
     let section = top.needed_section("policy")?;
     let kind = kind(&section, "kind")?;
     let kind = kind.ok_or_else(|| section.error("kind", "is missing: which policy?"))?;
-    let usual = kind.map_or_else(Settings::default, Settings::of);
+    let settings = kind.map_or_else(Settings::default, Settings::of);
     let settings = Settings {
         seed: section.count("seed", SEED)?.unwrap_or(seed),
-        interval: section.time("interval", INTERVAL)?.unwrap_or(usual.interval),
-        metric: section.one_of("metric", &METRICS)?.unwrap_or(usual.metric),
-        threshold: section.number("threshold", THRESHOLD)?.unwrap_or(usual.threshold),
-        across_nodes: section.flag("across_nodes")?.unwrap_or(usual.across_nodes),
+        interval: section.time("interval", INTERVAL)?.unwrap_or(settings.interval),
+        metric: section.one_of("metric", &METRICS)?.unwrap_or(settings.metric),
+        threshold: section.number("threshold", THRESHOLD)?.unwrap_or(settings.threshold),
+        across_nodes: section.flag("across_nodes")?.unwrap_or(settings.across_nodes),
         penalty: penalty(&section)?,
     };
     let looking = looking(&section)?;
     section.finish()?;
     Ok((kind.map(|kind| (kind, settings)), looking))
-}
-
-fn penalty(section: &Section<'_>) -> Result<PenaltySettings, FileError> {
-    let usual = PenaltySettings::default();
-    let candidates = Candidates::ALL.map(|one| (one.word(), one));
-    Ok(PenaltySettings {
-        index: section.one_of("index", &Index::ALL.map(|index| (index.word(), index)))?,
-        mean: section.one_of("mean", &Mean::ALL.map(|mean| (mean.word(), mean)))?,
-        candidates: section.one_of("candidates", &candidates)?.unwrap_or(usual.candidates),
-        move_memory: section.flag("move_memory")?.unwrap_or(usual.move_memory),
-        margin: section.number("margin", PART)?.unwrap_or(usual.margin),
-        budget: section.number("budget", PART)?.unwrap_or(usual.budget),
-        moves: section.number("moves", MOVES)?.unwrap_or(usual.moves),
-    })
 }
 
 fn looking(section: &Section<'_>) -> Result<Looking, FileError> {
@@ -77,7 +64,23 @@ fn looking(section: &Section<'_>) -> Result<Looking, FileError> {
         thread: price("look_thread")?,
         pair: price("look_pair")?,
         inside: section.flag("look_inside")?.unwrap_or(false),
-        noise: section.number("look_noise", PART)?.unwrap_or(0.0),
+        noise: section.number("look_noise", NOISE)?.unwrap_or(0.0),
+    })
+}
+
+/// What the policies of the uncore penalty are told; others take no notice of it.
+fn penalty(section: &Section<'_>) -> Result<PenaltySettings, FileError> {
+    let usual = PenaltySettings::default();
+    Ok(PenaltySettings {
+        index: section.one_of("index", &Index::ALL.map(|index| (index.word(), index)))?,
+        mean: section.one_of("mean", &Mean::ALL.map(|mean| (mean.word(), mean)))?,
+        candidates: section
+            .one_of("candidates", &Candidates::ALL.map(|one| (one.word(), one)))?
+            .unwrap_or(usual.candidates),
+        move_memory: section.flag("move_memory")?.unwrap_or(usual.move_memory),
+        margin: section.number("margin", MARGIN)?.unwrap_or(usual.margin),
+        budget: section.number("budget", BUDGET)?.unwrap_or(usual.budget),
+        moves: section.number("moves", MOVES)?.unwrap_or(usual.moves),
     })
 }
 

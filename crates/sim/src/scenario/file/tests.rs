@@ -7,6 +7,7 @@ use crate::scenario::{Arrivals, Event, Happening};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
+use proptest::sample::select;
 use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
 use trimtab_core::penalty::{Index, Mean};
@@ -436,32 +437,28 @@ fn program() -> impl Strategy<Value = Program> {
 
 fn policy() -> impl Strategy<Value = (Kind, Settings)> {
     let metric = prop_oneof![Just(Metric::RunWait), Just(Metric::CpuShare)];
-    (
-        0..Kind::ALL.len(),
-        any::<u64>(),
-        span(1_000_000, 1_000_000_000),
-        metric,
-        0.01..1.0_f64,
-        any::<bool>(),
-        penalty(),
-    )
+    let kind = 0..Kind::ALL.len();
+    (kind, any::<u64>(), span(1_000_000, 1_000_000_000), metric, 0.01..1.0_f64, any::<bool>(), penalty())
         .prop_map(|(kind, seed, interval, metric, threshold, across_nodes, penalty)| {
             (Kind::ALL[kind], Settings { seed, interval, metric, threshold, across_nodes, penalty })
         })
 }
 
 fn penalty() -> impl Strategy<Value = PenaltySettings> {
-    let part = || prop_oneof![Just(0.03), 0.0..1.0_f64];
-    (of(0..Index::ALL.len()), of(0..Mean::ALL.len()), 0..3_usize, any::<bool>(), part(), part(), 0.0..100.0)
-        .prop_map(|(index, mean, candidates, move_memory, margin, budget, moves)| PenaltySettings {
-            index: index.map(|at| Index::ALL[at]),
-            mean: mean.map(|at| Mean::ALL[at]),
-            candidates: Candidates::ALL[candidates],
+    let index = of(select(Index::ALL.to_vec()));
+    let mean = of(select(Mean::ALL.to_vec()));
+    let numbers = (0.0..0.9_f64, 0.0001..1.0_f64, 0.0..1e6_f64);
+    (index, mean, select(Candidates::ALL.to_vec()), any::<bool>(), numbers).prop_map(
+        |(index, mean, candidates, move_memory, (margin, budget, moves))| PenaltySettings {
+            index,
+            mean,
+            candidates,
             move_memory,
             margin,
             budget,
             moves,
-        })
+        },
+    )
 }
 
 fn scenario() -> impl Strategy<Value = Scenario> {
@@ -511,6 +508,13 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 policy,
                 events,
                 faults: Faults { lost, stale, refused, delayed, late, jumps, until: until.map(Moment) },
+                looking: policy.as_ref().map_or_else(Looking::default, |_| Looking {
+                    each: Span(seed % 1_000_000),
+                    thread: Span(seed % 7_000),
+                    pair: Span(seed % 11),
+                    inside: memory,
+                    noise: lost,
+                }),
                 end: Moment(end.0),
                 seed,
             }

@@ -167,20 +167,23 @@ fn inline(out: &mut Out, key: &str, short: &str, word: &str, keys: &[(&str, Stri
 fn policy(out: &mut Out, scenario: &Scenario) {
     let Some((kind, settings)) = &scenario.policy else { return };
     let keys = |settings: &Settings| {
-        vec![
+        let penalty = &settings.penalty;
+        let index = penalty.index.map(|index| ("index", quoted(index.word())));
+        let mean = penalty.mean.map(|mean| ("mean", quoted(mean.word())));
+        let mut keys = vec![
             ("seed", settings.seed.to_string()),
             ("interval", quoted(&write_time(settings.interval))),
             ("metric", quoted(word(&METRICS, &settings.metric))),
             ("threshold", number(settings.threshold)),
             ("across_nodes", settings.across_nodes.to_string()),
-            ("index", settings.penalty.index.map_or_else(String::new, |index| quoted(index.word()))),
-            ("mean", settings.penalty.mean.map_or_else(String::new, |mean| quoted(mean.word()))),
-            ("candidates", quoted(settings.penalty.candidates.word())),
-            ("move_memory", settings.penalty.move_memory.to_string()),
-            ("margin", number(settings.penalty.margin)),
-            ("budget", number(settings.penalty.budget)),
-            ("moves", number(settings.penalty.moves)),
-        ]
+            ("candidates", quoted(penalty.candidates.word())),
+            ("move_memory", penalty.move_memory.to_string()),
+            ("margin", number(penalty.margin)),
+            ("budget", number(penalty.budget)),
+            ("moves", number(penalty.moves)),
+        ];
+        keys.extend(index.into_iter().chain(mean));
+        keys
     };
     let usual = keys(&Settings { seed: scenario.seed, ..Settings::of(*kind) });
     let mut own: Vec<_> = keys(settings).into_iter().filter(|key| !usual.contains(key)).collect();

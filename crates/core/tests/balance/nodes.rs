@@ -1,0 +1,460 @@
+//! A machine of memory nodes whose threads suffer from where they are, written apart from the policies that run over it.
+//!
+//! Unit: seconds, and parts of a thread's speed. A thread makes `m` units of memory work for each of computing; a unit of it takes
+//! longer the more of it the node has to serve (squared), when its data's home is another node, and the more of the threads that it
+//! shares data with are elsewhere. Cores of a node are shared evenly; a node with an idle core takes a thread from a crowded
+//! one, if masks allow. What is counted follows from that, times noise that is drawn anew for each look and thread.
+
+use std::collections::BTreeMap;
+use trimtab_core::balance::{
+    Act, Decision, Finding, Kind, Outcome, Refusal, Settings, Settled, Wanted, policy,
+};
+use trimtab_core::check::decisions::Account;
+use trimtab_core::counts::{Counts, Rung};
+use trimtab_core::drive::{Awake, Go, Host, Step, drive};
+use trimtab_core::ids::{Id, OsCpu, OsNode, ProgramId, ThreadId};
+use trimtab_core::observe::{Notice, Observer, ProgramInfo, Sample, ThreadInfo, ThreadSample};
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::{Moment, Span};
+use trimtab_core::topology::{Machine, parse_synthetic};
+
+const HZ: f64 = 2.4e9;
+
+/// Numbers that look random: a multiplicative generator of Lehmer's, and normal ones by sums of twelve.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw(u128);
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut draw = Self(u128::from(seed) << 1 | 1);
+        (0..8).for_each(|_| {
+            draw.unit();
+        });
+        draw
+    }
+
+    pub(crate) fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(0xda94_2042_e4dd_58b5);
+        (self.0 >> 64) as u64 as f64 / u64::MAX as f64
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        ((self.unit() * bound as f64) as usize).min(bound - 1)
+    }
+
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+    }
+}
+
+/// A thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Thread {
+    /// Memory work for each unit of computing.
+    pub(crate) m: f64,
+    /// Where its data is, and how much longer its memory work takes elsewhere.
+    pub(crate) data: usize,
+    pub(crate) remote: f64,
+    /// With whom it shares data, and how much longer it takes if all of them are elsewhere.
+    pub(crate) group: usize,
+    pub(crate) sharing: f64,
+    pub(crate) born: f64,
+    pub(crate) ends: f64,
+    pub(crate) tagged: bool,
+    /// Whether hardware counts it.
+    pub(crate) counted: bool,
+    pub(crate) home: CpuSet,
+    mask: CpuSet,
+    pub(crate) node: usize,
+    run: f64,
+    wait: f64,
+    done: f64,
+    counts: Counts,
+    told: bool,
+    gone: bool,
+}
+
+/// The machine and its threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Nodes {
+    pub(crate) now: f64,
+    pub(crate) end: f64,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) nodes: usize,
+    pub(crate) cores: usize,
+    pub(crate) noise: f64,
+    /// How much the load of a node lengthens its memory work.
+    pub(crate) contention: f64,
+    pub(crate) rung: Rung,
+    /// What a look costs.
+    pub(crate) cost: Option<Span>,
+    pub(crate) usable: CpuSet,
+    /// When other CPUs become usable.
+    pub(crate) events: Vec<(f64, CpuSet)>,
+    pub(crate) moves: Vec<(f64, Decision)>,
+    pub(crate) fetches: bool,
+    draw: Draw,
+    told: bool,
+    refused: u64,
+}
+
+impl Nodes {
+    /// Threads of every kind on `nodes` of `cores`, placed at random but no node above its share.
+    pub(crate) fn mixed(seed: u64, threads: usize, nodes: usize, cores: usize) -> Self {
+        let mut draw = Draw::new(seed);
+        let all: CpuSet = (0..nodes * cores).map(OsCpu::from_index).collect();
+        let mut places: Vec<usize> = (0..threads).map(|at| at % nodes).collect();
+        for last in (1..threads).rev() {
+            places.swap(last, draw.below(last + 1));
+        }
+        let mut thread = |at: usize| Thread {
+            m: [0.1, 0.3, 1.0, 2.0][draw.below(4)],
+            data: draw.below(nodes),
+            remote: [0.0, 0.3, 0.6][draw.below(3)],
+            group: at / 4,
+            sharing: [0.0, 0.4][draw.below(2)],
+            born: 0.0,
+            ends: f64::INFINITY,
+            tagged: false,
+            counted: true,
+            home: all.clone(),
+            mask: all.clone(),
+            node: places[at],
+            run: 0.0,
+            wait: 0.0,
+            done: 0.0,
+            counts: Counts::default(),
+            told: false,
+            gone: false,
+        };
+        Self {
+            now: 0.0,
+            end: 30.0,
+            threads: (0..threads).map(&mut thread).collect(),
+            nodes,
+            cores,
+            noise: 0.1,
+            contention: 1.0,
+            rung: Rung::Exact,
+            cost: None,
+            usable: all.clone(),
+            events: Vec::new(),
+            moves: Vec::new(),
+            fetches: false,
+            draw: Draw::new(seed ^ 0xabcd),
+            told: false,
+            refused: 0,
+        }
+    }
+
+    /// All threads alike: of this much memory work, with their data on a node, nothing shared.
+    pub(crate) fn alike(mut self, m: f64, data: usize, remote: f64) -> Self {
+        for thread in &mut self.threads {
+            (thread.m, thread.data, thread.remote, thread.sharing) = (m, data, remote, 0.0);
+        }
+        self
+    }
+
+    fn lives(&self, thread: &Thread) -> bool {
+        thread.born <= self.now && self.now < thread.ends
+    }
+
+    fn cpus(&self, node: usize) -> CpuSet {
+        (node * self.cores..(node + 1) * self.cores).map(OsCpu::from_index).collect()
+    }
+
+    fn open(&self, node: usize) -> usize {
+        self.cpus(node).intersection(&self.usable).len()
+    }
+
+    fn count(&self, node: usize) -> usize {
+        self.threads.iter().filter(|thread| thread.node == node && self.lives(thread)).count()
+    }
+
+    /// How much longer each thread's memory work takes than alone at home.
+    pub(crate) fn penalties(&self) -> Vec<f64> {
+        let mut loads = vec![0.0; self.nodes];
+        let mut groups: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
+        for thread in self.threads.iter().filter(|thread| self.lives(thread)) {
+            loads[thread.node] += thread.m;
+            *groups.entry((thread.group, thread.node)).or_default() += 1;
+            *sizes.entry(thread.group).or_default() += 1;
+        }
+        let share = (loads.iter().sum::<f64>() / self.nodes as f64).max(1e-9);
+        let penalty = |thread: &Thread| {
+            let all = sizes.get(&thread.group).copied().unwrap_or(1);
+            let near = groups.get(&(thread.group, thread.node)).copied().unwrap_or(1);
+            let apart = (all - near.min(all)) as f64 / (all.max(2) - 1) as f64;
+            let remote = if thread.node == thread.data { 0.0 } else { thread.remote };
+            let crowded = self.contention * (loads[thread.node] / share).powi(2);
+            (1.0 + crowded) * (1.0 + remote) * (1.0 + thread.sharing * apart)
+        };
+        self.threads.iter().map(penalty).collect()
+    }
+
+    /// How fast each thread computes.
+    pub(crate) fn speeds(&self) -> Vec<f64> {
+        let counts: Vec<usize> = (0..self.nodes).map(|node| self.count(node)).collect();
+        let speed = |(thread, penalty): (&Thread, f64)| {
+            let share = (self.open(thread.node) as f64 / counts[thread.node].max(1) as f64).min(1.0);
+            if self.lives(thread) { share / (1.0 + thread.m * penalty) } else { 0.0 }
+        };
+        self.threads.iter().zip(self.penalties()).map(speed).collect()
+    }
+
+    /// How fast all are: the geometric mean, in which each counts by how much faster or slower it became.
+    pub(crate) fn pace(&self) -> f64 {
+        mean(self.speeds().into_iter())
+    }
+
+    /// The best pace that a search from several starts finds: what a patient person would arrive at.
+    pub(crate) fn best(&self) -> f64 {
+        let mut draw = Draw::new(99);
+        let mut best = self.pace();
+        for _ in 0..6 {
+            let mut model = self.clone();
+            for thread in &mut model.threads {
+                thread.node = draw.below(self.nodes);
+            }
+            let mut pace = model.pace();
+            for _ in 0..60 * self.threads.len() {
+                let before: Vec<usize> = model.threads.iter().map(|thread| thread.node).collect();
+                let (i, j) = (draw.below(before.len()), draw.below(before.len()));
+                if draw.below(2) == 0 {
+                    model.threads[i].node = draw.below(self.nodes);
+                } else {
+                    (model.threads[i].node, model.threads[j].node) = (before[j], before[i]);
+                }
+                let now = model.pace();
+                if now > pace {
+                    pace = now;
+                } else {
+                    model.threads.iter_mut().zip(&before).for_each(|(thread, node)| thread.node = *node);
+                }
+            }
+            best = best.max(pace);
+        }
+        best
+    }
+
+    fn allowed(&self, at: usize, node: usize) -> bool {
+        let within = self.threads[at].mask.intersection(&self.usable);
+        let cpus = self.cpus(node).intersection(&self.usable);
+        // A mask of which nothing is left is broken by the kernel.
+        if within.is_empty() { !cpus.is_empty() } else { within.intersects(&cpus) }
+    }
+
+    fn resettle(&mut self, at: usize) {
+        if !self.allowed(at, self.threads[at].node) {
+            let nodes = (0..self.nodes).filter(|&node| self.allowed(at, node));
+            if let Some(node) = nodes.min_by_key(|&node| self.count(node)) {
+                self.threads[at].node = node;
+            }
+        }
+    }
+
+    /// A node with an idle core takes a thread from one that is crowded.
+    fn pull(&mut self) {
+        for node in 0..self.nodes {
+            while self.count(node) < self.open(node) {
+                let crowded = |at: &usize| {
+                    let thread = &self.threads[*at];
+                    self.lives(thread)
+                        && self.count(thread.node) > self.open(thread.node)
+                        && self.allowed(*at, node)
+                };
+                let all: Vec<usize> = (0..self.threads.len()).filter(crowded).collect();
+                if all.is_empty() {
+                    break;
+                }
+                let at = all[self.draw.below(all.len())];
+                self.threads[at].node = node;
+            }
+        }
+    }
+
+    fn advance(&mut self, until: f64) {
+        while self.now < until - 1e-9 {
+            if self.events.first().is_some_and(|(when, _)| *when <= self.now) {
+                self.usable = self.events.remove(0).1;
+                self.told = false;
+                (0..self.threads.len()).for_each(|at| self.resettle(at));
+            }
+            self.pull();
+            let step = (until - self.now).min(0.005);
+            let (penalties, speeds) = (self.penalties(), self.speeds());
+            let counts: Vec<usize> = (0..self.nodes).map(|node| self.count(node)).collect();
+            for at in 0..self.threads.len() {
+                if !self.lives(&self.threads[at]) {
+                    continue;
+                }
+                let share =
+                    (self.open(self.threads[at].node) as f64 / counts[self.threads[at].node] as f64).min(1.0);
+                let noise = (self.noise * self.draw.normal() * (0.01 / step).sqrt().min(2.0)).exp();
+                let thread = &mut self.threads[at];
+                thread.run += share * step;
+                thread.wait += (1.0 - share) * step;
+                thread.done += speeds[at] * step;
+                let instructions = speeds[at] * step * HZ;
+                let add = |counter: &mut Option<u64>, more: f64| {
+                    *counter = Some(counter.unwrap_or(0) + more as u64)
+                };
+                let counts = &mut thread.counts;
+                counts.running = Span((thread.run * 1e9) as u64);
+                counts.enabled = counts.running;
+                if self.rung.counts() {
+                    add(&mut counts.cycles, share * step * HZ);
+                    add(&mut counts.instructions, instructions);
+                    add(&mut counts.requests, instructions * thread.m / 20.0);
+                    if self.rung < Rung::Generic {
+                        add(&mut counts.busy, instructions * thread.m * penalties[at] * noise);
+                    }
+                } else {
+                    let far = if thread.node == thread.data { 1.0 } else { 9.0 };
+                    add(&mut counts.near, 1000.0 * (10.0 - far));
+                    add(&mut counts.far, 1000.0 * far);
+                }
+            }
+            self.now += step;
+        }
+    }
+
+    fn settle(&mut self, decision: &Decision) -> Settled {
+        self.refused += 1;
+        let at = decision.thread.index();
+        if !self.lives(&self.threads[at]) {
+            return Settled::Vanished;
+        }
+        self.moves.push((self.now, decision.clone()));
+        match &decision.act {
+            Act::Confine(to) => self.threads[at].mask = to.clone(),
+            Act::Release => self.threads[at].mask = self.threads[at].home.clone(),
+            Act::Nudge(to) => {
+                let before = std::mem::replace(&mut self.threads[at].mask, to.clone());
+                self.resettle(at);
+                self.threads[at].mask = before;
+            }
+            Act::Fetch(_) if !self.fetches => return Settled::Refused(Refusal::Memory),
+            Act::Fetch(OsNode(node)) => {
+                for thread in &mut self.threads {
+                    thread.data = *node as usize;
+                }
+            }
+        }
+        self.resettle(at);
+        Settled::Applied
+    }
+
+    /// A thread's mask.
+    pub(crate) fn mask(&self, at: usize) -> &CpuSet {
+        &self.threads[at].mask
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        parse_synthetic(&format!("numa:{} l3:1 core:{} pu:1", self.nodes, self.cores)).unwrap()
+    }
+}
+
+fn mean(speeds: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = speeds
+        .filter(|speed| *speed > 0.0)
+        .fold((0.0, 0.0), |(sum, count), one| (sum + one.ln(), count + 1.0));
+    (sum / f64::max(count, 1.0)).exp()
+}
+
+impl Host for Nodes {
+    type Error = std::convert::Infallible;
+
+    fn observe(&mut self, wanted: &Wanted) -> Result<Sample, Self::Error> {
+        let mut sample =
+            Sample { at: Moment((self.now * 1e9).round() as u64), cost: self.cost, ..Sample::default() };
+        let (program, pid) = (ProgramId(0), 100);
+        if self.now == 0.0 {
+            sample.programs.push(ProgramInfo { id: program, pid, name: "model".to_owned() });
+            sample.notices.push(Notice::Counting(self.rung));
+        }
+        if !std::mem::replace(&mut self.told, true) {
+            sample.notices.push(Notice::Usable(self.usable.clone()));
+        }
+        let now = self.now;
+        for (at, thread) in self.threads.iter_mut().enumerate() {
+            let (id, tid) = (ThreadId::from_index(at), u32::try_from(at).unwrap() + pid);
+            if thread.born > now {
+                continue;
+            }
+            if now >= thread.ends {
+                if thread.told && !std::mem::replace(&mut thread.gone, true) {
+                    sample.gone.push(id);
+                }
+                continue;
+            }
+            if !std::mem::replace(&mut thread.told, true) {
+                let (name, home, tagged) = (format!("t{at}"), thread.home.clone(), thread.tagged);
+                sample.news.push(ThreadInfo { id, program, pid, tid, name, home, left: None, tagged });
+            }
+            let cpu = OsCpu::from_index(thread.node * self.cores + at % self.cores);
+            let span = |seconds: f64| Span((seconds * 1e9) as u64);
+            sample.threads.push(ThreadSample {
+                id,
+                run: span(thread.run),
+                wait: Some(span(thread.wait)),
+                slices: None,
+                voluntary: None,
+                cpu: wanted.places.then_some(cpu),
+                ready: None,
+                counts: Some(thread.counts)
+                    .filter(|_| wanted.counts && thread.counted && self.rung != Rung::Nothing),
+            });
+        }
+        Ok(sample)
+    }
+
+    fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, Self::Error> {
+        let outcome = |decision: &Decision| Outcome { thread: decision.thread, end: self.settle(decision) };
+        Ok(decisions.iter().map(outcome).collect())
+    }
+
+    fn wait(&mut self, until: Moment) -> Result<Awake, Self::Error> {
+        self.advance((until.0 as f64 / 1e9).min(self.end));
+        Ok(if self.now >= self.end - 1e-9 { Awake::Over } else { Awake::Due })
+    }
+}
+
+/// What came of a run.
+pub(crate) struct Ran {
+    pub(crate) nodes: Nodes,
+    pub(crate) findings: Vec<(f64, Finding)>,
+    /// The pace over the second half of the run.
+    pub(crate) late: f64,
+    /// How often it was looked.
+    pub(crate) looks: u64,
+}
+
+pub(crate) fn settings(kind: Kind, seed: u64) -> Settings {
+    Settings { seed, ..Settings::of(kind) }
+}
+
+pub(crate) fn run(mut nodes: Nodes, kind: Kind, settings: &Settings) -> Ran {
+    let machine = nodes.machine();
+    let mut policy = policy(kind, &machine, settings);
+    let mut observer = Observer::new(nodes.usable.clone());
+    let (mut account, mut findings, mut looks) = (Account::default(), Vec::new(), 0);
+    let half = nodes.end / 2.0;
+    let mut step = |step: &Step<'_>| {
+        let faults = account.check_turn(&machine, settings.across_nodes, step.seen, step.turn);
+        assert!(faults.is_empty(), "{kind} at {:?}: {faults:?}", step.seen.at);
+        let at = step.seen.at.0 as f64 / 1e9;
+        findings.extend(step.turn.findings.iter().map(|finding| (at, finding.clone())));
+        looks += 1;
+        Go::On
+    };
+    // The same policy over both halves: only the host is asked in between how far it has come.
+    let end = std::mem::replace(&mut nodes.end, half);
+    drive(&mut nodes, policy.as_mut(), &mut observer, &mut step).unwrap_or_else(|never| match never {});
+    let before: Vec<f64> = nodes.threads.iter().map(|thread| thread.done).collect();
+    nodes.end = end;
+    drive(&mut nodes, policy.as_mut(), &mut observer, &mut step).unwrap_or_else(|never| match never {});
+    let done = nodes.threads.iter().zip(before).map(|(thread, before)| (thread.done - before) / (end - half));
+    Ran { late: mean(done), nodes, findings, looks }
+}
