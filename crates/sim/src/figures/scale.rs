@@ -1,7 +1,7 @@
 //! Bias random migration with 4 to 32 threads on 2 to 8 nodes: where the study gave up.
 
 use super::draft::{Contestant, Draft, LOAD, profile, scenario};
-use super::migration::{host, looking};
+use super::migration::{host, looking, published};
 use super::{Figure, FigureError, Measure, Metric};
 use crate::model::shipped::SHIPPED;
 use crate::model::{Model, file};
@@ -31,7 +31,8 @@ fn under(of: Contestant, name: &'static str, kind: Kind) -> Contestant {
 }
 
 /// What differs from the machine of the study: twice the cores a node have twice the cache, and controllers and links of twice the width.
-const LARGER: [(&str, &str); 4] = [
+const LARGER: [(&str, &str); 5] = [
+    ("smt = [1.0, 1.25]", "smt = [1.0]"),
     ("shared = \"12M\"", "shared = \"24M\""),
     ("node_gbs = 19", "node_gbs = 38"),
     ("link_gbs = 9", "link_gbs = 18"),
@@ -78,6 +79,10 @@ impl Bench {
         let mut scenario = scenario(&self.model, of, programs)?;
         scenario.programs.extend(host(&self.model.machine.cpus()));
         scenario.looking = looking(of);
+        published(&mut scenario);
+        if let Some((Kind::BrmPaper, settings)) = &mut scenario.policy {
+            settings.penalty.bounded = true;
+        }
         Ok(scenario)
     }
 
@@ -113,7 +118,7 @@ pub(super) fn scale() -> Result<Figure, FigureError> {
         ["threads / nodes", "time over credit's; overhead in per cent"],
     );
     let mut bench = Bench { draft, model: westmere(2)?, label: String::new() };
-    let policies = [("brm-paper", Kind::BrmPaper), ("brm", Kind::Brm), ("serial", Kind::Serial)];
+    let policies = [("brm-paper, bounded", Kind::BrmPaper), ("brm", Kind::Brm), ("serial", Kind::Serial)];
     let mut overheads = Vec::new();
     for (threads, nodes) in SIZES {
         bench.model = westmere(nodes)?;

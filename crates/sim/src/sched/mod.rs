@@ -80,6 +80,11 @@ pub(crate) trait Scheduler: std::fmt::Debug {
         false
     }
 
+    /// Where the thread that runs on a CPU would rather be, asked at ticks.
+    fn rather(&self, _seats: &Seats, _cpu: usize) -> Option<usize> {
+        None
+    }
+
     /// Somebody joined, left or got a CPU.
     fn changed(&mut self, _seats: &Seats, _cpu: usize) {}
 

@@ -258,6 +258,10 @@ impl<P: Progress> World<P> {
             self.relocate(task, cpu);
             self.came(task, cpu);
         }
+        if let Some((task, to)) = self.seats.current(cpu).zip(self.scheduler.rather(&self.seats, cpu)) {
+            self.relocate(task, to);
+            self.came(task, to);
+        }
         if self.seats.current(cpu).is_none() {
             if !self.wanted_elsewhere() {
                 self.pulled = pulled;

@@ -81,6 +81,7 @@ fn penalty(section: &Section<'_>) -> Result<PenaltySettings, FileError> {
         margin: section.number("margin", MARGIN)?.unwrap_or(usual.margin),
         budget: section.number("budget", BUDGET)?.unwrap_or(usual.budget),
         moves: section.number("moves", MOVES)?.unwrap_or(usual.moves),
+        bounded: section.flag("bounded")?.unwrap_or(usual.bounded),
     })
 }
 

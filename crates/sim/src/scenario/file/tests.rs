@@ -457,6 +457,7 @@ fn penalty() -> impl Strategy<Value = PenaltySettings> {
             margin,
             budget,
             moves,
+            bounded: move_memory,
         },
     )
 }
@@ -505,9 +506,6 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                     .into_iter()
                     .map(|(program, every, most)| Arrivals { program, every, most })
                     .collect(),
-                policy,
-                events,
-                faults: Faults { lost, stale, refused, delayed, late, jumps, until: until.map(Moment) },
                 looking: policy.as_ref().map_or_else(Looking::default, |_| Looking {
                     each: Span(seed % 1_000_000),
                     thread: Span(seed % 7_000),
@@ -515,6 +513,9 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                     inside: memory,
                     noise: lost,
                 }),
+                policy,
+                events,
+                faults: Faults { lost, stale, refused, delayed, late, jumps, until: until.map(Moment) },
                 end: Moment(end.0),
                 seed,
             }

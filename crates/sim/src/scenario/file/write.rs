@@ -151,6 +151,7 @@ fn kernel_keys(kernel: &Kernel) -> Vec<(&'static str, String)> {
         ("idle_pull", kernel.idle_pull.to_string()),
         ("idle_least", time(kernel.idle_least)),
         ("idle_odds", kernel.idle_odds.to_string()),
+        ("spread", kernel.spread.to_string()),
     ]
 }
 
@@ -181,6 +182,7 @@ fn policy(out: &mut Out, scenario: &Scenario) {
             ("margin", number(penalty.margin)),
             ("budget", number(penalty.budget)),
             ("moves", number(penalty.moves)),
+            ("bounded", penalty.bounded.to_string()),
         ];
         keys.extend(index.into_iter().chain(mean));
         keys
