@@ -1,26 +1,27 @@
 //! Bias random migration with 4 to 32 threads on 2 to 8 nodes: where the study gave up.
 
-use super::draft::{Contestant, Draft, LOAD, profile, scenario};
+use super::draft::{Contestant, Draft, LOAD, scenario};
 use super::migration::{host, looking, published};
 use super::{Figure, FigureError, Measure, Metric};
 use crate::model::shipped::SHIPPED;
 use crate::model::{Model, file};
 use crate::program::mixes::micro;
-use crate::program::{Bind, Pages, Program, Wait};
+use crate::program::{Bind, Pages, Program, Wait, jobs};
 use crate::scenario::Scenario;
 use trimtab_core::balance::Kind;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
-const RUNS: u32 = 5;
-/// Of each thread.
-const WORK: Span = Span::from_ms(10_000);
+const RUNS: u32 = 2;
+/// Of each thread: with waits, about fifteen seconds.
+const WALK: Span = Span::from_ms(1_000);
+const SWEEP: Span = Span::from_ms(6_000);
 /// Cores of each node, and threads of each program.
 const CORES: u32 = 8;
 const TEAM: u32 = 4;
 /// Threads and nodes.
-const SIZES: [(u32, u32); 7] = [(4, 2), (8, 2), (16, 2), (8, 4), (16, 4), (16, 8), (32, 8)];
+const SIZES: [(u32, u32); 5] = [(4, 2), (8, 2), (16, 4), (16, 8), (32, 8)];
 
 const XEN: Contestant = Contestant { name: "credit", kernel: "xen-4.0", ..LOAD };
 const LINUX: Contestant = Contestant { name: "eevdf", kernel: "linux-6.12", ..LOAD };
@@ -52,16 +53,18 @@ fn westmere(nodes: u32) -> Result<Model, FigureError> {
 
 /// Programs of four threads, walks of lists and sweeps by turns, each with its memory on a node, one after the other.
 fn programs(threads: u32, nodes: u32) -> Result<Vec<Program>, FigureError> {
+    let milc = jobs::find("milc").ok_or_else(|| FigureError::Key("milc".to_owned()))?;
     let program = |at: u32| {
-        let mut program = if at % 2 == 0 {
-            micro(TEAM, WORK, 32 << 20, 128 << 10, 0.03)
+        let pages = Pages::Node(at % nodes);
+        let mut program = if at.is_multiple_of(2) {
+            micro(TEAM, WALK, 32 << 20, 128 << 10, 0.03)
         } else {
-            profile("sp")?.program(TEAM, Wait::Spin, WORK.seconds() * f64::from(TEAM) / 16.0)
+            Program { threads: TEAM, wait: Wait::Spin, ..milc.program(SWEEP, pages) }
         };
-        program.footprint.pages = Pages::Node(at % nodes);
-        Ok(Program { name: format!("{} {at}", program.name), ..program })
+        program.footprint.pages = pages;
+        Program { name: format!("{} {at}", program.name), ..program }
     };
-    (0..threads / TEAM).map(program).collect()
+    Ok((0..threads / TEAM).map(program).collect())
 }
 
 /// Regular ways to place each program's threads, from its memory's node on.
@@ -135,7 +138,7 @@ pub(super) fn scale() -> Result<Figure, FigureError> {
             let time = bench.time(under(XEN, name, kind), &programs)?;
             point(&mut bench, name, &time);
         }
-        for (name, kind) in [("brm on eevdf", Kind::Brm), ("serial on eevdf", Kind::Serial)] {
+        for (name, kind) in [("brm on eevdf", Kind::Brm)] {
             let time = bench.time(under(LINUX, name, kind), &programs)?;
             point(&mut bench, name, &time);
         }
