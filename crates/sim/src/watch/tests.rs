@@ -294,7 +294,9 @@ fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
         if look % 10 > 1 { Vec::new() } else { to_and_fro(look, seen) }
     };
     let quiet = || scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
-    assert_eq!(instead_of(Kind::BrmPaper, quiet(), seldom), [Law::Moves], "nobody stalls");
+    // These moves are no trials, which other laws have something to say about.
+    let caught = |laws: Vec<Law>| laws.contains(&Law::Moves);
+    assert!(caught(instead_of(Kind::BrmPaper, quiet(), seldom)), "nobody stalls");
     let far = || {
         let mut scenario = scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
         let westmere = crate::model::shipped::find("westmere-e5620").unwrap().unwrap();
@@ -302,9 +304,9 @@ fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
         scenario.programs[0].footprint = crate::program::mixes::walk(1 << 26);
         scenario
     };
-    assert_eq!(instead_of(Kind::Brm, far(), seldom), []);
-    assert_eq!(instead_of(Kind::Brm, far(), to_and_fro), [Law::Moves]);
-    assert_eq!(instead_of(Kind::BrmPaper, far(), to_and_fro), [], "the published rule has no such limit");
+    assert!(!caught(instead_of(Kind::Brm, far(), seldom)));
+    assert!(caught(instead_of(Kind::Brm, far(), to_and_fro)));
+    assert!(!caught(instead_of(Kind::BrmPaper, far(), to_and_fro)), "the published rule has no such limit");
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! whereafter all have their own masks; threads that wait for a CPU where they were put while others idle are let go.
 
 use super::super::sitter::{Sitter, Standing};
-use super::super::{Decision, Finding, Kind, Policy, Reason, Settings, Turn, Wanted};
+use super::super::{Decision, Finding, Kind, Policy, Reason, Settings, Settled, Turn, Wanted};
 use super::fetch::Fetches;
 use super::guard::{Gain, Moves, Pace};
 use super::herd::{Herd, sum};
@@ -177,7 +177,7 @@ impl<W: Way> Engine<W> {
             let sitter = self.herd.sitter(i);
             let (id, Standing::Within(unit)) = (sitter.id, sitter.standing) else { continue };
             let usable = self.herd.ground().usable();
-            let stranded = self.put.get(&id).is_some_and(|put| !put.intersects(usable));
+            let stranded = self.put.get(&id).is_none_or(|put| !put.intersects(usable));
             // Who has no CPU left is asked again however often it was refused.
             if !(sitter.stale && sitter.free() || stranded && sitter.reachable()) {
                 continue;
@@ -415,6 +415,10 @@ impl<W: Way> Policy for Engine<W> {
         let mut findings = self.herd.look(seen);
         self.moves.fill(at);
         self.put.retain(|id, _| seen.thread(*id).is_some());
+        for outcome in seen.outcomes.iter().filter(|outcome| matches!(outcome.end, Settled::Refused(_))) {
+            // It is where it was before that, wherever that is.
+            self.put.remove(&outcome.thread);
+        }
         if !seen.threads.is_empty() {
             self.began.get_or_insert(at);
         }
