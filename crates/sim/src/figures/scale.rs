@@ -138,10 +138,9 @@ pub(super) fn scale() -> Result<Figure, FigureError> {
             let time = bench.time(under(XEN, name, kind), &programs)?;
             point(&mut bench, name, &time);
         }
-        for (name, kind) in [("brm on eevdf", Kind::Brm)] {
-            let time = bench.time(under(LINUX, name, kind), &programs)?;
-            point(&mut bench, name, &time);
-        }
+        let name = "brm on eevdf";
+        let time = bench.time(under(LINUX, name, Kind::Brm), &programs)?;
+        point(&mut bench, name, &time);
         let best = bench.best(&programs, nodes)?;
         point(&mut bench, "best regular placement", &best);
         for (name, kind) in policies {
