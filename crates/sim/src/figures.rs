@@ -11,8 +11,11 @@ mod balancing;
 mod draft;
 mod factors;
 mod live;
+mod migration;
 mod oversubscription;
+mod placements;
 mod report;
+mod scale;
 mod sharing;
 mod stream;
 
@@ -25,6 +28,7 @@ use crate::published::{Used, Value};
 use crate::scenario::{Scenario, run};
 use thiserror::Error;
 use trimtab_core::drive::Go;
+use trimtab_core::time::Span;
 
 /// By how much a contestant may fall behind where the text calls it as good or better: 3 %.
 pub const SLACK: f64 = 0.03;
@@ -38,6 +42,12 @@ pub enum Metric {
     All,
     /// What all programs drew from memory while they ran; GB/s.
     Bandwidth,
+    /// How long programs took that are looked after and end by themselves, on average; seconds.
+    Mean,
+    /// The CPU time that looking took, of the time that the threads which are looked after ran; per cent.
+    Overhead,
+    /// The CPU time that looking took, of one CPU; per cent.
+    Daemon,
 }
 
 /// A scenario, run with several seeds.
@@ -82,6 +92,17 @@ impl Metric {
                 let lines: f64 = outcome.programs.iter().map(|program| program.local + program.remote).sum();
                 lines * 64.0 / outcome.ended.0.max(1) as f64
             }
+            Self::Mean => {
+                let own = || outcome.programs.iter().filter(|program| program.ends);
+                let times = own().map(|program| program.makespan.map_or(f64::INFINITY, Span::seconds));
+                times.sum::<f64>() / own().count().max(1) as f64
+            }
+            Self::Overhead => {
+                let own = outcome.programs.iter().filter(|program| program.ends);
+                let ran: f64 = own.map(|program| program.run.seconds()).sum();
+                100.0 * outcome.looking.seconds() / ran
+            }
+            Self::Daemon => 1e11 * outcome.looking.seconds() / outcome.ended.0.max(1) as f64,
         }
     }
 }
@@ -93,6 +114,8 @@ pub enum Measure {
     Cell(usize),
     /// Highest over lowest of a cell's runs.
     Spread(usize),
+    /// The relative standard deviation of a cell's runs, per cent.
+    Deviation(usize),
     /// A number that needs no run.
     Given(f64),
     /// One over another.
@@ -103,6 +126,8 @@ pub enum Measure {
     Lowest(Vec<Measure>),
     /// The geometric mean: of ratios.
     Mean(Vec<Measure>),
+    /// The arithmetic mean: of shares, which may be zero.
+    Average(Vec<Measure>),
     /// The one farthest from 1.
     Farthest(Vec<Measure>),
 }
@@ -189,8 +214,18 @@ pub struct Figure {
 }
 
 /// The names of all figures, in order.
-pub const NAMES: &[&str] =
-    &["balancing", "barriers", "hog", "oversubscription", "waiting", "sharing", "factors", "stream"];
+pub const NAMES: &[&str] = &[
+    "balancing",
+    "barriers",
+    "hog",
+    "oversubscription",
+    "waiting",
+    "sharing",
+    "factors",
+    "stream",
+    "migration",
+    "migration-scale",
+];
 
 /// The names of the figures of what was measured live, in order: not published, and in no summary of what was.
 pub const LIVE: &[&str] = &["live-bench-6.18", "live-host-6.18", "live-guest-6.12", "live-guest-6.1"];
@@ -226,6 +261,8 @@ pub fn find(name: &str) -> Result<Figure, FigureError> {
         "sharing" => sharing::sharing(),
         "factors" => factors::factors(),
         "stream" => stream::stream(),
+        "migration" => migration::migration(),
+        "migration-scale" => scale::scale(),
         _ => {
             let known = LIVE.iter().zip(crate::live::SETS).find(|(known, _)| **known == name);
             let (name, set) = known.ok_or_else(|| FigureError::Unknown(name.to_owned()))?;

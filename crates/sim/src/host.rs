@@ -2,15 +2,17 @@
 //!
 //! Samples are as Linux gives them. A wait is counted when it is over, so that a thread that waits through a whole step shows no change;
 //! then the sample says that it is ready, as the live host finds out. Time on a CPU is counted when the timer ticks or the
-//! thread leaves it. Hardware counters are exact. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
+//! thread leaves it. Hardware counters are exact, unless [`Looking::noise`] says otherwise. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
 
+use crate::looking::Looking;
 use crate::progress::{Progress, Unhindered};
+use crate::rng::Rng;
 use crate::sched::State;
 use crate::world::{Refused, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled, Wanted};
-use trimtab_core::counts::Rung;
+use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::{Id, ProgramId, Pu, ThreadId};
 use trimtab_core::observe::{CpuSample, Notice, ProgramInfo, Sample, ThreadInfo, ThreadSample};
@@ -44,6 +46,21 @@ pub struct Simulated<P: Progress = Unhindered> {
     counting: bool,
     /// Threads that were confined and not released, with the masks in which they were found.
     held: BTreeMap<ThreadId, Option<Set<Pu>>>,
+    looking: Looking,
+    /// What looks have cost so far, and what the one before did.
+    paid: Span,
+    cost: Option<Span>,
+    turn: usize,
+    /// By thread: what its counters are ahead of or behind the truth, and the truth at the last look.
+    noisy: Vec<Noisy>,
+    rng: Rng,
+}
+
+/// Busy cycles as they are, and as they are told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noisy {
+    truth: u64,
+    told: u64,
 }
 
 impl<P: Progress> Simulated<P> {
@@ -60,7 +77,64 @@ impl<P: Progress> Simulated<P> {
             read: Vec::new(),
             counting: false,
             held: BTreeMap::new(),
+            looking: Looking::default(),
+            paid: Span::ZERO,
+            cost: None,
+            turn: 0,
+            noisy: Vec::new(),
+            rng: Rng::new(0),
         }
+    }
+
+    /// The same, where looks cost.
+    #[must_use]
+    pub fn paying(mut self, looking: Looking, rng: Rng) -> Self {
+        (self.looking, self.rng) = (looking, rng);
+        self
+    }
+
+    /// The CPU time that looks have taken so far.
+    pub fn paid(&self) -> Span {
+        self.paid
+    }
+
+    /// What hardware counted of a thread, as well as it can be read.
+    fn hardware(&mut self, id: usize, at: usize) -> Counts {
+        let mut counts = self.world.hardware(at);
+        let noise = self.looking.noise;
+        let (Some(busy), Some(most)) = (counts.busy.filter(|_| noise > 0.0), counts.cycles) else {
+            return counts;
+        };
+        if self.noisy.len() <= id {
+            self.noisy.resize(id + 1, Noisy::default());
+        }
+        let noisy = &mut self.noisy[id];
+        let more = busy.saturating_sub(noisy.truth) as f64;
+        let told = noisy.told + (more * (1.0 + noise * self.rng.normal()).max(0.0)) as u64;
+        // No more cycles are busy than there are.
+        *noisy = Noisy { truth: busy, told: told.min(most).max(noisy.told) };
+        counts.busy = Some(noisy.told);
+        counts
+    }
+
+    /// Takes the price of a look at so many threads.
+    fn pay(&mut self, threads: usize) {
+        if self.looking.is_free() {
+            return;
+        }
+        let price = self.looking.cost(threads);
+        if self.looking.inside {
+            for id in 0..self.told {
+                let at = self.world.watched(ThreadId::from_index(id));
+                if at.is_some_and(|at| self.world.hinder(at, price)) {
+                    self.paid = self.paid + price;
+                }
+            }
+            return;
+        }
+        self.cost = Some(price);
+        self.paid = self.paid + price;
+        self.turn = self.world.work_aside(self.turn, price);
     }
 
     /// The world.
@@ -146,7 +220,7 @@ impl<P: Progress> Host for Simulated<P> {
     type Error = Infallible;
 
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, Infallible> {
-        let mut sample = Sample { at: self.world.now(), ..Sample::default() };
+        let mut sample = Sample { at: self.world.now(), cost: self.cost, ..Sample::default() };
         self.tell_news(&mut sample);
         if wanted.counts && !std::mem::replace(&mut self.counting, true) {
             sample.notices.push(Notice::Counting(Rung::Exact));
@@ -160,6 +234,7 @@ impl<P: Progress> Host for Simulated<P> {
             }
             let read = Read { run: counted.run, wait: counted.wait, slices: counted.slices };
             let unchanged = self.read[id].replace(read) == Some(read);
+            let counts = wanted.counts.then(|| self.hardware(id, at));
             sample.threads.push(ThreadSample {
                 id: number,
                 run: Span(counted.run),
@@ -168,9 +243,10 @@ impl<P: Progress> Host for Simulated<P> {
                 voluntary: wanted.sleeps.then_some(counted.sleeps),
                 cpu: (wanted.places || counted.single).then_some(counted.cpu),
                 ready: unchanged.then_some(counted.state != State::Off),
-                counts: wanted.counts.then(|| self.world.hardware(at)),
+                counts,
             });
         }
+        self.pay(sample.threads.len());
         if wanted.cpus {
             let grain = |busy: Span| Span(busy.0 / STAT_GRAIN * STAT_GRAIN);
             let read = self.world.busy().map(|(cpu, busy)| CpuSample { cpu, busy: grain(busy), steal: None });

@@ -75,6 +75,8 @@ pub struct Kernel {
     pub idle_least: Span,
     /// Of 1,024 times at first; later as often as it has brought something. 1,024: always.
     pub idle_odds: u32,
+    /// With [`Kind::Credit`]: whether a running virtual CPU goes to the socket where more cores rest.
+    pub spread: bool,
 }
 
 /// No preset has this name.
@@ -112,6 +114,7 @@ impl Kernel {
             idle_least: Span::from_us(20),
             // 33cf66d88306, "Proportional newidle balance", in 6.12.65 and 6.18.5: half, until it is known what it brings.
             idle_odds: 512,
+            spread: false,
         };
         let old = Self {
             kind: Kind::Load,
@@ -136,10 +139,14 @@ impl Kernel {
             "dwrr-2.6.22" => {
                 Self { kind: Kind::Dwrr, slice: Span::from_ms(100), yielding: Yielding::Posix, ..old }
             }
-            // xen/common/sched_credit.c: CSCHED_MSECS_PER_TICK 10, three ticks a slice.
-            "xen-4.0" => {
-                Self { kind: Kind::Credit, tick: Span::from_ms(10), slice: Span::from_ms(30), ..old }
-            }
+            // xen/common/sched_credit.c: CSCHED_MSECS_PER_TICK 10, three ticks a slice; csched_vcpu_acct asks csched_cpu_pick at each tick.
+            "xen-4.0" => Self {
+                kind: Kind::Credit,
+                tick: Span::from_ms(10),
+                slice: Span::from_ms(30),
+                spread: true,
+                ..old
+            },
             "pinned" => Self { kind: Kind::Pinned, ..modern },
             _ => return Err(UnknownKernel(name.to_owned())),
         })

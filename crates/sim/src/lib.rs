@@ -16,6 +16,7 @@
 //! - [`host`]: a world as `core`'s host.
 //! - [`progress`]: what the world asks of a model of memory.
 //! - [`scenario`]: all of it as data, run by one function; [`outcome`]: what came of it; [`faults`]: what goes wrong meanwhile.
+//! - [`looking`]: what it costs whoever looks at threads, and how well he sees.
 //! - [`live`]: what was measured on real machines, as runs of the model beside it.
 //! - [`published`]: what was published, as data; [`figures`]: the model beside it.
 //! - [`queue`], [`rng`]: events in order, numbers that look random.
@@ -27,6 +28,7 @@ pub mod figures;
 pub mod host;
 pub mod kernel;
 pub mod live;
+pub mod looking;
 pub mod memory;
 pub mod model;
 pub mod outcome;

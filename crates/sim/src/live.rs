@@ -14,6 +14,7 @@
 
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::model::shipped::{self, NotShipped};
 use crate::program::{Bind, Body, Program, Wait};
 use crate::scenario::Scenario;
@@ -244,6 +245,7 @@ impl Set {
             policy,
             events: Vec::new(),
             faults: Faults::default(),
+            looking: Looking::default(),
             end: END,
             seed,
         })

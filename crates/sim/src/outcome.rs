@@ -26,6 +26,8 @@ pub struct Outcome {
     pub throughput: Option<f64>,
     /// Looks of the policy.
     pub looks: u64,
+    /// CPU time that its looks took.
+    pub looking: Span,
     /// Moves that the policy asked for and that were done.
     pub moved: u64,
     /// Moves that were refused, or came too late.

@@ -2,6 +2,7 @@
 //!
 //! Unit: work is nanoseconds on an idle reference core (see [`model`](crate::model)). A program is data; the world runs it.
 
+pub mod jobs;
 pub mod mixes;
 pub mod nas;
 

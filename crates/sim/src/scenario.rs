@@ -7,6 +7,7 @@ mod stage;
 
 use crate::faults::{Faults, Faulty};
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::memory::Memory;
 use crate::model::Model;
 use crate::outcome::{Outcome, Tally};
@@ -42,6 +43,8 @@ pub struct Scenario {
     pub events: Vec<Event>,
     /// What goes wrong between the policy and the machine.
     pub faults: Faults,
+    /// What the policy's looks cost.
+    pub looking: Looking,
     /// When the run ends at the latest; when it ends, if nothing in it ends by itself.
     pub end: Moment,
     /// All that is random is drawn from this.

@@ -3,6 +3,7 @@
 use super::{Beside, Cell, Claim, Figure, FigureError, Measure, Metric, Point, Relation};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::model::Model;
 use crate::model::shipped::{self, NotShipped};
 use crate::program::nas::{self, Profile};
@@ -69,9 +70,10 @@ pub(super) fn scenario(
         memory: programs.iter().any(|program| !quiet(&program.footprint)),
         programs,
         arrivals: Vec::new(),
-        policy: of.policy.map(|kind| (kind, Settings::default())),
+        policy: of.policy.map(|kind| (kind, Settings::of(kind))),
         events: Vec::new(),
         faults: Faults::default(),
+        looking: Looking::default(),
         end: END,
         seed: 1,
         model: model.clone(),

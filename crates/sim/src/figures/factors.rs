@@ -69,7 +69,6 @@ pub(super) fn factors() -> Result<Figure, FigureError> {
     Ok(bench.draft.done(&[
         "The text gives the curves' shapes in words; heights are drawn only.",
         "A step of a list is taken to be 5 ns; a thread adds to a shared line at each step where nothing is private, and at shared / private x 32 of its steps otherwise: the text does not say how often.",
-        "Bias random migration itself is not a policy of this version, so its gains (up to 31.7 %) and its variation (2 %) are not compared.",
     ]))
 }
 

@@ -212,12 +212,21 @@ fn lowest(values: &[f64]) -> f64 {
     -highest(&values.iter().map(|value| -value).collect::<Vec<f64>>())
 }
 
+/// The standard deviation of a sample over its mean, per cent.
+fn deviation(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    100.0 * (squares / (count - 1.0).max(1.0)).sqrt() / mean
+}
+
 impl Measure {
     fn of(&self, runs: &[Vec<f64>]) -> f64 {
         let all = |list: &[Self]| list.iter().map(|measure| measure.of(runs)).collect::<Vec<f64>>();
         match self {
             Self::Cell(at) => median(runs[*at].clone()).unwrap_or(f64::NAN),
             Self::Spread(at) => highest(&runs[*at]) / lowest(&runs[*at]),
+            Self::Deviation(at) => deviation(&runs[*at]),
             Self::Given(value) => *value,
             Self::Ratio(above, below) => above.of(runs) / below.of(runs),
             Self::Highest(list) => highest(&all(list)),
@@ -226,6 +235,7 @@ impl Measure {
                 let logs: f64 = all(list).into_iter().map(f64::ln).sum();
                 (logs / list.len() as f64).exp()
             }
+            Self::Average(list) => all(list).into_iter().sum::<f64>() / list.len() as f64,
             Self::Farthest(list) => {
                 let far = |a: &f64, b: &f64| a.ln().abs().total_cmp(&b.ln().abs());
                 all(list).into_iter().max_by(far).unwrap_or(f64::NAN)
@@ -279,7 +289,9 @@ mod tests {
         let (a, b) = (Measure::Cell(0), Measure::Cell(1));
         let of = |measure: &Measure| measure.of(&runs);
         assert_eq!((of(&a), of(&Measure::Spread(0)), of(&b.over(&a))), (2.0, 3.0, 2.0));
+        assert_eq!((of(&Measure::Deviation(0)), of(&Measure::Deviation(1))), (50.0, 0.0));
         let both = || vec![a.clone(), b.clone()];
+        assert_eq!(of(&Measure::Average(both())), 3.0);
         assert_eq!((of(&Measure::Highest(both())), of(&Measure::Lowest(both()))), (4.0, 2.0));
         assert!((of(&Measure::Mean(both())) - 8.0_f64.sqrt()).abs() < 1e-12);
         let far = Measure::Farthest(vec![Measure::Given(1.5), Measure::Given(0.5), Measure::Given(1.0)]);

@@ -66,3 +66,31 @@ fn the_order_of_the_contestants_is_right_where_it_matters_most() {
     assert!(fast < 0.6 * load && fast < 0.6 * pinned, "{fast} {load} {pinned}");
     assert!((pinned * 8.0 / 379.0 - 1.0).abs() < 0.03, "two threads on one core: {pinned}");
 }
+
+/// The runs of a cell of the figure of bias random migration.
+fn migrated(name: &str, runs: u32) -> Vec<f64> {
+    let figure = find("migration").unwrap();
+    let cell = figure.cells.iter().find(|cell| cell.name == name).unwrap_or_else(|| panic!("{name}"));
+    (0..runs).map(|run| cell.run(run)).collect()
+}
+
+#[test]
+fn threads_find_their_memory_and_stay_there() {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let [credit, brm] = ["credit", "brm"].map(|of| migrated(&format!("micro 64M {of}"), 2));
+    let hand = migrated("micro 64M bound 4+0", 1)[0];
+    assert!(mean(&brm) < 0.95 * mean(&credit), "{brm:?} {credit:?}");
+    assert!(mean(&brm) < 1.05 * hand, "{brm:?} {hand}");
+    let least = brm.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = brm.iter().copied().fold(0.0, f64::max);
+    assert!(most / least < 1.04, "{brm:?}");
+    let [credit, serial] = ["credit", "serial"].map(|of| migrated(&format!("micro 16M {of}"), 2));
+    assert!(mean(&serial) < mean(&credit), "{serial:?} {credit:?}");
+}
+
+#[test]
+fn who_gains_nothing_pays_next_to_nothing() {
+    let [credit, brm, serial] =
+        ["credit", "brm", "serial"].map(|of| migrated(&format!("ep, 8 threads {of}"), 1)[0]);
+    assert!(brm < 1.01 * credit && serial < 1.01 * credit, "{credit} {brm} {serial}");
+}

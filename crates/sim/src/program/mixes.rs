@@ -1,4 +1,4 @@
-//! Programs that studies put beside each other, by name: walks of lists, sweeps of arrays, hogs, compilations, jobs of one thread.
+//! Programs that studies put beside each other, by name: walks of lists, sweeps of arrays, hogs, compilations.
 
 use super::{Bind, Body, Footprint, Pages, Program, Wait};
 use trimtab_core::set::CpuSet;
@@ -56,54 +56,9 @@ pub fn make(at_once: u32) -> Program {
     }
 }
 
-/// The jobs of one thread of seed 002: what they want of memory, lines a microsecond of work and bytes. Estimated from what has been
-/// published of SPEC CPU2006 in general: mcf chases pointers, milc sweeps, soplex does both, sphinx3 uses caches well.
-pub const JOBS: &[(&str, Footprint)] = &[
-    ("mcf", job(1 << 30, 25.0, 2.0, 0.5)),
-    ("milc", job(600 << 20, 20.0, 6.0, 8.0)),
-    ("soplex", job(200 << 20, 18.0, 3.0, 0.5)),
-    ("sphinx3", job(20 << 20, 12.0, 4.0, 0.7)),
-];
-
-const fn job(working_set: u64, misses: f64, parallelism: f64, locality: f64) -> Footprint {
-    Footprint {
-        working_set,
-        misses,
-        parallelism,
-        locality,
-        shared: 0,
-        shared_writes: 0.0,
-        pages: Pages::FirstTouch,
-    }
-}
-
-/// Four jobs of one thread side by side: four of the one named, or one of each.
-pub fn multiprogrammed(name: Option<&str>, work: Span) -> Vec<Program> {
-    let of = |at: usize| match name {
-        Some(name) => JOBS.iter().find(|(job, _)| *job == name),
-        None => JOBS.get(at),
-    };
-    let program = |at: usize| {
-        let (name, footprint) = of(at)?;
-        let program = Program::spmd(name, 1, work, Wait::Sleep);
-        Some(Program { footprint: *footprint, group: at as u32, ..program })
-    };
-    (0..4).filter_map(program).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn four_jobs_of_a_kind_or_one_of_each() {
-        let names = |name| -> Vec<String> {
-            multiprogrammed(name, Span::from_ms(10)).into_iter().map(|program| program.name).collect()
-        };
-        assert_eq!(names(Some("mcf")), ["mcf"; 4]);
-        assert_eq!(names(None), ["mcf", "milc", "soplex", "sphinx3"]);
-        assert!(names(Some("quake")).is_empty());
-    }
 
     #[test]
     fn a_walk_with_nothing_private_only_shares() {

@@ -334,7 +334,7 @@ impl Reading<'_> {
         let memory = top.flag("memory")?.unwrap_or(true);
         let seed = top.count("seed", SEED)?.unwrap_or(1);
         let end = Moment(0) + top.needed_time("end", END)?;
-        let policy = happenings::policy(&top, seed)?;
+        let (policy, looking) = happenings::policy(&top, seed)?;
         let mut programs = programs::all(&top, &ground, end)?;
         names::differ(&top, "program", programs.iter_mut().collect())?;
         let mut arrivals = happenings::arrivals(&top, &ground, end)?;
@@ -349,6 +349,19 @@ impl Reading<'_> {
         programs::bounded(&top, &programs, &events)?;
         top.finish()?;
         let model = ground.model;
-        Ok(Scenario { name, model, memory, kernel, programs, arrivals, policy, events, faults, end, seed })
+        Ok(Scenario {
+            name,
+            model,
+            memory,
+            kernel,
+            programs,
+            arrivals,
+            policy,
+            events,
+            faults,
+            looking,
+            end,
+            seed,
+        })
     }
 }

@@ -83,7 +83,8 @@ impl<'a> Stage<'a> {
         );
         // What comes keeps a run alive; where nothing ends, its end does.
         world.hold(if endless { 1 } else { expected });
-        let host = Simulated::new(world, scenario.end);
+        let host = Simulated::new(world, scenario.end)
+            .paying(scenario.looking, Rng::new(scenario.seed).fork("counters"));
         let mut stage =
             Self { scenario, host, next: 0, started: Vec::new(), expected, endless, every, inspect };
         // What happens at the very start was always so: policies know no other machine.
@@ -201,6 +202,7 @@ impl<'a> Stage<'a> {
             throughput: share(over as f64, seconds),
             programs,
             looks: tally.looks,
+            looking: self.host.paid(),
             moved: tally.moved,
             refused: tally.refused,
             migrations: counters.moves,

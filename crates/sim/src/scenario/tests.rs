@@ -13,6 +13,7 @@ fn three_on_two() -> Scenario {
         policy: None,
         events: Vec::new(),
         faults: Faults::default(),
+        looking: Looking::default(),
         end: Moment(60_000_000_000),
         seed: 1,
         memory: true,

@@ -2,15 +2,19 @@
 //!
 //! Every 30 ms each runnable virtual CPU is given its part of that time by weight; each tick on a CPU costs what it took. Who has some
 //! left is *under*, else *over*; who wakes while under is *boosted* until its next tick. A CPU runs the best of its
-//! queue for a slice, and one whose best is worse than what waits elsewhere takes that.
+//! queue for a slice, and one whose best is worse than what waits elsewhere takes that. Where somebody waits all idle CPUs are called, and the first
+//! to come takes him: any of them, near or far, which is drawn here. So a virtual CPU that is preempted for a moment comes back anywhere.
 //!
-//! Source: xen/common/sched_credit.c of Xen 4.0 (csched_acct, csched_vcpu_acct, csched_schedule, csched_load_balance,
-//! csched_runq_steal).
+//! At each tick a virtual CPU that runs goes to another socket if more cores rest there than here without it; sockets are last caches here.
+//!
+//! Source: xen/common/sched_credit.c of Xen 4.0 (csched_acct, csched_cpu_pick, csched_vcpu_acct, csched_schedule, csched_load_balance,
+//! csched_runq_steal, __runq_tickle).
 
 use super::placing;
 use super::tree::Tree;
 use super::{Scheduler, Seats, State, Why};
 use crate::kernel::Kernel;
+use std::collections::BTreeMap;
 
 /// Accounting comes every so many ticks.
 const TICKS: u64 = 3;
@@ -22,6 +26,8 @@ const TRIES: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) struct Credit {
     slice: u64,
+    /// See [`Kernel::spread`].
+    spread: bool,
     /// By CPU, the best priority of a movable thread that waits: 3 boosted, 2 under, 1 over.
     best: Tree,
     /// Who wants a CPU at accounting.
@@ -41,7 +47,12 @@ fn priority(seats: &Seats, task: usize) -> u32 {
 
 impl Credit {
     pub(crate) fn new(kernel: &Kernel, seats: &Seats) -> Self {
-        Self { slice: kernel.slice.0.max(1), best: Tree::new(seats.cpus.len()), active: Vec::new() }
+        Self {
+            slice: kernel.slice.0.max(1),
+            spread: kernel.spread,
+            best: Tree::new(seats.cpus.len()),
+            active: Vec::new(),
+        }
     }
 
     fn note(&mut self, seats: &Seats, cpu: usize) {
@@ -81,13 +92,17 @@ impl Credit {
 
 impl Scheduler for Credit {
     fn wake(&mut self, seats: &mut Seats, task: usize, _waker: Option<usize>) -> usize {
-        // A woken one goes back to its CPU; idle CPUs are tickled and steal it.
-        placing::wake(seats, task, None)
+        // It preempts whoever runs there if it is boosted; idle CPUs are called and steal who waits then.
+        placing::stay(seats, task)
     }
 
     fn joins(&mut self, seats: &mut Seats, task: usize, _cpu: usize, why: Why) {
         let seat = &mut seats.tasks[task];
         seat.boosted |= why == Why::Woken && seat.credit >= 0;
+    }
+
+    fn calls(&self) -> bool {
+        true
     }
 
     fn leaves(&mut self, _seats: &mut Seats, _task: usize, _cpu: usize) {}
@@ -158,7 +173,27 @@ impl Scheduler for Credit {
             pulled.extend(self.pull(seats, now, cpu));
             return seats.tick_after(now);
         }
-        u64::MAX
+        if self.spread { seats.tick_after(now) } else { u64::MAX }
+    }
+
+    fn rather(&self, seats: &Seats, cpu: usize) -> Option<usize> {
+        let task = seats.current(cpu).filter(|&task| self.spread && !seats.tasks[task].single)?;
+        let socket = |cpu: usize| seats.domains.cache[cpu];
+        let rests = |&cpu: &usize| seats.cpus[cpu].usable && seats.load(cpu) == 0;
+        let mut idle: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+        // By socket how many rest, and the first of them on which this one may run.
+        for other in (0..seats.cpus.len()).filter(rests) {
+            let first = if seats.allowed(task, other) { other } else { usize::MAX };
+            let (count, best) = idle.entry(socket(other)).or_insert((0, usize::MAX));
+            *count += 1;
+            *best = first.min(*best);
+        }
+        // Its own core would rest if it went.
+        let here = idle.get(&socket(cpu)).map_or(0, |(count, _)| *count) + 1;
+        let there = idle
+            .iter()
+            .filter(|&(at, &(count, first))| *at != socket(cpu) && count > here && first < usize::MAX);
+        there.max_by_key(|&(at, &(count, _))| (count, std::cmp::Reverse(*at))).map(|(_, &(_, first))| first)
     }
 
     fn everywhere(&mut self, seats: &mut Seats, now: u64) -> u64 {

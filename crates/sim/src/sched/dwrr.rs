@@ -110,8 +110,12 @@ impl Dwrr {
 
 impl Scheduler for Dwrr {
     fn joins(&mut self, seats: &mut Seats, task: usize, cpu: usize, why: Why) {
-        // A CPU that rested joins the present round.
-        self.rounds[cpu] = self.rounds[cpu].max(self.latest.saturating_sub(1));
+        // A CPU that rested joins the present round. One at work goes through its own, or its threads had to catch up with rounds that short
+        // ones made go by elsewhere before anybody new ran.
+        let others = seats.cpus[cpu].queue.iter().any(|&other| other as usize != task);
+        if !others && seats.current(cpu).is_none_or(|current| current == task) {
+            self.rounds[cpu] = self.rounds[cpu].max(self.latest.saturating_sub(1));
+        }
         // Whoever is born comes in the next round, or those who are born one after the other, here or elsewhere, put it off for ever.
         let round = self.rounds[cpu] + u64::from(why == Why::New);
         let seat = &mut seats.tasks[task];

@@ -75,6 +75,16 @@ pub(crate) trait Scheduler: std::fmt::Debug {
     /// Periodic balancing at a tick: whom this CPU pulls is added to `pulled`. The answer is when to look again.
     fn balance(&mut self, seats: &mut Seats, now: u64, cpu: usize, pulled: &mut Vec<usize>) -> u64;
 
+    /// Whether an idle CPU is called at once where somebody waits, whichever it is, and not the nearest at the next tick.
+    fn calls(&self) -> bool {
+        false
+    }
+
+    /// Where the thread that runs on a CPU would rather be, asked at ticks.
+    fn rather(&self, _seats: &Seats, _cpu: usize) -> Option<usize> {
+        None
+    }
+
     /// Somebody joined, left or got a CPU.
     fn changed(&mut self, _seats: &Seats, _cpu: usize) {}
 

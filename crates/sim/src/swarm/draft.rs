@@ -2,6 +2,7 @@
 
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::model::Model;
 use crate::model::shipped;
 use crate::program::{Bind, Program};
@@ -29,12 +30,14 @@ pub enum Ground {
         smt: u32,
         /// How fast every second core is, if not as fast as the others.
         slow: Option<f64>,
+        /// Whether memory and shared caches take their time.
+        far: bool,
     },
 }
 
 impl Ground {
     /// One core, and no more.
-    pub const LEAST: Self = Self::Made { nodes: 1, caches: 1, cores: 1, smt: 1, slow: None };
+    pub const LEAST: Self = Self::Made { nodes: 1, caches: 1, cores: 1, smt: 1, slow: None, far: false };
 
     /// Its topology as hwloc writes it, or its name.
     pub fn text(&self) -> String {
@@ -50,8 +53,11 @@ impl Ground {
     pub fn model(&self) -> Model {
         let made = match self {
             Self::Shipped(name) => shipped::find(name).and_then(Result::ok),
-            Self::Made { slow, .. } => parse_synthetic(&self.text()).ok().map(|machine| {
+            Self::Made { slow, far, .. } => parse_synthetic(&self.text()).ok().map(|machine| {
                 let mut model = Model::plain(machine);
+                if *far && let Some(Ok(westmere)) = shipped::find("westmere-e5620") {
+                    (model.caches, model.memory) = (westmere.caches, westmere.memory);
+                }
                 for speed in model.speeds.iter_mut().skip(1).step_by(2) {
                     *speed = slow.unwrap_or(1.0);
                 }
@@ -120,6 +126,7 @@ impl Draft {
             policy: self.policy.clone(),
             events: events.collect(),
             faults: self.faults,
+            looking: Looking::default(),
             end: self.end,
             seed: self.seed,
             model,

@@ -6,6 +6,7 @@ use super::draft::{Draft, Ground};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::model::shipped::SHIPPED;
+use crate::program::mixes::walk;
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
 use crate::rng::Rng;
 use crate::scenario::{Arrivals, Event, Happening};
@@ -30,11 +31,24 @@ const WINDOWS: u64 = 6;
 /// Draft number `number` of a seed.
 pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
     let rng = Rng::new(seed).nth(number);
-    let ground = ground(&mut rng.fork("machine"), size);
+    let mut policy = policy(&mut rng.fork("policy"));
+    let mut far = rng.fork("far");
+    if let Some((_, settings)) =
+        policy.as_mut().filter(|(kind, _)| kind.by_penalty() && chance(&mut far, 0.5))
+    {
+        settings.interval = Span::from_ms(10);
+    }
+    // Policies of the uncore penalty are seen at work where memory is far, and now and then where it is not.
+    let stalls = policy.as_ref().is_some_and(|(kind, _)| kind.by_penalty()) && chance(&mut far, 0.8);
+    let ground = match ground(&mut rng.fork("machine"), size) {
+        Ground::Made { nodes, caches, cores, smt, slow, .. } if stalls => {
+            Ground::Made { nodes: nodes.max(2), caches, cores: cores.min(4), smt, slow, far: true }
+        }
+        other => other,
+    };
     let cpus = ground.model().machine.cpus();
     let mut plan = rng.fork("plan");
     let settle = Span::from_ms(between(&mut plan, 300, 2_000));
-    let policy = policy(&mut rng.fork("policy"));
     let interval =
         policy.as_ref().map_or(Span::from_ms(50), |(_, settings): &(Kind, Settings)| settings.interval);
     let window = Span::from_ms(1_000).max(interval.times(20.0));
@@ -57,7 +71,13 @@ pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
     } else {
         Faults::default()
     };
-    let memory = chance(&mut plan, 0.2);
+    let memory = chance(&mut plan, 0.2) || stalls;
+    for program in programs.iter_mut().filter(|_| stalls) {
+        if chance(&mut far, 0.7) {
+            let pages = pick(&mut far, &[Pages::FirstTouch, Pages::Node(0), Pages::Node(1)]);
+            program.footprint = Footprint { pages, ..walk(pick(&mut far, &[1 << 22, 1 << 24, 1 << 26])) };
+        }
+    }
     if !memory {
         for program in &mut programs {
             program.footprint = Footprint::default();
@@ -117,7 +137,7 @@ fn ground(rng: &mut Rng, size: Size) -> Ground {
             pick(rng, &[1, 1, 2]),
         ),
     };
-    Ground::Made { nodes, caches, cores, smt, slow }
+    Ground::Made { nodes, caches, cores, smt, slow, far: false }
 }
 
 fn policy(rng: &mut Rng) -> Option<(Kind, Settings)> {

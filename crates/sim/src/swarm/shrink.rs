@@ -157,8 +157,9 @@ fn forget(draft: &mut Draft, at: usize) {
 }
 
 fn smaller(ground: Ground) -> Vec<Ground> {
-    let made = |nodes, caches, cores, smt, slow| Ground::Made { nodes, caches, cores, smt, slow };
-    let Ground::Made { nodes, caches, cores, smt, slow } = ground else {
+    let far = !matches!(ground, Ground::Made { far: false, .. });
+    let made = |nodes, caches, cores, smt, slow| Ground::Made { nodes, caches, cores, smt, slow, far };
+    let Ground::Made { nodes, caches, cores, smt, slow, .. } = ground else {
         return vec![
             made(1, 1, 2, 1, None),
             made(1, 1, 4, 1, None),
@@ -170,6 +171,7 @@ fn smaller(ground: Ground) -> Vec<Ground> {
     };
     let mut all = vec![
         made(1, 1, 1, 1, None),
+        Ground::Made { nodes, caches, cores, smt, slow, far: false },
         made(1, 1, 2, 1, slow),
         made(nodes, caches, cores, smt, None),
         made(1, caches, cores, smt, slow),
@@ -182,10 +184,10 @@ fn smaller(ground: Ground) -> Vec<Ground> {
     ];
     // Never back to something larger.
     let count = |ground: &Ground| match *ground {
-        Ground::Made { nodes, caches, cores, smt, slow } => {
-            (nodes * caches * cores * smt, nodes + caches + smt, slow.is_some())
+        Ground::Made { nodes, caches, cores, smt, slow, far } => {
+            (nodes * caches * cores * smt, nodes + caches + smt, u32::from(slow.is_some()) + u32::from(far))
         }
-        Ground::Shipped(_) => (u32::MAX, 0, false),
+        Ground::Shipped(_) => (u32::MAX, 0, 0),
     };
     all.retain(|other| count(other) < count(&ground));
     all

@@ -11,11 +11,13 @@
 //! - Of the simulator: [`work`] (what is given is done), [`time`] (what runs is on a CPU, and the other way round), [`counters`] (they
 //!   only grow), [`idle`] (no CPU rests beside work that may come to it), [`starving`] (who is ready runs).
 //! - Of the policy: [`masks`] (as decided, and given back by the host in the end), [`turns`] (each turn is one that may be taken),
-//!   [`trips`] (nobody to and fro for nothing), [`settling`] (when the load stops changing, the balance comes to rest).
+//!   [`trips`] (nobody to and fro for nothing), [`settling`] (when the load stops changing, the balance comes to rest), [`moves`] (nobody
+//!   for memory that makes nobody wait, and not too often).
 
 pub mod counters;
 pub mod idle;
 pub mod masks;
+pub mod moves;
 pub mod scene;
 pub mod settling;
 pub mod starving;
@@ -68,6 +70,8 @@ pub enum Law {
     Trips,
     /// When the load stops changing, the balance comes to rest.
     Settling,
+    /// Nobody is moved on account of memory that makes nobody wait, and nobody too often.
+    Moves,
 }
 
 impl Law {
@@ -83,6 +87,7 @@ impl Law {
             Self::Turns => "turns",
             Self::Trips => "trips",
             Self::Settling => "settling",
+            Self::Moves => "moves",
         }
     }
 }
@@ -193,6 +198,7 @@ impl Judge {
             Box::new(turns::Turns::default()),
             Box::new(trips::Trips::default()),
             Box::new(settling::Settling::default()),
+            Box::new(moves::Moves::default()),
         ];
         Self { terms: Terms::of(scenario), checkers, before: Scene::default(), found: Found::default() }
     }

@@ -3,6 +3,7 @@
 use crate::faults::Faults;
 use crate::kernel::{Kernel, Order};
 use crate::program::Program;
+use crate::progress::quiet;
 use crate::scenario::{Happening, Scenario};
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::observe::Metric;
@@ -28,6 +29,8 @@ pub struct Terms {
     pub weights: f64,
     /// From here on nothing happens to the machine or the policy, and nobody comes.
     pub calm: Moment,
+    /// Whether memory makes anybody wait.
+    pub stalls: bool,
     /// Whether readings were spoiled, moves refused or clocks turned at any time.
     pub faults: bool,
 }
@@ -51,6 +54,8 @@ impl Terms {
         let weight = |program: &&Program| f64::from(program.weight.max(2));
         let heaviest = all.iter().map(weight).fold(1.0, f64::max);
         let lightest = all.iter().map(weight).fold(f64::INFINITY, f64::min).min(heaviest);
+        let stalls =
+            scenario.memory && model.memory.local_ns > 0.0 && all.iter().any(|one| !quiet(&one.footprint));
         let faults = scenario.faults != Faults { until: scenario.faults.until, ..Faults::default() };
         let ends = [
             scenario.events.iter().map(|event| event.at).max(),
@@ -67,6 +72,7 @@ impl Terms {
             even: model.speeds.iter().all(|speed| speed.to_bits() == first.to_bits()),
             weights: heaviest / lightest,
             calm: ends.into_iter().flatten().max().unwrap_or(Moment(0)),
+            stalls,
             faults,
         }
     }

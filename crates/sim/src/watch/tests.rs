@@ -3,6 +3,7 @@
 use super::*;
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::model::Model;
 use crate::program::{Body, Program, Wait};
 use crate::scenario::watched_under;
@@ -26,6 +27,7 @@ fn scenario(cpus: usize, kernel: &str, programs: Vec<Program>, seconds: u64) -> 
         policy: None,
         events: Vec::new(),
         faults: Faults::default(),
+        looking: Looking::default(),
         end: Moment(seconds * 1_000_000_000),
         seed: 1,
         memory: true,
@@ -68,13 +70,12 @@ fn laws(judge: Judge) -> Vec<Law> {
 }
 
 /// A policy that does what it is told to by a function of the time in milliseconds.
-#[derive(Debug)]
 struct Scripted<F> {
     script: F,
     looks: u64,
 }
 
-impl<F: FnMut(u64, &Observation<'_>) -> Vec<Decision> + std::fmt::Debug> Policy for Scripted<F> {
+impl<F: FnMut(u64, &Observation<'_>) -> Vec<Decision>> Policy for Scripted<F> {
     fn kind(&self) -> Kind {
         Kind::Speed
     }
@@ -89,9 +90,18 @@ impl<F: FnMut(u64, &Observation<'_>) -> Vec<Decision> + std::fmt::Debug> Policy 
 }
 
 /// What is found when such a policy looks after a scenario.
-fn under(mut scenario: Scenario, script: fn(u64, &Observation<'_>) -> Vec<Decision>) -> Vec<Law> {
+fn under(scenario: Scenario, script: fn(u64, &Observation<'_>) -> Vec<Decision>) -> Vec<Law> {
+    instead_of(Kind::Speed, scenario, script)
+}
+
+/// The same by the terms of another policy.
+fn instead_of(
+    kind: Kind,
+    mut scenario: Scenario,
+    script: impl FnMut(u64, &Observation<'_>) -> Vec<Decision>,
+) -> Vec<Law> {
     let settings = Settings { interval: Span::from_ms(20), ..Settings::default() };
-    scenario.policy = Some((Kind::Speed, settings));
+    scenario.policy = Some((kind, settings));
     let mut judge = Judge::new(&scenario);
     let mut policy = Scripted { script, looks: 0 };
     watched_under(&scenario, Some(&mut policy), EVERY, &mut judge);
@@ -273,6 +283,30 @@ fn a_policy_that_moves_for_balance_where_nobody_waits_never_settles() {
         if look == 1 { Vec::new() } else { vec![put(0, ["0", "1", "2", "3"][look as usize % 4], slow())] }
     });
     assert!(found.contains(&Law::Settling), "{found:?}");
+}
+
+#[test]
+fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
+    let to_and_fro = |look: u64, _: &Observation<'_>| {
+        vec![put(0, if look.is_multiple_of(2) { "0-1" } else { "2-3" }, Reason::Explore)]
+    };
+    let seldom = |look: u64, seen: &Observation<'_>| {
+        if look % 10 > 1 { Vec::new() } else { to_and_fro(look, seen) }
+    };
+    let quiet = || scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
+    // These moves are no trials, which other laws have something to say about.
+    let caught = |laws: Vec<Law>| laws.contains(&Law::Moves);
+    assert!(caught(instead_of(Kind::BrmPaper, quiet(), seldom)), "nobody stalls");
+    let far = || {
+        let mut scenario = scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
+        let westmere = crate::model::shipped::find("westmere-e5620").unwrap().unwrap();
+        (scenario.model.caches, scenario.model.memory) = (westmere.caches, westmere.memory);
+        scenario.programs[0].footprint = crate::program::mixes::walk(1 << 26);
+        scenario
+    };
+    assert!(!caught(instead_of(Kind::Brm, far(), seldom)));
+    assert!(caught(instead_of(Kind::Brm, far(), to_and_fro)));
+    assert!(!caught(instead_of(Kind::BrmPaper, far(), to_and_fro)), "the published rule has no such limit");
 }
 
 #[test]

@@ -140,6 +140,8 @@ pub struct World<P: Progress = Unhindered> {
     package_busy: Vec<u32>,
     packages: Vec<std::ops::Range<usize>>,
     rng: Rng,
+    /// Which idle CPU comes first when all are called.
+    calls: Rng,
     counters: Counters,
     pulled: Vec<usize>,
     changed: Vec<usize>,
@@ -189,6 +191,7 @@ impl<P: Progress> World<P> {
             package_busy: vec![0; packages.len()],
             package_of,
             packages,
+            calls: rng.fork("calls"),
             rng: rng.fork("threads"),
             counters: Counters::default(),
             pulled: Vec::new(),

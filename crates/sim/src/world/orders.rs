@@ -82,6 +82,29 @@ impl<P: Progress> World<P> {
         Ok(())
     }
 
+    /// Keeps a thread that runs from getting on for so long. False, and nothing happens, where it does not run.
+    pub(crate) fn hinder(&mut self, at: usize, cost: Span) -> bool {
+        let runs = self.seats.tasks[at].state == State::Running;
+        if runs {
+            self.delay(at, cost);
+        }
+        runs
+    }
+
+    /// Takes so much time of a CPU: of one that rests, if there is any, else of the first from this one on; the answer is whose turn is next.
+    pub(crate) fn work_aside(&mut self, turn: usize, cost: Span) -> usize {
+        let usable = |cpu: &usize| self.seats.cpus[*cpu].usable;
+        if (0..self.cpus()).filter(usable).any(|cpu| self.seats.current(cpu).is_none()) {
+            return turn;
+        }
+        let next = (0..self.cpus()).map(|step| (turn + step) % self.cpus()).find(usable);
+        let Some(cpu) = next else { return turn };
+        if let Some(at) = self.seats.current(cpu) {
+            self.delay(at, cost);
+        }
+        cpu + 1
+    }
+
     /// Keeps a thread from getting on for so long, once it runs.
     fn delay(&mut self, at: usize, cost: Span) {
         let cpu = self.seats.tasks[at].cpu as usize;

@@ -191,6 +191,10 @@ impl<P: Progress> World<P> {
     /// A thread waits here, or its core runs several, while some CPU or core rests: that one looks at the next tick
     /// (`nohz_balancer_kick`).
     fn kick(&mut self, cpu: usize) {
+        if self.scheduler.calls() {
+            self.call(cpu);
+            return;
+        }
         let seats = &self.seats;
         let domains = &seats.domains;
         let near = if seats.cpus[cpu].movable > 0 && seats.idle.top() > 0 {
@@ -215,6 +219,27 @@ impl<P: Progress> World<P> {
         }
     }
 
+    /// Somebody waits here: of the idle CPUs that could take him, one that is drawn looks at once.
+    fn call(&mut self, cpu: usize) {
+        let seats = &self.seats;
+        if seats.cpus[cpu].movable == 0 || seats.idle.top() == 0 {
+            return;
+        }
+        let queue = &seats.cpus[cpu].queue;
+        let helps = |&idle: &usize| {
+            seats.cpus[idle].usable
+                && seats.current(idle).is_none()
+                && queue
+                    .iter()
+                    .any(|&task| !seats.tasks[task as usize].single && seats.allowed(task as usize, idle))
+        };
+        let idle: Vec<usize> = (0..seats.cpus.len()).filter(helps).collect();
+        if !idle.is_empty() {
+            let first = idle[self.calls.below(idle.len() as u64) as usize];
+            self.plan_balance(first, self.now);
+        }
+    }
+
     /// Accounts for a CPU's thread and plans its next event anew.
     pub(super) fn rearm(&mut self, cpu: usize) {
         self.settle(cpu);
@@ -233,6 +258,10 @@ impl<P: Progress> World<P> {
         for &task in &pulled {
             self.relocate(task, cpu);
             self.came(task, cpu);
+        }
+        if let Some((task, to)) = self.seats.current(cpu).zip(self.scheduler.rather(&self.seats, cpu)) {
+            self.relocate(task, to);
+            self.came(task, to);
         }
         if self.seats.current(cpu).is_none() {
             if !self.wanted_elsewhere() {

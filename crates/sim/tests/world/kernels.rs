@@ -4,10 +4,13 @@ use crate::run::{alone, cores, driven, kernel, median, ratio, spmd};
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::drive::Go;
 use trimtab_core::ids::ThreadId;
+use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
+use trimtab_core::topology::parse_synthetic;
 use trimtab_sim::kernel::Kernel;
 use trimtab_sim::model::Model;
 use trimtab_sim::program::{Program, Wait};
+use trimtab_sim::world::World;
 
 fn ratio_of(name: &str, threads: u32, count: usize, every: Option<u64>, wait: Wait) -> f64 {
     let one = |seed| {
@@ -187,4 +190,22 @@ fn cpus_that_fall_idle_look_as_often_as_it_helps() {
     };
     let (always, half, never) = (ratio(1024), ratio(512), ratio(0));
     assert!(always < 1.12 && half > always + 0.05 && never > half, "{always} {half} {never}");
+}
+
+#[test]
+fn xen_spreads_running_virtual_cpus_over_sockets_and_calls_any_idle_one() {
+    let sockets = |spread: bool| {
+        let machine = parse_synthetic("pack:2 numa:1 l3:1 core:4 pu:1").unwrap();
+        let kernel = Kernel { spread, ..kernel("xen-4.0", 8) };
+        let program = Program::spmd("vm", 4, Span::from_ms(60_000), Wait::Spin);
+        let mut world = World::new(Model::plain(machine), &kernel, vec![program], 1);
+        world.run(Moment(50_000_000));
+        let first: CpuSet = "0-3".parse().unwrap();
+        for thread in 0..4 {
+            world.nudge(ThreadId(thread), &first).unwrap();
+        }
+        world.run(Moment(1_000_000_000));
+        world.threads().filter(|thread| thread.cpu.0 < 4).count()
+    };
+    assert_eq!((sockets(true), sockets(false)), (2, 4));
 }

@@ -15,6 +15,9 @@
 //! not updated, as Xen burns no credit of a sleeper; its penalty counts as it was last. The move is a push: the thread is put on the CPUs of the unit and let go at
 //! once, since the paper leaves stealing by idle cores as it was.
 //!
+//! `prob` has no bounds either, unless [`PenaltySettings::bounded`](super::PenaltySettings) asks for them: a probability below zero is the letter of the
+//! rule, but maybe not what its authors ran.
+//!
 //! Candidates are the tagged threads, or all where none is tagged. Nothing is on trial, nothing is undone, no guard stops it.
 //!
 //! Properties: equal seeds, equal draws: one a candidate and tick, in order of threads; a look without any counts changes nothing.
@@ -86,6 +89,9 @@ impl Paper {
         } else {
             mind.prob -= 1;
             mind.bias = unit;
+        }
+        if self.herd.settings().bounded {
+            mind.prob = mind.prob.clamp(0, 100);
         }
         let draw = i64::try_from(self.random.below(100)).unwrap_or(0);
         if draw >= mind.prob {

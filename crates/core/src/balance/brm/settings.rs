@@ -73,6 +73,10 @@ pub struct PenaltySettings {
     pub budget: f64,
     /// Moves a second, all threads together. `brm-paper` knows no such limit.
     pub moves: f64,
+    /// Whether `brm-paper` keeps its readiness from 0 to 100, as a probability. The slides say nothing of bounds; without them ten calm
+    /// seconds cost ten more before the first chance.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub bounded: bool,
 }
 
 impl Default for PenaltySettings {
@@ -85,6 +89,7 @@ impl Default for PenaltySettings {
             margin: 0.03,
             budget: 0.01,
             moves: 10.0,
+            bounded: false,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{END, Ground, SEED, programs};
 use crate::faults::Faults;
+use crate::looking::Looking;
 use crate::program::Program;
 use crate::reader::{Counts, FileError, Limits, Section, Times, write_time};
 use crate::scenario::{Arrivals, Event, Happening};
@@ -26,6 +27,9 @@ const MARGIN: Limits = Limits::new(0.0, 0.9, "parts of the index");
 const BUDGET: Limits = Limits::new(0.0001, 1.0, "parts of a CPU");
 const MOVES: Limits = Limits::new(0.0, 1e6, "moves a second");
 const PROBABILITY: Limits = Limits::new(0.0, 1.0, "probabilities");
+/// What a look may cost, and by how much its counts may be off.
+const PRICE: Times = Times::new(Span::ZERO, Span::from_ms(1_000));
+const NOISE: Limits = Limits::new(0.0, 10.0, "parts of what was counted");
 /// How late a look may be.
 const LATE: Times = Times::new(Span::ZERO, Span::from_ms(60_000));
 
@@ -33,10 +37,10 @@ pub(super) const METRICS: [(&str, Metric); 2] =
     [("run-wait", Metric::RunWait), ("cpu-share", Metric::CpuShare)];
 
 /// `policy`: a word, or a table with `kind` and what differs from the defaults. What is random is drawn from the scenario's seed.
-pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<Option<(Kind, Settings)>, FileError> {
+pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<(Option<(Kind, Settings)>, Looking), FileError> {
     if !top.is_section("policy") {
         let kind = kind(top, "policy")?.unwrap_or(None);
-        return Ok(kind.map(|kind| (kind, Settings { seed, ..Settings::of(kind) })));
+        return Ok((kind.map(|kind| (kind, Settings { seed, ..Settings::of(kind) })), Looking::default()));
     }
     let section = top.needed_section("policy")?;
     let kind = kind(&section, "kind")?;
@@ -50,8 +54,20 @@ pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<Option<(Kind, Setti
         across_nodes: section.flag("across_nodes")?.unwrap_or(settings.across_nodes),
         penalty: penalty(&section)?,
     };
+    let looking = looking(&section)?;
     section.finish()?;
-    Ok(kind.map(|kind| (kind, settings)))
+    Ok((kind.map(|kind| (kind, settings)), looking))
+}
+
+fn looking(section: &Section<'_>) -> Result<Looking, FileError> {
+    let price = |key| Ok::<Span, FileError>(section.time(key, PRICE)?.unwrap_or(Span::ZERO));
+    Ok(Looking {
+        each: price("look")?,
+        thread: price("look_thread")?,
+        pair: price("look_pair")?,
+        inside: section.flag("look_inside")?.unwrap_or(false),
+        noise: section.number("look_noise", NOISE)?.unwrap_or(0.0),
+    })
 }
 
 /// What the policies of the uncore penalty are told; others take no notice of it.
@@ -67,6 +83,7 @@ fn penalty(section: &Section<'_>) -> Result<PenaltySettings, FileError> {
         margin: section.number("margin", MARGIN)?.unwrap_or(usual.margin),
         budget: section.number("budget", BUDGET)?.unwrap_or(usual.budget),
         moves: section.number("moves", MOVES)?.unwrap_or(usual.moves),
+        bounded: section.flag("bounded")?.unwrap_or(usual.bounded),
     })
 }
 

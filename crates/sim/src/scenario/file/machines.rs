@@ -93,6 +93,7 @@ pub(super) fn kernel(top: &Section<'_>, cpus: usize) -> Result<Kernel, FileError
         idle_pull: section.flag("idle_pull")?.unwrap_or(preset.idle_pull),
         idle_least: section.time("idle_least", WAIT)?.unwrap_or(preset.idle_least),
         idle_odds: section.count("idle_odds", ODDS)?.map_or(preset.idle_odds, |odds| odds as u32),
+        spread: section.flag("spread")?.unwrap_or(preset.spread),
     };
     section.finish()?;
     Ok(kernel)

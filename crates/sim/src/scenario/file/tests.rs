@@ -1,6 +1,7 @@
 use super::*;
 use crate::faults::Faults;
 use crate::kernel::{Kernel, Kind as Scheduler};
+use crate::looking::Looking;
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
 use crate::scenario::{Arrivals, Event, Happening};
 use proptest::collection::vec;
@@ -49,6 +50,7 @@ fn a_small_file_says_all_that_is_needed() {
         policy: None,
         events: Vec::new(),
         faults: Faults::default(),
+        looking: Looking::default(),
         end: Moment(1_000_000_000),
         seed: 1,
     };
@@ -455,6 +457,7 @@ fn penalty() -> impl Strategy<Value = PenaltySettings> {
             margin,
             budget,
             moves,
+            bounded: move_memory,
         },
     )
 }
@@ -508,6 +511,13 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                     .into_iter()
                     .map(|(program, every, most)| Arrivals { program, every: every.min(end), most })
                     .collect(),
+                looking: policy.as_ref().map_or_else(Looking::default, |_| Looking {
+                    each: Span(seed % 1_000_000),
+                    thread: Span(seed % 7_000),
+                    pair: Span(seed % 11),
+                    inside: memory,
+                    noise: lost,
+                }),
                 policy,
                 events,
                 faults: Faults { lost, stale, refused, delayed, late, jumps, until: until.map(Moment) },

@@ -10,6 +10,7 @@ use super::happenings::METRICS;
 use super::machines::{KINDS, ORDERS, YIELDINGS};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
+use crate::looking::Looking;
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
 use crate::reader::write_time;
 use crate::scenario::{Event, Happening, Scenario};
@@ -150,6 +151,7 @@ fn kernel_keys(kernel: &Kernel) -> Vec<(&'static str, String)> {
         ("idle_pull", kernel.idle_pull.to_string()),
         ("idle_least", time(kernel.idle_least)),
         ("idle_odds", kernel.idle_odds.to_string()),
+        ("spread", kernel.spread.to_string()),
     ]
 }
 
@@ -180,12 +182,19 @@ fn policy(out: &mut Out, scenario: &Scenario) {
             ("margin", number(penalty.margin)),
             ("budget", number(penalty.budget)),
             ("moves", number(penalty.moves)),
+            ("bounded", penalty.bounded.to_string()),
         ];
         keys.extend(index.into_iter().chain(mean));
         keys
     };
     let usual = keys(&Settings { seed: scenario.seed, ..Settings::of(*kind) });
-    let own: Vec<_> = keys(settings).into_iter().filter(|key| !usual.contains(key)).collect();
+    let mut own: Vec<_> = keys(settings).into_iter().filter(|key| !usual.contains(key)).collect();
+    let Looking { each, thread, pair, inside, noise } = scenario.looking;
+    let prices = [("look", each), ("look_thread", thread), ("look_pair", pair)];
+    let priced = prices.into_iter().filter(|(_, price)| *price > Span::ZERO);
+    own.extend(priced.map(|(key, price)| (key, quoted(&write_time(price)))));
+    own.extend((noise > 0.0).then(|| ("look_noise", number(noise))));
+    own.extend(inside.then(|| ("look_inside", inside.to_string())));
     inline(out, "policy", "kind", kind.word(), &own);
 }
 
