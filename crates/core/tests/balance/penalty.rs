@@ -1,28 +1,375 @@
-//! Policies of the uncore penalty over a machine of nodes.
+//! Policies of the uncore penalty over a machine of nodes, and over a script.
 
-use crate::nodes::{Nodes, run, settings};
-use trimtab_core::balance::Kind;
+use crate::nodes::{Nodes, Ran, run, settings};
+use crate::script::{Script, ran};
+use std::collections::BTreeMap;
+use trimtab_core::balance::{Act, Candidates, Finding, Kind, PenaltySettings, Reason, Settings};
+use trimtab_core::counts::{Counts, Rung};
+use trimtab_core::observe::Notice;
+use trimtab_core::penalty::{Index, Mean};
+use trimtab_core::time::Span;
+
+const CLIMBERS: [Kind; 2] = [Kind::Brm, Kind::Serial];
+
+fn with(kind: Kind, seed: u64, penalty: PenaltySettings) -> Settings {
+    Settings { penalty, ..settings(kind, seed) }
+}
+
+fn said(ran: &Ran, wanted: impl Fn(&Finding) -> bool) -> usize {
+    ran.findings.iter().filter(|(_, finding)| wanted(finding)).count()
+}
 
 #[test]
-fn table() {
-    for (threads, nodes, cores) in
-        [(4, 2, 4), (8, 2, 8), (8, 2, 4), (16, 2, 16), (16, 2, 8), (32, 4, 16), (32, 4, 8)]
-    {
-        let mut line = format!("{threads:3} on {nodes} x {cores:2}:");
-        for kind in [Kind::Float, Kind::BrmPaper, Kind::Brm, Kind::Serial] {
-            let (mut sum, mut worst, mut moves, mut start) = (0.0, f64::INFINITY, 0, f64::INFINITY);
-            for seed in 0..4 {
-                let model = Nodes::mixed(seed, threads, nodes, cores);
-                let (best, first) = (model.best(), model.pace());
-                let ran = run(model, kind, &settings(kind, seed));
-                sum += ran.late / best / 4.0;
-                worst = worst.min(ran.late / best);
-                start = start.min(ran.late / first);
-                moves += ran.nodes.moves.len();
+fn what_is_kept_is_better_than_standing_still() {
+    for (threads, nodes, cores) in [(4, 2, 4), (8, 2, 4), (8, 2, 8), (9, 3, 4)] {
+        let (mut start, mut near) = (0.0, [0.0; 2]);
+        for seed in 0..3 {
+            let mut model = Nodes::mixed(seed, threads, nodes, cores);
+            model.end = 16.0;
+            let (best, first) = (model.best(), model.pace());
+            start += first / best / 3.0;
+            for (kind, near) in CLIMBERS.into_iter().zip(&mut near) {
+                let ran = run(model.clone(), kind, &settings(kind, seed));
+                let (of_start, moves) = (ran.late / first, ran.nodes.moves.len());
+                assert!(
+                    of_start > 0.97,
+                    "{kind}: {threads} on {nodes} x {cores}, {seed}: {of_start} of the start"
+                );
+                assert!(moves <= 12 * 16, "{kind}: {moves} moves");
+                *near += ran.late / best / 3.0;
             }
-            line +=
-                &format!("  {kind} {sum:.3} [{worst:.3}, {start:.3} of start] {:.1}/s", moves as f64 / 120.0);
         }
-        println!("{line}");
+        for (kind, near) in CLIMBERS.into_iter().zip(near) {
+            let what = format!("{kind}: {threads} on {nodes} x {cores}: {near}, start {start}");
+            assert!(near > start + 0.25 * (1.0 - start), "{what}");
+        }
+    }
+}
+
+#[test]
+fn noise_makes_nobody_thrash() {
+    for kind in CLIMBERS {
+        for seed in 0..2 {
+            // Nothing is to be gained: nobody's data is anywhere, and threads of one kind spread evenly already.
+            let mut model = Nodes::mixed(seed, 8, 2, 8).alike(1.0, 0, 0.0);
+            (model.noise, model.end) = (0.27, 30.0);
+            (0..8).for_each(|at| model.threads[at].node = at % 2);
+            let first = model.pace();
+            let ran = run(model, kind, &settings(kind, seed));
+            let late = ran.nodes.moves.iter().filter(|(at, _)| *at > 15.0).count();
+            assert!(late < 60, "{kind}: {late} moves in the second half");
+            assert!(ran.late > 0.96 * first, "{kind}: {} of {first}", ran.late);
+            // And where a lot is to be gained it is found all the same.
+            let mut model = Nodes::mixed(seed, 4, 2, 8).alike(2.0, 0, 0.6);
+            (model.noise, model.end, model.contention) = (0.27, 16.0, 0.1);
+            model.threads.iter_mut().for_each(|thread| thread.node = 1);
+            let (best, first) = (model.best(), model.pace());
+            let ran = run(model, kind, &settings(kind, seed));
+            assert!(ran.late > 0.9 * best, "{kind}: {} of {best}, first {first}", ran.late);
+        }
+    }
+}
+
+#[test]
+fn nothing_gained_in_a_minute_is_undone_and_let_be() {
+    for kind in CLIMBERS {
+        let mut model = Nodes::mixed(1, 4, 2, 4).alike(1.0, 0, 0.0);
+        (model.end, model.contention) = (100.0, 0.0);
+        (0..4).for_each(|at| model.threads[at].node = at % 2);
+        let ran = run(model, kind, &settings(kind, 1));
+        assert_eq!(
+            said(&ran, |finding| *finding == Finding::NoGain),
+            1,
+            "{kind}: {:?}, {:?}",
+            ran.findings,
+            ran.nodes.moves
+        );
+        let since = ran.findings.iter().find(|(_, finding)| *finding == Finding::NoGain).unwrap().0;
+        assert!((60.0..63.0).contains(&since), "{kind}: {since}");
+        let after =
+            ran.nodes.moves.iter().filter(|(at, decision)| *at > since + 0.1 && decision.act != Act::Release);
+        assert_eq!(after.count(), 0, "{kind}");
+        for at in 0..4 {
+            assert_eq!(*ran.nodes.mask(at), ran.nodes.threads[at].home, "{kind}: thread {at}");
+        }
+    }
+}
+
+#[test]
+fn looks_that_cost_too_much_become_seldom() {
+    for (cost_us, ticks) in [(50, 0.010..0.011), (400, 0.038..0.044), (20_000, 0.9..1.2)] {
+        let mut model = Nodes::mixed(1, 4, 2, 4);
+        (model.end, model.cost) = (20.0, Some(Span::from_us(cost_us)));
+        let ran = run(model, Kind::Brm, &settings(Kind::Brm, 1));
+        let tick = 20.0 / ran.looks as f64;
+        assert!(ticks.contains(&tick), "{cost_us} us a look: every {tick} s");
+        let told = said(&ran, |finding| matches!(finding, Finding::Slowed { .. }));
+        assert_eq!(told > 0, cost_us > 100, "{cost_us}: {:?}", ran.findings);
+    }
+    let generous = PenaltySettings { budget: 0.04, ..PenaltySettings::default() };
+    let mut model = Nodes::mixed(1, 4, 2, 4);
+    (model.end, model.cost) = (5.0, Some(Span::from_us(400)));
+    let ran = run(model, Kind::Serial, &with(Kind::Serial, 1, generous));
+    assert!(ran.looks > 450, "{}", ran.looks);
+}
+
+#[test]
+fn moves_keep_their_rate() {
+    for kind in CLIMBERS {
+        let slow = PenaltySettings { moves: 1.0, ..PenaltySettings::default() };
+        let mut model = Nodes::mixed(3, 8, 2, 8);
+        model.end = 12.0;
+        let ran = run(model.clone(), kind, &with(kind, 3, slow));
+        assert!(ran.nodes.moves.len() <= 18, "{kind}: {} moves in 12 s", ran.nodes.moves.len());
+        let none = PenaltySettings { moves: 0.0, ..PenaltySettings::default() };
+        let ran = run(model, kind, &with(kind, 3, none));
+        assert!(ran.nodes.moves.len() <= 8, "{kind}: {} moves", ran.nodes.moves.len());
+    }
+}
+
+#[test]
+fn threads_that_come_and_go_and_cpus_that_are_lost_are_borne() {
+    for kind in Kind::BY_PENALTY {
+        for seed in 0..3 {
+            let mut model = Nodes::mixed(seed, 10, 2, 4);
+            model.end = 12.0;
+            for (at, thread) in model.threads.iter_mut().enumerate().skip(5) {
+                thread.born = at as f64 * 0.7;
+                thread.ends = thread.born + 1.0 + at as f64 * 0.2;
+            }
+            model.threads[0].counted = false;
+            let set = |text: &str| text.parse().unwrap();
+            model.events = vec![(3.0, set("0-3")), (5.0, set("2,5")), (6.0, set("4-7")), (9.0, set("0-7"))];
+            // The checker inside sees to it that nobody is left on a lost CPU, and that the dead are not moved.
+            let ran = run(model, kind, &settings(kind, seed));
+            let touched = ran.nodes.moves.iter().any(|(at, _)| (0.0..3.0).contains(at));
+            assert!(touched || kind == Kind::BrmPaper, "{kind}: nothing was moved at all");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_told_is_said_once_and_moves_nobody() {
+    for kind in Kind::BY_PENALTY {
+        let mut model = Nodes::mixed(1, 4, 2, 4);
+        model.rung = Rung::Nothing;
+        model.end = 8.0;
+        let ran = run(model, kind, &settings(kind, 1));
+        assert_eq!(ran.nodes.moves.len(), 0, "{kind}");
+        assert_eq!(said(&ran, |finding| *finding == Finding::Uncounted), 1, "{kind}: {:?}", ran.findings);
+        let mut model = Nodes::mixed(1, 4, 1, 4);
+        model.end = 8.0;
+        let ran = run(model, kind, &settings(kind, 1));
+        assert_eq!(
+            (ran.nodes.moves.len(), said(&ran, |finding| *finding == Finding::OneUnit)),
+            (0, 1),
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn every_rung_brings_threads_to_their_memory() {
+    for rung in [Rung::Exact, Rung::Proxy, Rung::Generic, Rung::HintFaults, Rung::Residency] {
+        for kind in CLIMBERS {
+            let mut model = Nodes::mixed(2, 4, 2, 8).alike(2.0, 0, 0.6);
+            (model.rung, model.end, model.contention) = (rung, 16.0, 0.1);
+            model.threads.iter_mut().for_each(|thread| thread.node = 1);
+            let (best, first) = (model.best(), model.pace());
+            let ran = run(model, kind, &settings(kind, 2));
+            assert!(ran.late > 0.95 * best, "{kind} on {rung}: {} of {best}, first {first}", ran.late);
+        }
+    }
+}
+
+#[test]
+fn every_index_can_be_chosen() {
+    for index in [Index::Penalty, Index::Busy, Index::Share, Index::Cpi] {
+        for mean in Mean::ALL {
+            let own = PenaltySettings { index: Some(index), mean: Some(mean), ..PenaltySettings::default() };
+            let mut model = Nodes::mixed(2, 4, 2, 8).alike(2.0, 0, 0.6);
+            (model.end, model.contention) = (12.0, 0.1);
+            model.threads.iter_mut().for_each(|thread| thread.node = 1);
+            let (best, first) = (model.best(), model.pace());
+            let ran = run(model, Kind::Brm, &with(Kind::Brm, 2, own));
+            assert!(ran.late > 0.9 * best, "{index} {mean}: {} of {best}, first {first}", ran.late);
+        }
+    }
+}
+
+#[test]
+fn who_computes_from_its_caches_is_left_alone() {
+    for kind in CLIMBERS {
+        let mut model = Nodes::mixed(2, 6, 2, 4).alike(0.02, 0, 0.6);
+        model.end = 8.0;
+        let ran = run(model.clone(), kind, &settings(kind, 2));
+        assert_eq!(ran.nodes.moves.len(), 0, "{kind}");
+        assert_eq!(said(&ran, |finding| *finding == Finding::NothingStalls), 1, "{kind}: {:?}", ran.findings);
+        // But for who is tagged, and who is asked for.
+        model.threads[3].tagged = true;
+        let ran = run(model.clone(), kind, &settings(kind, 2));
+        let moved = |ran: &Ran| ran.nodes.moves.iter().any(|(_, decision)| decision.thread.0 == 3);
+        assert!(moved(&ran), "{kind}");
+        let tagged = PenaltySettings { candidates: Candidates::Tagged, ..PenaltySettings::default() };
+        let ran = run(model.clone(), kind, &with(kind, 2, tagged));
+        assert!(ran.nodes.moves.iter().all(|(_, decision)| decision.thread.0 == 3), "{kind}");
+        let all = PenaltySettings { candidates: Candidates::All, ..PenaltySettings::default() };
+        assert!(!run(model, kind, &with(kind, 2, all)).nodes.moves.is_empty(), "{kind}");
+    }
+}
+
+#[test]
+fn memory_comes_after_threads_that_stayed_together_elsewhere() {
+    // Its data is on node 1, but there another program's memory work is in the way: all are better off on node 0.
+    let model = || {
+        let mut model = Nodes::mixed(2, 2, 2, 4).alike(2.0, 0, 0.6);
+        (model.end, model.contention, model.fetches) = (12.0, 0.0, true);
+        model.threads.iter_mut().for_each(|thread| thread.node = 1);
+        model
+    };
+    let fetches = |ran: &Ran| {
+        let fetch = |(at, decision): &(f64, trimtab_core::balance::Decision)| {
+            (decision.reason == Reason::Stayed).then_some((*at, decision.act.clone()))
+        };
+        ran.nodes.moves.iter().filter_map(fetch).collect::<Vec<_>>()
+    };
+    for kind in CLIMBERS {
+        let asked = PenaltySettings { move_memory: true, ..PenaltySettings::default() };
+        let ran = run(model(), kind, &with(kind, 2, asked.clone()));
+        let found = fetches(&ran);
+        assert_eq!(found.len(), 1, "{kind}: {found:?}");
+        assert!(matches!(found[0].1, Act::Fetch(node) if node.0 == 0), "{kind}: {found:?}");
+        // The first time that each was sent there: it was kept there, if also sent back once to see whether that is better.
+        for thread in 0..2 {
+            let to = |decision: &trimtab_core::balance::Decision| {
+                decision.thread.0 == thread && decision.act.to().is_some_and(|to| to.to_string() == "0-3")
+            };
+            let came = ran.nodes.moves.iter().find(|(_, decision)| to(decision)).unwrap().0;
+            assert!(found[0].0 > came + 1.0, "{kind}: thread {thread} came at {came}: {found:?}");
+        }
+        assert_eq!(fetches(&run(model(), kind, &settings(kind, 2))), [], "{kind}: not asked for");
+        // Who refuses once is not asked again.
+        let mut refuses = model();
+        refuses.fetches = false;
+        assert_eq!(fetches(&run(refuses, kind, &with(kind, 2, asked))).len(), 1, "{kind}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_cpu_where_it_was_put_is_let_go() {
+    for kind in CLIMBERS {
+        let mut model = Nodes::mixed(2, 4, 2, 4).alike(2.0, 0, 0.6);
+        (model.end, model.contention) = (12.0, 0.1);
+        model.threads.iter_mut().for_each(|thread| thread.node = 1);
+        // They come to node 0, of which then one CPU is left.
+        model.events = vec![(8.0, "0,4-7".parse().unwrap())];
+        let ran = run(model, kind, &settings(kind, 2));
+        let crowded = ran.nodes.moves.iter().filter(|(at, decision)| {
+            *at > 8.0
+                && matches!(decision.reason, Reason::Crowded { .. } | Reason::Explore | Reason::Stalls { .. })
+        });
+        assert!(crowded.count() >= 1, "{kind}: {:?}", ran.nodes.moves);
+    }
+}
+
+/// What the slides' pseudo code does, written again: one mind a thread, drawn from the generator of Steele, Lea and Flood.
+struct Slides {
+    state: u64,
+    minds: BTreeMap<usize, ([f64; 2], i64, usize)>,
+}
+
+impl Slides {
+    fn hundred(&mut self) -> i64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        ((u128::from(z) * 100) >> 64) as i64
+    }
+
+    /// Where the thread goes, if it does.
+    fn tick(&mut self, thread: usize, node: usize, global: f64) -> Option<usize> {
+        let draw = self.hundred();
+        let (unc, prob, bias) = self.minds.entry(thread).or_insert(([0.0; 2], 0, 1 - node));
+        unc[node] = global;
+        if unc[node] > unc[0].min(unc[1]) {
+            *prob += 1;
+        } else {
+            *prob -= 1;
+            *bias = node;
+        }
+        if draw < *prob {
+            *prob = 0;
+            return Some(*bias).filter(|bias| *bias != node);
+        }
+        None
+    }
+}
+
+#[test]
+fn the_published_rule_is_played_to_the_letter() {
+    for (seed, tagged) in [(0, None), (7, Some(2)), (99, None)] {
+        let settings = settings(Kind::BrmPaper, seed);
+        let mut script = Script::new("numa:2 l3:1 core:2 pu:1", Kind::BrmPaper, &settings, &["0-3"; 4]);
+        script.notices.push(Notice::Counting(Rung::Exact));
+        if let Some(at) = tagged {
+            script.tag(at);
+        }
+        let mut slides = Slides { state: seed, minds: BTreeMap::new() };
+        let mut places = [0_u32, 1, 2, 3];
+        let mut last = [None; 4];
+        let mut moves = 0;
+        for look in 0..1500_u64 {
+            // What each is counted, which depends on where it is; the last one is not counted in every look.
+            let counted: Vec<Option<Counts>> = (0..4_u64)
+                .map(|at| {
+                    let node = u64::from(places[at as usize] / 2);
+                    let cycles = 50 + 40 * ((at + node + look / 300) % 2) + (look * (7 + at)) % 13;
+                    let counts = Counts {
+                        enabled: Span::from_ms(10),
+                        running: Span::from_ms(10),
+                        busy: Some(1000 * cycles),
+                        requests: Some(1000),
+                        ..Counts::default()
+                    };
+                    (at != 3 || look % 3 == 0).then_some(counts)
+                })
+                .collect();
+            script.count(&counted);
+            let did: Vec<_> = places.iter().map(|cpu| Some(ran(1.0, *cpu))).collect();
+            let turn = script.step(&did);
+            let mut wanted = Vec::new();
+            // There is no difference before the second reading.
+            if look > 0 {
+                for (last, counts) in last.iter_mut().zip(&counted) {
+                    let penalty =
+                        |counts: &Counts| counts.busy.unwrap() as f64 / counts.requests.unwrap() as f64;
+                    *last = counts.as_ref().map(penalty).or(*last);
+                }
+                let global: f64 = last.iter().flatten().sum();
+                let candidates: Vec<usize> = tagged.map_or_else(|| (0..4).collect(), |at| vec![at]);
+                for at in candidates {
+                    if let Some(to) = slides.tick(at, places[at] as usize / 2, global) {
+                        wanted.push((at, to));
+                    }
+                }
+            }
+            let found: Vec<(usize, usize)> = turn
+                .decisions
+                .iter()
+                .map(|decision| {
+                    let Act::Nudge(to) = &decision.act else { panic!("{decision:?}") };
+                    assert_eq!(to.len(), 2, "a whole node");
+                    (decision.thread.0 as usize, to.first().unwrap().0 as usize / 2)
+                })
+                .collect();
+            assert_eq!(found, wanted, "look {look}, seed {seed}");
+            for (at, to) in found {
+                places[at] = 2 * to as u32 + at as u32 % 2;
+                moves += 1;
+            }
+        }
+        assert!(moves > 0, "seed {seed}: {moves} moves");
     }
 }

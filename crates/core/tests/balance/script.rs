@@ -1,7 +1,9 @@
 //! A scripted host: a test says what each thread did, and what becomes of each decision.
 
+use std::collections::BTreeSet;
 use trimtab_core::balance::{Decision, Kind, Outcome, Policy, Settings, Settled, Turn, policy};
 use trimtab_core::check::decisions::Account;
+use trimtab_core::counts::Counts;
 use trimtab_core::ids::{Id, OsCpu, ProgramId, ThreadId};
 use trimtab_core::observe::{Left, Notice, Observer, Sample, ThreadInfo, ThreadSample};
 use trimtab_core::time::{Moment, Span};
@@ -38,6 +40,7 @@ pub(crate) struct Script {
     pub(crate) switches: bool,
     pub(crate) throttled: Option<Span>,
     pub(crate) counts_waits: bool,
+    told: BTreeSet<ThreadId>,
     pub(crate) now: Moment,
     pub(crate) next: Moment,
 }
@@ -79,6 +82,7 @@ impl Script {
             switches: false,
             throttled: None,
             counts_waits: true,
+            told: BTreeSet::new(),
             now: Moment(0),
             next: Moment(0),
         }
@@ -88,6 +92,31 @@ impl Script {
     pub(crate) fn leave(&mut self, at: usize, left: Option<Left>) {
         self.infos[at].left = left;
         self.news.push(self.infos[at].clone());
+    }
+
+    /// Tags a thread.
+    pub(crate) fn tag(&mut self, at: usize) {
+        self.infos[at].tagged = true;
+        self.news.push(self.infos[at].clone());
+    }
+
+    /// What hardware counted of each thread since the last look; `None` of one that was not read.
+    pub(crate) fn count(&mut self, counted: &[Option<Counts>]) {
+        for (counter, more) in self.counters.iter_mut().zip(counted) {
+            match (&mut counter.counts, more) {
+                (Some(all), Some(more)) => {
+                    *all = all.plus(more);
+                    self.told.insert(counter.id);
+                }
+                (all, Some(more)) => {
+                    *all = Some(*more);
+                    self.told.insert(counter.id);
+                }
+                (_, None) => {
+                    self.told.remove(&counter.id);
+                }
+            }
+        }
     }
 
     /// One look: `None` for a thread that could not be read. Everything decided is carried out.
@@ -121,7 +150,8 @@ impl Script {
                 counter.voluntary = Some(counter.voluntary.unwrap_or(0) + more);
             }
             let wait = counter.wait.filter(|_| self.counts_waits);
-            sample.threads.push(ThreadSample { wait, ..counter.clone() });
+            let counts = counter.counts.filter(|_| self.told.contains(&counter.id));
+            sample.threads.push(ThreadSample { wait, counts, ..counter.clone() });
         }
         self.observer.take(&sample, &self.outcomes);
         let seen = self.observer.observation();

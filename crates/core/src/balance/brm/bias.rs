@@ -8,7 +8,7 @@
 //! |---|---|
 //! | readiness has no bounds: ten calm seconds cost ten more | 0 to 100 |
 //! | the unit to go to is the last one that was best while it was there | the best one |
-//! | units never visited seem perfect for ever | tried at most once each, alone and by exchange; again when a move elsewhere was kept, and after half a minute that doubles |
+//! | units never visited seem perfect for ever | tried at most once each, alone and by exchange; again when a move elsewhere was kept, and after a minute and a half that doubles |
 //! | what was remembered of a unit is never refreshed | it ages towards the present with [`AGES`] |
 //! | anything above the least counts as worse | by the margin, and by twice the scatter of the index |
 //! | all draw at once, and each takes the others' doing for its own | a unit has one move at a time |
@@ -41,7 +41,7 @@ const REST: Span = Span::from_ms(500);
 const DOUBLINGS: u32 = 7;
 
 /// All may be tried again after this, when nothing was kept; it doubles.
-const RENEW: Span = Span::from_ms(30_000);
+const RENEW: Span = Span::from_ms(90_000);
 
 /// What a thread remembers of a unit.
 #[derive(Clone, Copy, Debug, Default)]

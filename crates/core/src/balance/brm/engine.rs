@@ -9,7 +9,7 @@
 //! whereafter all have their own masks; threads that wait for a CPU where they were put while others idle are let go.
 
 use super::super::sitter::{Sitter, Standing};
-use super::super::{Decision, Finding, Kind, Policy, Reason, Settings, Settled, Turn, Wanted};
+use super::super::{Act, Decision, Finding, Kind, Policy, Reason, Settings, Settled, Turn, Wanted};
 use super::fetch::Fetches;
 use super::guard::{Gain, Moves, Pace};
 use super::herd::{Herd, sum};
@@ -141,8 +141,9 @@ pub(super) struct Engine<W> {
     gain: Gain,
     fetches: Fetches,
     began: Option<Moment>,
-    /// Where threads were put, as asked last.
+    /// Where threads were put, and what was asked for since; `None` is their own mask.
     put: BTreeMap<ThreadId, CpuSet>,
+    asked: BTreeMap<ThreadId, Option<CpuSet>>,
     /// For how long threads wanted a CPU where they were put, and for how much of that they had none.
     waits: BTreeMap<ThreadId, (f64, f64)>,
     busy_read: Option<Moment>,
@@ -164,10 +165,28 @@ impl<W: Way> Engine<W> {
             fetches: Fetches::default(),
             began: None,
             put: BTreeMap::new(),
+            asked: BTreeMap::new(),
             waits: BTreeMap::new(),
             busy_read: None,
             index: None,
         }
+    }
+
+    /// Believes what was done.
+    fn believe(&mut self, seen: &Observation<'_>) {
+        for outcome in seen.outcomes.iter().filter(|outcome| outcome.end != Settled::Pending) {
+            match self.asked.remove(&outcome.thread).filter(|_| outcome.end == Settled::Applied) {
+                Some(Some(to)) => {
+                    self.put.insert(outcome.thread, to);
+                }
+                Some(None) => {
+                    self.put.remove(&outcome.thread);
+                }
+                None => {}
+            }
+        }
+        self.put.retain(|id, _| seen.thread(*id).is_some());
+        self.asked.retain(|id, _| seen.thread(*id).is_some());
     }
 
     /// Puts right who is where he may not be any more, or may be in more places again.
@@ -177,7 +196,7 @@ impl<W: Way> Engine<W> {
             let sitter = self.herd.sitter(i);
             let (id, Standing::Within(unit)) = (sitter.id, sitter.standing) else { continue };
             let usable = self.herd.ground().usable();
-            let stranded = self.put.get(&id).is_none_or(|put| !put.intersects(usable));
+            let stranded = self.put.get(&id).is_some_and(|put| !put.intersects(usable));
             // Who has no CPU left is asked again however often it was refused.
             if !(sitter.stale && sitter.free() || stranded && sitter.reachable()) {
                 continue;
@@ -186,8 +205,9 @@ impl<W: Way> Engine<W> {
             if room.is_empty() {
                 decisions.push(self.herd.base.seating.release(i, Reason::Changed));
             } else if stranded || self.put.get(&id) != Some(&room) {
-                self.put.insert(id, room.clone());
                 decisions.push(self.herd.base.seating.keep_within(i, unit, room, Reason::Changed));
+            } else {
+                self.herd.base.seating.sitters[i].stale = false;
             }
         }
         decisions
@@ -259,6 +279,7 @@ impl<W: Way> Engine<W> {
                 None => self.trials.push(trial),
                 Some(end) => {
                     if let End::Kept(_) = end {
+                        self.gain.kept();
                         for mover in &trial.movers {
                             self.fetches.kept(mover.id, at);
                         }
@@ -414,11 +435,7 @@ impl<W: Way> Policy for Engine<W> {
         let slower = self.pace.look(seen);
         let mut findings = self.herd.look(seen);
         self.moves.fill(at);
-        self.put.retain(|id, _| seen.thread(*id).is_some());
-        for outcome in seen.outcomes.iter().filter(|outcome| matches!(outcome.end, Settled::Refused(_))) {
-            // It is where it was before that, wherever that is.
-            self.put.remove(&outcome.thread);
-        }
+        self.believe(seen);
         if !seen.threads.is_empty() {
             self.began.get_or_insert(at);
         }
@@ -439,8 +456,8 @@ impl<W: Way> Policy for Engine<W> {
             decisions.extend(self.moves(seen, &mut findings));
         }
         for decision in &decisions {
-            if let Some(to) = decision.act.to() {
-                self.put.insert(decision.thread, to.clone());
+            if !matches!(decision.act, Act::Fetch(_)) {
+                self.asked.insert(decision.thread, decision.act.to().cloned());
             }
         }
         let tick = if nothing { self.pace.tick().max(IDLE) } else { self.pace.tick() };

@@ -73,9 +73,16 @@ impl Fetches {
             if busy.contains(&unit) || !herd.movable(i) || herd.sitter(i).stale {
                 continue;
             }
+            let pid = seen.threads[i].info.pid;
+            // Another of its process has just come.
+            let fresh = |(other, at): (&ThreadId, &Moment)| {
+                seen.at.since(*at) < STAYED && seen.thread(*other).is_some_and(|view| view.info.pid == pid)
+            };
+            if self.kept.iter().any(fresh) {
+                continue;
+            }
             self.kept.remove(&id);
             let Some(node) = herd.units.all[usize::from(unit)].node else { continue };
-            let pid = seen.threads[i].info.pid;
             let elsewhere = (0..herd.len()).any(|j| {
                 let there = herd.unit(j).and_then(|unit| herd.units.all[usize::from(unit)].node);
                 seen.threads[j].info.pid == pid && herd.sitter(j).active() && there != Some(node)

@@ -3,7 +3,7 @@
 //! Unit: CPU time of whoever looks, moves a second, parts of the index. Problem: looks that read counters cost, more in a virtual machine
 //! and more with more threads; moves cost whoever is moved; and a program may be one that no placement helps. Idea: the time between
 //! looks follows what a look really costs; moves are drawn from a bucket that fills at a fixed rate; and once a minute what
-//! all suffer is compared with what they suffered before the first move.
+//! all suffer is compared with what they suffered before the first move. A minute in which no move was kept was in vain by itself.
 //!
 //! Properties: without a host that tells costs the tick is the settings'; the tick never exceeds [`TICK_MAX`] nor falls below the settings'; taking a
 //! move back is never refused, but it is paid for.
@@ -102,12 +102,16 @@ impl Moves {
 const VAIN: Span = Span::from_ms(60_000);
 const DOUBLINGS: u32 = 6;
 
+/// Less than this part is no gain, if all were moved: what two seconds differ by without a cause.
+const GAIN: f64 = 0.02;
+
 /// Whether all of it brings anything.
 #[derive(Debug, Default)]
 pub(super) struct Gain {
     since: Option<Moment>,
     rests: Option<Moment>,
     failures: u32,
+    kept: bool,
 }
 
 impl Gain {
@@ -116,12 +120,17 @@ impl Gain {
         self.since.get_or_insert(at);
     }
 
+    /// A move was kept.
+    pub(super) fn kept(&mut self) {
+        self.kept = true;
+    }
+
     /// Whether it is let be now. True in the second place when it just was long enough.
     pub(super) fn rests(&mut self, at: Moment) -> (bool, bool) {
         match self.rests {
             Some(until) if at < until => (true, false),
             Some(_) => {
-                (self.rests, self.since) = (None, None);
+                (self.rests, self.since, self.kept) = (None, None, false);
                 (false, true)
             }
             None => (false, false),
@@ -137,11 +146,13 @@ impl Gain {
         let changed = 2 * known < herd.books.values().filter(|book| book.second.is_some()).count();
         let ratio = change(index, mean, both);
         self.since = Some(at.max(since));
-        if changed || ratio.is_none() {
+        if self.kept && (changed || ratio.is_none()) {
             herd.books.values_mut().for_each(|book| book.first = book.second);
             return false;
         }
-        if ratio.is_some_and(|ratio| ratio < 1.0) {
+        // One of many who is better off makes all better by little.
+        let touched = herd.touched() as f64 / (known as f64).max(1.0);
+        if self.kept && ratio.is_some_and(|ratio| 1.0 - ratio > GAIN * touched.min(1.0)) {
             self.failures = 0;
             return false;
         }

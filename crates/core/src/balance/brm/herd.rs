@@ -34,7 +34,7 @@ const ASKED: Span = Span::from_ms(1_000);
 const CALM_LONG: Span = Span::from_ms(5_000);
 
 /// So many looks are kept.
-pub(super) const KEPT: usize = 32;
+pub(super) const KEPT: usize = 64;
 
 /// A thread that runs this much of the time and yet stalls less than [`CALM`], in a program of which others stall, spins.
 const SPINS_RUN: f64 = 0.5;
@@ -235,9 +235,12 @@ impl Herd {
             book.recent.clear();
             book.unit = unit;
         }
-        book.now = view.counted;
-        book.last = view.counted.or(book.last);
-        if let Some(counts) = view.counted {
+        // Counters that were not there at one of the two readings make no difference.
+        let told = |counts: &Counts| counts.busy.is_some() || counts.cycles.is_some() || counts.far.is_some();
+        let counted = view.counted.filter(told);
+        book.now = counted;
+        book.last = counted.or(book.last);
+        if let Some(counts) = counted {
             let ran = view.rates.and_then(|rates| {
                 let seconds = rates.span.seconds();
                 Some((rates.run * seconds, (rates.run + rates.wait?) * seconds))
@@ -247,7 +250,7 @@ impl Herd {
                 book.recent.pop_front();
             }
         }
-        book.ask(at, view.counted);
+        book.ask(at, counted);
     }
 
     /// Who runs and makes no requests while others of its program stall waits for them.
@@ -340,6 +343,11 @@ impl Herd {
     /// The CPUs of a unit to which thread `i` may go.
     pub(super) fn room(&self, i: usize, unit: u16) -> CpuSet {
         self.units.room(&self.base.seating, i, unit)
+    }
+
+    /// How many threads are kept in a unit.
+    pub(super) fn touched(&self) -> usize {
+        (0..self.len()).filter(|i| matches!(self.sitter(*i).standing, Standing::Within(_))).count()
     }
 
     /// Whether thread `i` may be asked to move now.

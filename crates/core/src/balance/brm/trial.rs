@@ -29,8 +29,9 @@ const AFTER_MAX: usize = KEPT - 4;
 /// Who was counted less often than this is not compared.
 const COUNTED: usize = 3;
 
-/// So many standard errors are believed.
-const SURE: f64 = 1.5;
+/// So many standard errors are believed at the end of a trial. Who asks at every look is told a chance difference some time: early ones must
+/// be larger, by the root of what is missing (the boundary of O'Brien and Fleming).
+const SURE: f64 = 2.0;
 
 /// A trial that is not over by then is undone: counts that come seldom, threads that sleep. In looks.
 const LOOKS_MAX: u64 = 200;
@@ -206,10 +207,14 @@ impl Trial {
             pairs.iter().map(|(before, after, mover)| Pair { before, after, mover: *mover }).collect();
         let Some(change) = compare(&pairs, index, mean) else { return Verdict::Unlike };
         let (gain, least) = (1.0 - change.ratio, margin * change.movers);
-        let (sure, last) = (gain > SURE * change.error, late || looks >= AFTER_MAX);
+        let last = late || looks >= AFTER_MAX;
+        let early = (AFTER_MAX as f64 / looks.max(1) as f64).sqrt().max(1.0);
+        let sure = gain > SURE * early * change.error;
+        // What it would have to come to in the end, which is not hoped for any more when it is a whole error away.
+        let needed = least.max(SURE * change.error / early);
         if gain > least && sure {
             Verdict::Better(change.ratio)
-        } else if last || gain + change.error < least {
+        } else if last || gain + change.error < needed {
             Verdict::Vain(change.ratio)
         } else {
             Verdict::Open
