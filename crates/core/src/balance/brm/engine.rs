@@ -196,7 +196,7 @@ impl<W: Way> Engine<W> {
             let sitter = self.herd.sitter(i);
             let (id, Standing::Within(unit)) = (sitter.id, sitter.standing) else { continue };
             let usable = self.herd.ground().usable();
-            let stranded = self.put.get(&id).is_none_or(|put| !put.intersects(usable));
+            let stranded = self.put.get(&id).is_some_and(|put| !put.intersects(usable));
             // Who has no CPU left is asked again however often it was refused.
             if !(sitter.stale && sitter.free() || stranded && sitter.reachable()) {
                 continue;
