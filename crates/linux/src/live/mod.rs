@@ -36,6 +36,7 @@ mod sample;
 mod stop;
 mod tags;
 mod threads;
+mod upkeep;
 
 pub use audit::{Audit, MemoryAudit, ThreadAudit};
 pub use error::LiveError;

@@ -49,6 +49,8 @@ mod write;
 mod key_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod written_tests;
 
 use super::Scenario;
 use crate::model::Model;

@@ -1,7 +1,7 @@
 //! Moves: policies of the uncore penalty move nobody where memory makes nobody wait, and otherwise no more than they may.
 //!
 //! Where memory costs nothing, no thread stalls: neither these policies nor the published rule have anything to go by. `brm` and `serial` begin a move
-//! only if it and its taking back are saved up; what was saved is at most a second's moves, or [`LEAST`]. Moves of several trials that are taken back
+//! only if it and its taking back are saved up; what was saved is at most a second's moves, or `LEAST`. Moves of several trials that are taken back
 //! at once may overdraw that by as much again.
 //!
 //! Bound: moves a second, times the time, and twice the most that may be saved. Not judged are runs in which moves were refused or readings spoiled at
