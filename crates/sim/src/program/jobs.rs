@@ -111,7 +111,14 @@ impl Job {
 pub fn four(name: Option<&str>, work: Span, pages: Pages) -> Vec<Program> {
     let one = name.and_then(find);
     let of = |at: usize| if name.is_some() { one } else { JOBS.get(at) };
-    let program = |at: usize| Some(of(at)?.program(work, pages));
+    let program = |at: usize| {
+        let mut program = of(at)?.program(work, pages);
+        // Copies are called as `count` of a scenario file calls them.
+        if name.is_some() {
+            program.name = format!("{} {}", program.name, at + 1);
+        }
+        Some(program)
+    };
     (0..4).filter_map(program).collect()
 }
 
@@ -125,7 +132,7 @@ mod tests {
             let all = four(name, Span::from_ms(10), Pages::Node(0));
             all.into_iter().map(|program| program.name).collect()
         };
-        assert_eq!(names(Some("mcf")), ["mcf"; 4]);
+        assert_eq!(names(Some("mcf")), ["mcf 1", "mcf 2", "mcf 3", "mcf 4"]);
         assert_eq!(names(None), ["soplex", "mcf", "milc", "sphinx3"]);
         assert!(names(Some("quake")).is_empty());
     }
