@@ -32,6 +32,7 @@ pub struct Restored {
 const PASSES: u32 = 4;
 
 impl Restored {
+    /// With another pass over the same threads: who was refused is asked, and counted, again.
     pub(super) fn and(self, more: Self) -> Self {
         Self {
             given_back: self.given_back + more.given_back,

@@ -95,7 +95,10 @@ impl Live {
             .collect();
         let mut restored = Restored::default();
         for pid in &meant {
-            restored = restored.and(self.wish_anew(*pid));
+            let one = self.wish_anew(*pid);
+            // These are other processes, not another pass over the same.
+            let refused = restored.refused + one.refused;
+            restored = Restored { refused, ..restored.and(one) };
         }
         // What was born meanwhile of threads that still had our masks gets its own when it is found.
         for _ in 0..PASSES {

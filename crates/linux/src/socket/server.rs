@@ -127,7 +127,7 @@ impl Server {
         fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
         for client in self.clients.values() {
             let mut wanted = PollFlags::empty();
-            wanted.set(PollFlags::IN, !client.asked && !client.ended && !client.closing);
+            wanted.set(PollFlags::IN, client.may_ask() && !client.ended);
             wanted.set(PollFlags::OUT, !client.outbox.is_empty());
             fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), wanted));
         }
@@ -145,7 +145,12 @@ impl Server {
         let mut heard = Vec::new();
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for (id, flags) in ids.into_iter().zip(ready.iter().skip(1 + others.len())) {
-            if !flags.is_empty() {
+            // Who hung up while we think about an answer will not hear it, and would wake us until then.
+            if flags.intersects(PollFlags::HUP | PollFlags::ERR)
+                && self.clients.get(&id).is_some_and(|client| client.asked)
+            {
+                self.clients.remove(&id);
+            } else if !flags.is_empty() {
                 self.serve(id, &mut heard);
             }
         }
@@ -215,7 +220,7 @@ impl Server {
             self.clients.remove(&id);
             return;
         }
-        if !client.asked && !client.closing {
+        if client.may_ask() {
             client.read(self.limits.line);
             heard.extend(client.heard(id, self.limits.line));
         }
@@ -244,7 +249,7 @@ impl Server {
             return;
         }
         // It may have said more already.
-        if !client.closing {
+        if client.may_ask() {
             heard.extend(client.heard(id, self.limits.line));
         }
         self.finish(id);
@@ -271,6 +276,11 @@ impl Server {
 }
 
 impl Client {
+    /// Whether it is listened to: not before it has taken what was answered, or answers would pile up here.
+    fn may_ask(&self) -> bool {
+        !self.asked && !self.closing && self.outbox.is_empty()
+    }
+
     /// Writes; whether the connection lives.
     fn flush(&mut self) -> bool {
         while !self.outbox.is_empty() {
@@ -432,6 +442,47 @@ mod tests {
         server.limits.patience = Duration::ZERO;
         server.turn(&[], Duration::ZERO).unwrap();
         assert_eq!((server.counted().now, server.counted().dropped), (0, 1));
+    }
+
+    #[test]
+    fn who_asks_on_without_reading_is_not_heard_until_it_reads() {
+        let (mut server, _folder) = server(LIMITS);
+        let mut client = UnixStream::connect(server.path()).unwrap();
+        client.write_all(b"one\ntwo\n").unwrap();
+        let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
+        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let mut more = Vec::new();
+        server.answer(id, &[b'y'; 8 << 20], &mut more);
+        client.write_all(b"three\n").unwrap();
+        let (heard, _) = server.turn(&[], Duration::from_millis(20)).unwrap();
+        assert_eq!((more, heard), (Vec::new(), Vec::new()), "the answer is not taken yet");
+        let reader = std::thread::spawn(move || {
+            let mut first = String::new();
+            BufReader::new(&client).read_line(&mut first).unwrap();
+            (client, first.len())
+        });
+        let (heard, _) = loop {
+            let turn = server.turn(&[], Duration::from_secs(60)).unwrap();
+            if !turn.0.is_empty() {
+                break turn;
+            }
+        };
+        let [Heard::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
+        assert_eq!(line, b"two");
+        assert_eq!(reader.join().unwrap().1, (8 << 20) + 1);
+    }
+
+    #[test]
+    fn who_hangs_up_while_it_waits_is_forgotten() {
+        let (mut server, _folder) = server(LIMITS);
+        let mut client = UnixStream::connect(server.path()).unwrap();
+        client.write_all(b"ask\n").unwrap();
+        let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
+        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        drop(client);
+        server.turn(&[], Duration::from_secs(60)).unwrap();
+        assert_eq!(server.counted().now, 0);
+        server.answer(id, b"late", &mut Vec::new());
     }
 
     #[test]
