@@ -73,14 +73,14 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn ctrl_c_ends_it_with_the_count_so_far() {
     let sandbox = Sandbox::new();
-    let mut running = sandbox.trimtab("sim swarm --small --seconds 600").begins();
+    let mut running = sandbox.trimtab("sim swarm --small --seed 1 --seconds 600").begins();
     running.lines(1);
     running.signal(Signal::INT);
     let ended = running.ends();
     assert_eq!(ended.code, Some(130), "{ended}");
     let told = ended.out();
     assert!(told.contains(" events: no law was broken, then it was ended"), "{told}");
-    let mut running = sandbox.trimtab("sim swarm --small --seconds 600 --json").begins();
+    let mut running = sandbox.trimtab("sim swarm --small --seed 1 --seconds 600 --json").begins();
     running.lines(1);
     running.signal(Signal::INT);
     let ended = running.ends();

@@ -97,11 +97,12 @@ fn hunt(args: &SwarmArgs) -> Result<u8> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::from(now.subsec_nanos()) ^ now.as_secs()
     });
+    // Before the first word: who has read it may send a signal at once.
+    let interrupt = Interrupt::listen()?;
     match args.json {
         true => say_json(&Begin { schema: SCHEMA, seed })?,
         false => print(&format!("seed {seed}\n"))?,
     }
-    let interrupt = Interrupt::listen()?;
     let size = size(args);
     let seconds = args.seconds.or(args.runs.is_none().then_some(SECONDS));
     let most = seconds.map(Duration::from_secs);
