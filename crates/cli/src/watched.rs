@@ -90,11 +90,13 @@ impl Watched {
         let told = |notice: &Notice| matches!(notice, Notice::Counting(_));
         let Some(standing) = self.live.counting().filter(|_| sample.notices.iter().any(told)) else { return };
         let why = standing.missing.iter().find(|missing| missing.why != Why::NotAsked);
+        let but = standing.recipe.as_ref().is_some_and(|recipe| recipe.no_guests);
+        let but = if but { " but for virtual machines, to which KVM lends the counters" } else { "" };
         match why {
             Some(Missing { rung, why }) => {
-                say::warning(self.volume, &format!("counted is {}, not {rung}: {why}", standing.rung));
+                say::warning(self.volume, &format!("counted is {}{but}, not {rung}: {why}", standing.rung));
             }
-            None => say::note(self.volume, &format!("counted is {}", standing.rung)),
+            None => say::note(self.volume, &format!("counted is {}{but}", standing.rung)),
         }
     }
 

@@ -9,7 +9,10 @@
 //! Terms: a *tick* is the time between two readings of counters. Counters are *trapped* when each access to them is handled by a
 //! hypervisor.
 //!
-//! Properties: pure; a thrift never asks for more than its price allows; thinning out ends.
+//! Costs are judged over whole turns of counters that run now and then: a part of a turn is all cost or none, whatever the rest is.
+//!
+//! Properties: pure; a thrift never asks for more than its price allows; thinning out ends; a cost that stays the same is borne at one
+//! thinness, if any bears it.
 //!
 //! Measured: emulated counters of a Zen 3 guest, disable and enable: 26 us with one counter, 92 us with two, 313 us with four; a
 //! switch of threads with them 30, 72 and 232 us, against 3.5 us without.
@@ -146,6 +149,11 @@ pub struct Spent {
 }
 
 impl Spent {
+    /// Whether it is time to judge this, after what was done at a look: a whole turn, or several, lie behind.
+    pub fn is_due(&self, beat: &Beat, now: &Thrift) -> bool {
+        self.span >= JUDGED && (now.one_in <= 1 || beat.begins)
+    }
+
     /// What part of one CPU our own work took.
     pub fn reading_share(&self) -> Option<f64> {
         self.reading.share_of(self.span)
@@ -264,6 +272,41 @@ mod tests {
             // They may run one stretch ahead of their part.
             let share = ran.less(Span::from_ms(600)).share_of(Span(at.0)).unwrap_or(0.0);
             prop_assert!(share <= 1.0 / f64::from(one_in) + 1e-9, "{} of one in {}", share, one_in);
+        }
+
+        #[test]
+        fn a_cost_that_stays_the_same_is_borne_at_one_thinness_or_not_at_all(
+            // Switches in a millisecond of running; at 92 us each, some forty of these bear the last.
+            rate in 0.0f64..8.0, looks in 10u64..120,
+        ) {
+            let mut thrift = Thrift::TRAPPED;
+            let (mut duty, mut on, mut spent, mut from) = (Duty::Off(Moment(0)), false, Spent::default(), Moment(0));
+            let (mut thinned, mut given_up) = (Vec::new(), false);
+            for look in 1..40_000u64 {
+                let (at, tick) = (Moment(look * looks * 1_000_000), Span::from_ms(looks));
+                spent.ran = spent.ran + tick;
+                spent.switches += if on { (rate * looks as f64) as u64 } else { 0 };
+                let beat = duty.beat(at, &thrift);
+                on = beat.runs;
+                spent.span = at.since(from);
+                if spent.is_due(&beat, &thrift) {
+                    match judge(&spent, &GUEST, &thrift) {
+                        Some(Verdict::GiveUp) => { given_up = true; break }
+                        Some(Verdict::Thin(one_in)) => { thrift.one_in = one_in; thinned.push(one_in) }
+                        _ => {}
+                    }
+                    (spent, from) = (Spent::default(), at);
+                }
+            }
+            let always = (rate * looks as f64).floor() / looks as f64 * 92_000.0 / 1e6 / SLOWING_MAX;
+            let least = 1.0 / f64::from(ONE_IN_MAX);
+            prop_assert!(thinned.is_sorted() && thinned.len() < 8, "{:?}", thinned);
+            if always * least < 0.95 {
+                prop_assert!(!given_up, "{} of what may be, one in forty: {:?}", always * least, thinned);
+                prop_assert!(always / f64::from(thrift.one_in) <= 1.05, "{} one in {}", always, thrift.one_in);
+            } else if always * least > 1.05 {
+                prop_assert!(given_up, "{} of what may be, one in forty: {:?}", always * least, thinned);
+            }
         }
 
         #[test]

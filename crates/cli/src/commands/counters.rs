@@ -224,8 +224,7 @@ fn words(standing: &Standing) -> String {
         }
         if recipe.no_guests {
             lines.push(
-                "           without what guests do: a virtual machine with counters of its own runs here"
-                    .to_owned(),
+                "           without virtual machines: KVM lends them the counters while they run".to_owned(),
             );
         }
     }

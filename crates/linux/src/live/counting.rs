@@ -7,11 +7,16 @@
 //! The rung is the ladder's. It is left for a lower one when counting costs more than it may, when most threads may not be counted,
 //! when there is no room for their descriptors, or when others hold the counters: each is told by a notice, and why by
 //! [`Live::counting`]. Once left, it is not tried again: what made it fail would come again with it.
+//!
+//! Virtual machines that own the counters while they run (KVM's mediated PMU) are the exception. What their CPUs do cannot be counted from
+//! here: counters that leave guests out see of such a thread only its monitor's work, which would be taken for the guest's. So such
+//! threads have no counts then; where there are no others, hardware is left until there are. That such a machine has begun shows when a
+//! thread's counters are refused which the ladder had got for its own: it is climbed again.
 
 use super::clock::Clock;
 use super::counters::Counters;
 use super::files::Budget;
-use super::threads::Thread;
+use super::threads::{Process, Thread, Wish};
 use super::{Live, Options};
 use crate::perf::locality::{self, Pages};
 use crate::perf::{self, Choice, Group, Recipe, Standing, Why};
@@ -20,7 +25,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counting::{self, Duty, Price, Spent, Thrift, Verdict};
+use trimtab_core::counting::{self, Beat, Duty, Price, Spent, Thrift, Verdict};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::{OsCpu, OsNode};
 use trimtab_core::observe::{Notice, Sample, ThreadSample};
@@ -40,6 +45,8 @@ const JUDGED: Span = Span::from_ms(1_000);
 /// A thread must have run for so long with its counters on before "never counted" means that others hold them. Chosen: several turns
 /// in which the kernel deals counters out.
 const STARVED: Span = Span::from_ms(20);
+/// The ladder is climbed again no more often than this: it takes some milliseconds. Chosen.
+const CLIMBED_AGAIN: Span = Span::from_ms(60_000);
 /// Where a price is not known it is taken for that of the dearest counters seen.
 const DEAREST: Price = Price { read: Span::from_us(20), one: Span::from_us(26), two: Span::from_us(92) };
 
@@ -47,8 +54,8 @@ const DEAREST: Price = Price { read: Span::from_us(20), one: Span::from_us(26), 
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     group: Option<Group>,
-    /// It may not be counted.
-    refused: bool,
+    /// Why it may not be counted.
+    refused: Option<Errno>,
     /// It is put on a CPU too often to be counted cheaply.
     restless: bool,
     /// The counters when the group was opened: what is counted is of since then.
@@ -82,6 +89,8 @@ pub(super) struct Counting {
     told: Option<Rung>,
     wanted_at: Option<Moment>,
     duty: Duty,
+    /// What was done at the last look.
+    beat: Beat,
     /// How to be thrifty, if somebody said so.
     asked: Option<Thrift>,
     /// What is judged, and since when.
@@ -92,6 +101,10 @@ pub(super) struct Counting {
     starved: u32,
     /// Threads for which there was no descriptor left at the last look.
     crowded: usize,
+    /// Hardware was left only because of whom there was to be counted.
+    left_for_guests: bool,
+    /// When the ladder was last climbed once more.
+    climbed_again: Option<Moment>,
     nodes: BTreeMap<OsCpu, OsNode>,
     memory: BTreeMap<Pid, (Moment, Pages)>,
     round: u64,
@@ -106,12 +119,15 @@ impl Counting {
             told: None,
             wanted_at: None,
             duty: Duty::Off(Moment::default()),
+            beat: Beat::default(),
             asked: options.thrift,
             spent: Spent::default(),
             spent_from: Moment::default(),
             counted: 0,
             starved: 0,
             crowded: 0,
+            left_for_guests: false,
+            climbed_again: None,
             nodes: BTreeMap::new(),
             memory: BTreeMap::new(),
             round: 0,
@@ -160,6 +176,9 @@ impl Live {
             self.counting.begin_judging(at);
             self.counting.duty = Duty::Off(at);
         }
+        if self.counting.left_for_guests && !self.only_guests() && self.may_climb_again(at) {
+            self.climb_again(at);
+        }
         if self.counting.standing.is_none() {
             let mut standing = perf::look(&self.proc, &self.counting.sys, &self.counting.choice, None);
             standing.thrift = self.counting.asked.unwrap_or(standing.thrift);
@@ -193,11 +212,16 @@ impl Live {
         let Some(recipe) = self.counting.recipe().cloned() else { return };
         let was_on = matches!(self.counting.duty, Duty::On(_));
         let beat = self.counting.duty.beat(at, &thrift);
+        self.counting.beat = beat;
         let mut room = OPENED_MAX;
         self.counting.crowded = 0;
+        let (may_climb, mut climb) = (self.may_climb_again(at), false);
         for read in &mut sample.threads {
             let Some(thread) = self.table.threads.get_mut(&read.id) else { continue };
             let Some(now) = thread.last else { continue };
+            if recipe.no_guests && is_guest(&self.table.processes, thread.pid) {
+                continue;
+            }
             let ran = mark(thread, at, now, was_on, &thrift, &mut self.counting.spent);
             if thread.counted.restless && thread.counted.group.is_some() {
                 thread.counted.close(Some(&recipe), &mut self.budget);
@@ -217,7 +241,7 @@ impl Live {
                     read.counts = counts;
                 }
                 // Who sleeps has nothing to count.
-                None if ran && !thread.counted.refused && !thread.counted.restless && room > 0 => {
+                None if ran && thread.counted.refused.is_none() && !thread.counted.restless && room > 0 => {
                     room -= 1;
                     let opened = open(thread, &recipe, &mut self.budget);
                     match opened {
@@ -225,7 +249,8 @@ impl Live {
                             let _ = thread.counted.group.as_ref().map(Group::on);
                         }
                         Opened::Yes | Opened::Gone => {}
-                        Opened::Refused => thread.counted.refused = true,
+                        Opened::Refused(Errno::OPNOTSUPP) if may_climb && !recipe.no_guests => climb = true,
+                        Opened::Refused(errno) => thread.counted.refused = Some(errno),
                         Opened::Crowded => {
                             self.counting.crowded += 1;
                             // The others will find no room either.
@@ -237,6 +262,9 @@ impl Live {
                 }
                 _ => {}
             }
+        }
+        if climb {
+            return self.climb_again(at);
         }
         if beat.begins || beat.ends {
             // Also of those that were not read now.
@@ -309,10 +337,18 @@ impl Live {
         if !standing.rung.counts() {
             return;
         }
-        let (mut open, mut refused) = (0_usize, 0_usize);
+        if self.counting.recipe().is_some_and(|recipe| recipe.no_guests) && self.only_guests() {
+            self.step_down(&Why::GuestsHidden, at);
+            self.counting.left_for_guests = true;
+            return;
+        }
+        let mut open = 0_usize;
+        let mut refused: BTreeMap<i32, usize> = BTreeMap::new();
         for thread in self.table.threads.values() {
             open += usize::from(thread.counted.group.is_some());
-            refused += usize::from(thread.counted.refused);
+            if let Some(errno) = thread.counted.refused {
+                *refused.entry(errno.raw_os_error()).or_insert(0) += 1;
+            }
         }
         if self.counting.crowded > 0 && self.counting.recipe().is_some_and(|recipe| recipe.events.len() > 2) {
             return self.count_less(at);
@@ -325,13 +361,18 @@ impl Live {
         if self.counting.spent.span < JUDGED {
             return;
         }
-        if refused > 2 * open {
-            return self.step_down(&Why::ThreadsRefused, at);
+        if refused.values().sum::<usize>() > 2 * open
+            && let Some((errno, _)) = refused.into_iter().max_by_key(|(_, threads)| *threads)
+        {
+            return self.step_down(&why_refused(Errno::from_raw_os_error(errno)), at);
         }
         if self.counting.counted == 0 && self.counting.starved > 0 {
             return self.step_down(&Why::Taken, at);
         }
         let Some(standing) = &mut self.counting.standing else { return };
+        if !self.counting.spent.is_due(&self.counting.beat, &standing.thrift) {
+            return;
+        }
         let price = standing.price.unwrap_or(DEAREST);
         match counting::judge(&self.counting.spent, &price, &standing.thrift) {
             Some(Verdict::GiveUp) => return self.step_down(&Why::TooDear, at),
@@ -360,6 +401,28 @@ impl Live {
         let standing = perf::look(&self.proc, &self.counting.sys, &self.counting.choice, Some(why));
         self.counting.standing = Some(standing);
         self.counting.begin_judging(at);
+    }
+
+    /// Whether there are threads, and all of them are CPUs of virtual machines.
+    fn only_guests(&self) -> bool {
+        let mut threads =
+            self.table.threads.values().filter(|thread| thread.wish != Wish::Untagged).peekable();
+        threads.peek().is_some() && threads.all(|thread| is_guest(&self.table.processes, thread.pid))
+    }
+
+    fn may_climb_again(&self, at: Moment) -> bool {
+        self.counting.climbed_again.is_none_or(|last| at.since(last) >= CLIMBED_AGAIN)
+    }
+
+    /// Finds out at the next look what can be counted by now.
+    fn climb_again(&mut self, at: Moment) {
+        self.close_counters();
+        for thread in self.table.threads.values_mut() {
+            thread.counted.refused = thread.counted.refused.filter(|errno| *errno != Errno::OPNOTSUPP);
+        }
+        self.counting.standing = None;
+        self.counting.left_for_guests = false;
+        self.counting.climbed_again = Some(at);
     }
 
     /// Closes all counters.
@@ -414,11 +477,26 @@ fn counts(group: &Group, recipe: &Recipe, from: Option<Counters>, now: Counters)
     Some(Counts { enabled: counts.enabled.max(ran), ..counts })
 }
 
+/// Whether a process is a virtual machine, of which only the CPUs' threads are watched.
+fn is_guest(processes: &BTreeMap<Pid, Process>, pid: Pid) -> bool {
+    processes.get(&pid).is_some_and(|process| process.only.is_some())
+}
+
+/// Why most threads may not be counted, by what the kernel answered.
+fn why_refused(errno: Errno) -> Why {
+    match errno {
+        Errno::ACCESS | Errno::PERM => Why::ThreadsRefused,
+        // Our own thread was counted by the same events: it is about those that run guests.
+        Errno::OPNOTSUPP => Why::GuestsHidden,
+        errno => Why::of(errno),
+    }
+}
+
 /// What became of opening a thread's counters.
 enum Opened {
     Yes,
     Gone,
-    Refused,
+    Refused(Errno),
     Crowded,
 }
 
@@ -435,7 +513,7 @@ fn open(thread: &mut Thread, recipe: &Recipe, budget: &mut Budget) -> Opened {
             }
             Err(Errno::SRCH) => Opened::Gone,
             Err(Errno::MFILE | Errno::NFILE) => Opened::Crowded,
-            Err(_) => Opened::Refused,
+            Err(errno) => Opened::Refused(errno),
         }
     };
     for _ in 0..taken {
@@ -451,3 +529,6 @@ fn place(thread: &Thread, read: &ThreadSample, proc: &std::path::Path) -> Option
         .or(read.cpu)
         .or_else(|| process::thread_stat(proc, thread.pid, thread.tid).ok().and_then(|stat| stat.last_cpu))
 }
+
+#[cfg(test)]
+mod tests;

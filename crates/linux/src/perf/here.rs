@@ -42,6 +42,14 @@ impl Ground for Here {
         self.setting("perf_event_paranoid")
     }
 
+    fn lends(&self) -> bool {
+        // Of Linux 7.0 and newer, where it is chosen when the module is loaded.
+        ["kvm_intel", "kvm_amd"].iter().any(|module| {
+            let file = format!("module/{module}/parameters/enable_mediated_pmu");
+            text::read(&self.sys.join(file)).is_ok_and(|answer| answer.starts_with(b"Y"))
+        })
+    }
+
     fn resolve(&self, spec: &Spec) -> Result<Event, EventError> {
         spec.resolve(&self.sys)
     }
@@ -108,10 +116,17 @@ mod tests {
             Err(errno) => skipped(format_args!("nothing may be counted here: {errno}")),
         }
         assert!(here.nodes() >= 1);
+        let other = tempfile::tempdir().unwrap();
+        let parameters = other.path().join("module/kvm_amd/parameters");
+        std::fs::create_dir_all(&parameters).unwrap();
+        for (answer, lends) in [("Y\n", true), ("N\n", false), ("", false)] {
+            std::fs::write(parameters.join("enable_mediated_pmu"), answer).unwrap();
+            assert_eq!(Here::new(other.path(), other.path()).lends(), lends, "{answer:?}");
+        }
         let nowhere = Here::new(Path::new("/nowhere"), Path::new("/nowhere"));
         assert_eq!(
-            (nowhere.nodes(), nowhere.balancing(), nowhere.paranoid(), nowhere.cpu()),
-            (1, None, None, None)
+            (nowhere.nodes(), nowhere.balancing(), nowhere.paranoid(), nowhere.cpu(), nowhere.lends()),
+            (1, None, None, None, false)
         );
     }
 }

@@ -35,6 +35,9 @@ pub trait Ground {
     fn cpu(&self) -> Option<Cpu>;
     /// `kernel.perf_event_paranoid`.
     fn paranoid(&self) -> Option<i64>;
+    /// Whether virtual machines get the counters themselves while they run: then counters that look into guests are refused as long as
+    /// there is such a machine, and, worse, none can be started as long as there are such counters.
+    fn lends(&self) -> bool;
     /// What an event is called by number.
     ///
     /// # Errors
@@ -118,7 +121,8 @@ pub fn climb(ground: &mut dyn Ground, table: &Table, choice: &Choice, barred: Op
         Choice::Rung(rung) => *rung,
         _ => Rung::Exact,
     };
-    let mut climber = Climber { ground, user_only: false, no_guests: false, trials: 0, most: 0 };
+    let lends = ground.lends();
+    let mut climber = Climber { ground, user_only: false, no_guests: lends, lends, trials: 0, most: 0 };
     let mut missing = Vec::new();
     let mut found = (Rung::Nothing, None);
     for rung in Rung::ALL {
@@ -192,6 +196,7 @@ struct Climber<'a> {
     ground: &'a mut dyn Ground,
     user_only: bool,
     no_guests: bool,
+    lends: bool,
     trials: u32,
     most: u32,
 }
@@ -312,18 +317,13 @@ impl Climber<'_> {
                 Err(Errno::OPNOTSUPP) if !no_guests => self.no_guests = true,
                 Err(Errno::OPNOTSUPP) => {
                     // It was not for guests.
-                    self.no_guests = false;
+                    self.no_guests = self.lends;
                     return Err(Why::NoSuchEvents);
                 }
                 Err(Errno::ACCESS | Errno::PERM) => {
                     return Err(Why::NotPermitted { paranoid: self.ground.paranoid() });
                 }
-                Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => return Err(Why::NoHardware),
-                Err(Errno::NOSYS) => return Err(Why::Filtered),
-                Err(Errno::BUSY) => return Err(Why::Taken),
-                Err(Errno::MFILE | Errno::NFILE) => return Err(Why::NoDescriptors),
-                Err(Errno::INVAL) => return Err(Why::NoSuchEvents),
-                Err(errno) => return Err(Why::Kernel(errno)),
+                Err(errno) => return Err(Why::of(errno)),
             }
         }
         Err(Why::NotPermitted { paranoid: self.ground.paranoid() })

@@ -31,6 +31,8 @@ pub(super) struct Scripted {
     pub(super) kernel: Option<Errno>,
     /// Answers what does not leave guests out.
     pub(super) guests: Option<Errno>,
+    /// Virtual machines get the counters themselves.
+    pub(super) lends: bool,
     /// More counters than this are refused ...
     pub(super) counters: usize,
     /// ... or, where this is set, taken and never run.
@@ -47,6 +49,8 @@ pub(super) struct Scripted {
     pub(super) residency: Result<(), Errno>,
     /// How many tries were made.
     pub(super) tries: u32,
+    /// All that was to be opened.
+    pub(super) asked: Vec<Recipe>,
 }
 
 impl Default for Scripted {
@@ -58,6 +62,7 @@ impl Default for Scripted {
             refusal: None,
             kernel: None,
             guests: None,
+            lends: false,
             counters: 8,
             quietly: false,
             taken: false,
@@ -68,6 +73,7 @@ impl Default for Scripted {
             balancing: Some(true),
             residency: Ok(()),
             tries: 0,
+            asked: Vec::new(),
         }
     }
 }
@@ -81,11 +87,16 @@ impl Ground for Scripted {
         self.paranoid
     }
 
+    fn lends(&self) -> bool {
+        self.lends
+    }
+
     fn resolve(&self, spec: &Spec) -> Result<Event, EventError> {
         spec.resolve(Path::new("/nowhere"))
     }
 
     fn trial(&mut self, recipe: &Recipe) -> Result<Trial, Errno> {
+        self.asked.push(recipe.clone());
         let answers = [
             self.refusal,
             self.kernel.filter(|_| !recipe.user_only),

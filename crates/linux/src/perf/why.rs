@@ -49,6 +49,8 @@ pub enum Why {
     TooDear,
     /// Most threads may not be counted, although our own may.
     ThreadsRefused,
+    /// Only CPUs of virtual machines are there to be counted, and these own the counters while they run.
+    GuestsHidden,
     /// The machine has one node: all memory is near.
     OneNode,
     /// The kernel could look where memory is used, and does not.
@@ -79,11 +81,24 @@ impl Why {
             Self::NoDescriptors => "no-descriptors",
             Self::TooDear => "too-dear",
             Self::ThreadsRefused => "threads-refused",
+            Self::GuestsHidden => "guests-hidden",
             Self::OneNode => "one-node",
             Self::BalancingOff => "balancing-off",
             Self::NoBalancing => "no-balancing",
             Self::NoResidency(_) => "no-residency",
             Self::Kernel(_) => "kernel",
+        }
+    }
+
+    /// What the kernel's answer to opening counters means, where it is not about rights or guests.
+    pub(crate) fn of(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT | Errno::NODEV | Errno::NXIO => Self::NoHardware,
+            Errno::NOSYS => Self::Filtered,
+            Errno::BUSY => Self::Taken,
+            Errno::MFILE | Errno::NFILE => Self::NoDescriptors,
+            Errno::INVAL | Errno::OPNOTSUPP => Self::NoSuchEvents,
+            errno => Self::Kernel(errno),
         }
     }
 
@@ -132,6 +147,9 @@ impl fmt::Display for Why {
             Self::TooDear => f.write_str("counting cost more than it may (0.5 % of a core, or 1 % of the programs' time)"),
             Self::ThreadsRefused => f.write_str(
                 "most threads may not be counted: they are another user's, or their program forbids being looked at; CAP_PERFMON helps",
+            ),
+            Self::GuestsHidden => f.write_str(
+                "what these virtual machines do cannot be counted from their host: KVM lends them its counters while they run (kvm.enable_mediated_pmu=0, or machines with pmu=off)",
             ),
             Self::OneNode => f.write_str("the machine has one memory node: everything is near"),
             Self::BalancingOff => f.write_str("NUMA balancing is off: sudo sysctl kernel.numa_balancing=1"),

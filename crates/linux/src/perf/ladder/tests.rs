@@ -137,6 +137,13 @@ fn what_is_allowed_outside_the_kernel_or_without_guests_is_counted_so() {
     let both = Scripted { kernel: Some(Errno::PERM), guests: Some(Errno::OPNOTSUPP), ..Scripted::default() };
     let recipe = stand(both).recipe.unwrap();
     assert!(recipe.no_guests && recipe.user_only);
+    // Where machines may be lent the counters, none is kept from starting by ours, whichever event it is.
+    let standing = stand(Scripted { lends: true, ..Scripted::default() });
+    let recipe = standing.recipe.unwrap();
+    assert!(standing.rung == Rung::Exact && recipe.no_guests && !recipe.user_only);
+    let mut ground = Scripted { lends: true, refusal: Some(Errno::OPNOTSUPP), ..Scripted::default() };
+    climb(&mut ground, &Table::built_in().unwrap(), &Choice::Auto, None);
+    assert!(ground.asked.iter().all(|recipe| recipe.no_guests) && !ground.asked.is_empty());
 }
 
 #[test]
