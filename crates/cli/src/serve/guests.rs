@@ -181,7 +181,8 @@ impl Guest {
             PortLine::Tag(index) => (index, true),
             PortLine::Clear(index) => (index, false),
         };
-        let known = state.vcpus.get(id).is_some_and(|vcpus| vcpus.iter().any(|vcpu| vcpu.index == index));
+        let known =
+            state.vcpus.get(id).is_some_and(|vcpus| vcpus.iter().any(|vcpu| vcpu.index == Some(index)));
         let mark = Mark::Vcpu { vm: name.clone(), pid: id.0, start: id.1, index };
         if !known {
             self.unknown += 1;

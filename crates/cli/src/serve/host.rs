@@ -213,7 +213,7 @@ impl Served {
 fn named(mark: &Mark, state: &State) -> BTreeSet<Named> {
     let vcpus = |pid: u32, start: u64, index: Option<u32>| -> BTreeSet<Named> {
         let all = state.vcpus.get(&(pid, start)).into_iter().flatten();
-        let wanted = all.filter(|vcpu| index.is_none_or(|index| index == vcpu.index));
+        let wanted = all.filter(|vcpu| index.is_none_or(|_| index == vcpu.index));
         wanted.map(|vcpu| Named::Thread(pid, vcpu.tid.0, vcpu.start.0)).collect()
     };
     match mark {

@@ -47,7 +47,8 @@ pub(crate) struct Done {
 /// A thread that is a CPU of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Vcpu {
-    pub(crate) index: u32,
+    /// Its number, where it is certain.
+    pub(crate) index: Option<u32>,
     pub(crate) tid: Tid,
     pub(crate) start: StartTime,
 }

@@ -25,7 +25,9 @@ pub(super) struct Only {
 
 impl Only {
     pub(super) fn of(vcpus: &[Vcpu]) -> Self {
-        let named = |vcpu: &Vcpu| (vcpu.tid, (vcpu.start, format!("vcpu {}", vcpu.index)));
+        let name =
+            |vcpu: &Vcpu| vcpu.index.map_or_else(|| "vcpu ?".to_owned(), |index| format!("vcpu {index}"));
+        let named = |vcpu: &Vcpu| (vcpu.tid, (vcpu.start, name(vcpu)));
         Self { threads: vcpus.iter().map(named).collect(), others: BTreeSet::new() }
     }
 
@@ -54,6 +56,7 @@ impl Watch {
 impl Live {
     /// What the lookouts have found since the last look.
     pub(super) fn hear_of_vcpus(&mut self) {
+        let mut renamed = Vec::new();
         for watched in self.roots.values_mut() {
             let (Root::Vm(vm), Some(watch)) = (&watched.root, &mut watched.guests) else { continue };
             let Some(seen) = watch.lookout.news(watch.version) else { continue };
@@ -66,7 +69,17 @@ impl Live {
             {
                 only.threads = Only::of(&seen.vcpus).threads;
                 process.stale = true;
+                for (tid, id) in &process.threads {
+                    let Some(thread) = self.table.threads.get_mut(id) else { continue };
+                    if let Some(name) = only.name(*tid, thread.start).filter(|name| *name != thread.name) {
+                        name.clone_into(&mut thread.name);
+                        renamed.push(*id);
+                    }
+                }
             }
+        }
+        for id in renamed {
+            self.tell_later(id);
         }
     }
 

@@ -3,7 +3,8 @@
 //!
 //! The kernel shows the arguments of a system call while its thread sleeps in it; of one that runs it says only `running`, so such are
 //! asked again for a while. Needs the rights of a debugger. Time that a thread spent in a guest (a field of its stat line) names
-//! those that never sleep; which CPU each of these is, is told by the order of their numbers where there are as many as CPUs left.
+//! those that never sleep, where there are as many as CPUs left; which CPU each of these is, nothing tells until it sleeps, unless it is the
+//! only one.
 
 use super::{Answer, GuestPlace, Method, Threads, Vcpu};
 use crate::process::{Pid, Tid};
@@ -33,7 +34,7 @@ pub(super) fn find(proc: &Path, pid: Pid, threads: &Threads) -> Answer {
         .map(|(tid, _)| *tid)
         .collect();
     let (mut found, mut refused) = (Vec::new(), false);
-    let mut take = |index: u32, tid: Tid| {
+    let mut take = |index: Option<u32>, tid: Tid| {
         if let Some((start, _)) = threads.get(&tid) {
             let (place, found_by) = (GuestPlace::default(), Method::Descriptors);
             found.push(Vcpu { index, tid, start: *start, place, found: found_by });
@@ -46,7 +47,7 @@ pub(super) fn find(proc: &Path, pid: Pid, threads: &Threads) -> Answer {
                 Ok(line) if line.trim_ascii() == b"running" => running.push(tid),
                 Ok(line) => {
                     if let Some(index) = run_on(&line).and_then(|descriptor| left.remove(&descriptor)) {
-                        take(index, tid);
+                        take(Some(index), tid);
                     }
                 }
                 Err(error) => refused |= error.is_refused(),
@@ -60,10 +61,9 @@ pub(super) fn find(proc: &Path, pid: Pid, threads: &Threads) -> Answer {
     }
     let guests: Vec<Tid> = asked.into_iter().filter(|tid| was_in_guest(proc, pid, *tid)).collect();
     if guests.len() == left.len() {
-        let mut indices: Vec<u32> = left.values().copied().collect();
-        indices.sort_unstable();
-        for (index, tid) in indices.into_iter().zip(guests) {
-            take(index, tid);
+        let only = left.values().next().copied().filter(|_| left.len() == 1);
+        for tid in guests {
+            take(only, tid);
         }
     }
     match found.is_empty() {

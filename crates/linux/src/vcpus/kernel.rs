@@ -28,7 +28,7 @@ pub(super) fn find(debugfs: &Path, threads: &Threads) -> Answer {
             let Some(tid) = text::number::<u32>(&text).map(Tid) else { continue };
             if let Some((start, _)) = threads.get(&tid) {
                 let (place, found_by) = (GuestPlace::default(), Method::Debugfs);
-                found.push(Vcpu { index, tid, start: *start, place, found: found_by });
+                found.push(Vcpu { index: Some(index), tid, start: *start, place, found: found_by });
             }
         }
     }

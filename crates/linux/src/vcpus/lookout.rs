@@ -1,7 +1,8 @@
 //! Keeps an eye on a virtual machine's CPUs while it is watched: some are plugged in or out, threads get their names late.
 //!
 //! In a thread of its own, since a monitor that is asked may take its time, and whoever balances must not wait for it. The machine is asked
-//! again only where the number of its threads changed, or not all was known: a QMP socket is otherwise left to others.
+//! again only where the number of its threads changed, or not all was known: a QMP socket is otherwise left to others. A CPU whose number
+//! is not known yet is asked for it every few seconds.
 
 use super::{Vcpu, VirtualMachine, VmError, Vms};
 use rustix::io::Errno;
@@ -14,6 +15,8 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_millis(1_000);
 /// After so many looks without cause all is asked again.
 const ANYWAY: u32 = 30;
+/// After so many where a CPU's number is not known: it may sleep then, and tell.
+const NUMBERS: u32 = 5;
 
 /// What the lookout knows.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,7 +93,8 @@ fn look_out(vms: &Vms, mut vm: VirtualMachine, shared: &Shared) {
         links = now;
         idle = if settled { idle + 1 } else { 0 };
         // Once more after each change: a thread is made first and named then.
-        if idle > 1 && idle % ANYWAY != 0 {
+        let known = vm.vcpus.iter().all(|vcpu| vcpu.index.is_some());
+        if idle > 1 && idle % (if known { ANYWAY } else { NUMBERS }) != 0 {
             continue;
         }
         let again = vms.again(&vm);

@@ -156,8 +156,8 @@ pub struct GuestPlace {
 /// A virtual CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vcpu {
-    /// Its number in the machine. Where one thread runs several, the least.
-    pub index: u32,
+    /// Its number in the machine, where it is certain. Where one thread runs several, the least.
+    pub index: Option<u32>,
     /// The thread that runs it.
     pub tid: Tid,
     /// When that thread started.
@@ -396,8 +396,13 @@ impl Vms {
         for vcpu in &before.vcpus {
             let lives = threads.get(&vcpu.tid).is_some_and(|(start, _)| *start == vcpu.start);
             match found.iter_mut().find(|one| one.tid == vcpu.tid && one.start == vcpu.start) {
-                // Only the monitor knows the guest's side.
-                Some(one) if one.place == GuestPlace::default() => one.clone_from(vcpu),
+                // Only the monitor knows the guest's side, and a number that was certain is so still.
+                Some(one)
+                    if one.place == GuestPlace::default()
+                        && one.index.is_none_or(|_| vcpu.index.is_some()) =>
+                {
+                    one.clone_from(vcpu);
+                }
                 Some(_) => {}
                 None if lives => found.push(vcpu.clone()),
                 None => {}
@@ -433,7 +438,13 @@ impl Vms {
                 let said = Tid(cpu.thread);
                 let tid = inner.get(&said).copied().unwrap_or(said);
                 let (start, _) = threads.get(&tid)?;
-                Some(Vcpu { index: cpu.index, tid, start: *start, place: cpu.place, found: Method::Qmp })
+                Some(Vcpu {
+                    index: Some(cpu.index),
+                    tid,
+                    start: *start,
+                    place: cpu.place,
+                    found: Method::Qmp,
+                })
             })
             .collect();
         if vcpus.is_empty() {
@@ -457,9 +468,9 @@ fn is_socket(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// By number, each thread once.
+/// By number, those without one last; each thread once.
 fn in_order(mut vcpus: Vec<Vcpu>) -> Vec<Vcpu> {
-    vcpus.sort_by_key(|vcpu| (vcpu.index, vcpu.tid));
+    vcpus.sort_by_key(|vcpu| (vcpu.index.is_none(), vcpu.index, vcpu.tid));
     let mut seen = BTreeSet::new();
     vcpus.retain(|vcpu| seen.insert(vcpu.tid));
     vcpus

@@ -26,7 +26,7 @@ fn index(name: &str) -> Option<u32> {
 pub(super) fn find(threads: &Threads) -> Answer {
     let vcpu = |(tid, (start, name)): (&_, &(_, String))| {
         let (place, found) = (GuestPlace::default(), Method::Names);
-        Some(Vcpu { index: index(name)?, tid: *tid, start: *start, place, found })
+        Some(Vcpu { index: Some(index(name)?), tid: *tid, start: *start, place, found })
     };
     let found: Vec<Vcpu> = threads.iter().filter_map(vcpu).collect();
     if found.is_empty() {

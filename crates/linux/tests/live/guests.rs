@@ -15,7 +15,7 @@ fn machine(worker: &Worker, tids: &[Tid]) -> VirtualMachine {
     let start = |tid: Tid| process::thread_stat(proc, worker.pid(), tid).unwrap().start;
     let vcpu = |(index, &tid): (u32, &Tid)| {
         let (place, found) = (GuestPlace::default(), Method::Names);
-        Vcpu { index, tid, start: start(tid), place, found }
+        Vcpu { index: Some(index), tid, start: start(tid), place, found }
     };
     VirtualMachine {
         pid: worker.pid(),
@@ -64,6 +64,25 @@ fn only_a_machines_cpus_are_watched_and_moved_and_later_ones_are_found() {
     let restored = live.restore();
     assert_eq!((restored.given_back, restored.changed, restored.refused), (2, 0, 0));
     assert!(tids.iter().all(|tid| mask(*tid) == usable()));
+}
+
+#[test]
+fn a_cpu_whose_number_is_not_known_is_watched_and_named_when_it_is() {
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(1);
+    let mut vm = machine(&worker, &tids);
+    vm.vcpus[0].index = None;
+    let mut live = watch(vm).unwrap();
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    assert_eq!(names(&seen), [(tids[0].0, "vcpu ?")]);
+    let id = seen.id(tids[0]);
+    assert_eq!(worker.ask("name vcpu7"), "0");
+    eventually("its number is known", || {
+        seen.look(&mut live);
+        names(&seen) == [(tids[0].0, "vcpu 7")]
+    });
+    assert_eq!(seen.id(tids[0]), id, "the same thread as before");
 }
 
 #[test]

@@ -217,7 +217,8 @@ impl Qmp {
 
     /// Has a command carried out; its answer.
     pub(crate) fn tell(&mut self, command: &str) -> String {
-        writeln!(self.input.get_mut(), "{command}").unwrap();
+        // At once: whoever is told to quit does so at the last brace, and hears no line feed after it.
+        self.input.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
         loop {
             let mut line = String::new();
             self.input.read_line(&mut line).unwrap();

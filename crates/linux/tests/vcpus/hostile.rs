@@ -219,7 +219,7 @@ fn only_threads_of_the_machine_count() {
     // A number twice is one.
     let twice =
         format!("{{\"cpu-index\": 1, \"thread-id\": {own}}}, {{\"cpu-index\": 0, \"thread-id\": {own}}}");
-    assert_eq!(find(&cpus(&twice)).unwrap().vcpus[0].index, 0);
+    assert_eq!(find(&cpus(&twice)).unwrap().vcpus[0].index, Some(0));
     for none in ["", "{\"cpu-index\": 0, \"thread-id\": 4194999}"] {
         let said = find(&cpus(none)).unwrap_err().to_string();
         assert!(matches!(find(&cpus(none)), Err(VmError::NoVcpus { .. })), "{said}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use trimtab_linux::process::{Pid, Tid};
-use trimtab_linux::vcpus::{Method, Monitor, VirtualMachine, VmError, VmName, Vms};
+use trimtab_linux::vcpus::{Lookout, Method, Monitor, Seen, VirtualMachine, VmError, VmName, Vms};
 
 struct Paper(tempfile::TempDir);
 
@@ -69,7 +69,7 @@ fn stat(tid: u32, name: &str, guest: u32) -> String {
 }
 
 fn vcpus(vm: &VirtualMachine) -> Vec<(u32, u32)> {
-    vm.vcpus.iter().map(|vcpu| (vcpu.index, vcpu.tid.0)).collect()
+    vm.vcpus.iter().map(|vcpu| (vcpu.index.expect("its number is known"), vcpu.tid.0)).collect()
 }
 
 #[test]
@@ -163,9 +163,54 @@ fn cpus_that_never_sleep_are_known_by_their_time_in_the_guest() {
     guest(103, 50);
     assert!(paper.find("100").is_err(), "one thread for two CPUs: nothing is guessed");
     guest(102, 50);
-    assert_eq!(vcpus(&paper.find("100").unwrap()), [(0, 102), (1, 103)]);
+    // Which is which nobody can say.
+    let vm = paper.find("100").unwrap();
+    let known =
+        |vm: &VirtualMachine| vm.vcpus.iter().map(|vcpu| (vcpu.index, vcpu.tid.0)).collect::<Vec<_>>();
+    assert_eq!(known(&vm), [(None, 102), (None, 103)]);
     guest(101, 50);
     assert!(paper.find("100").is_err(), "three for two");
+    // One sleeps and tells; the other is the only one left.
+    guest(101, 0);
+    paper.syscall(100, 103, "16 0x15 0xae80 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n");
+    let vm = paper.find("100").unwrap();
+    assert_eq!(known(&vm), [(Some(0), 103), (Some(1), 102)]);
+}
+
+#[test]
+fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
+    let paper = Paper::new();
+    // A machine's process must be one that can be looked at again.
+    paper.process(100, "my-monitor", &["a", "b", "c"]);
+    for (descriptor, index) in [(21, 0), (22, 1)] {
+        paper.descriptor(100, descriptor, &format!("anon_inode:kvm-vcpu:{index}"));
+    }
+    let guest = |tid: u32, ticks| {
+        fs::write(paper.proc().join(format!("100/task/{tid}/stat")), stat(tid, "x", ticks)).unwrap()
+    };
+    let run = |tid: u32, line: &str| paper.syscall(100, tid, line);
+    for tid in [102, 103] {
+        guest(tid, 50);
+        run(tid, "running\n");
+    }
+    let lookout = Lookout::begin(paper.vms(), paper.find("100").unwrap()).unwrap();
+    let until = |wanted: [(Option<u32>, u32); 2]| {
+        let begin = std::time::Instant::now();
+        let known = |seen: Seen| seen.vcpus.iter().map(|vcpu| (vcpu.index, vcpu.tid.0)).collect::<Vec<_>>();
+        while lookout.news(None).map(known) != Some(wanted.to_vec()) {
+            assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", lookout.news(None));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    until([(None, 102), (None, 103)]);
+    run(102, "16 0x16 0xae80 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n");
+    until([(Some(0), 103), (Some(1), 102)]);
+    // Now it runs all the time, as the other does; they are known still, when all is asked anew.
+    run(102, "running\n");
+    fs::create_dir_all(paper.proc().join("100/task/104")).unwrap();
+    fs::write(paper.proc().join("100/task/104/stat"), stat(104, "y", 0)).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(2_500));
+    until([(Some(0), 103), (Some(1), 102)]);
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Busy {
             start,
             name: "x".to_owned(),
             monitor: Monitor::Other,
-            vcpus: vec![Vcpu { index: 0, tid, start, place, found }],
+            vcpus: vec![Vcpu { index: Some(0), tid, start, place, found }],
             found,
             qmp: None,
             tried: Vec::new(),
