@@ -4,8 +4,12 @@
 //! (`/proc/PID/task/TID/sched`, faults that fade with time). Or a sample of the pages that are there is asked for its nodes: some
 //! 0.2 us each, whatever the size of the process, while its `numa_maps` would be walked page by page under its lock.
 //!
-//! Properties: memory that is shared or of a file is left out, since it is not this process's to have near; the sample is the same
-//! for equal areas and rounds, and every page is as likely in the long run.
+//! Whose memory: what the process writes to. That is its own, and what it shares (shared memory, files mapped to be written): a
+//! virtual machine's memory often is such, so that a backend of its devices sees it too, and databases keep their buffers there. Left
+//! out are devices, what is only read, and pages of a program's file that it has to itself, which are few. Of what is shared only pages
+//! count that this process has touched. Large pages of their own (hugetlb) are asked for like others, at each of the small pages they would be.
+//!
+//! Properties: the sample is the same for equal areas and rounds, and every page is as likely in the long run.
 
 use crate::process::{Pid, Tid};
 use crate::sys::residency;
@@ -44,7 +48,7 @@ pub fn faults(proc: &Path, pid: Pid, tid: Tid) -> Result<Pages, Unknown> {
     Ok(parse_faults(&text::read(&proc.join(format!("{pid}/task/{tid}/sched")))?))
 }
 
-/// Where a sample of a process's own pages lies. Another `round` asks for other pages.
+/// Where a sample of the pages lies that a process works with. Another `round` asks for other pages.
 ///
 /// # Errors
 /// [`Unknown`].
@@ -98,17 +102,27 @@ fn parse_faults(sched: &[u8]) -> Pages {
     pages
 }
 
-/// Areas that are the process's own: written by it, shared with nobody, of no file.
+/// Files that are memory: what is mapped of them is written back nowhere, however it is mapped. By how the kernel, and by how people call them.
+const MEMORY: [&[u8]; 5] = [b"/memfd:", b"/dev/shm/", b"/dev/zero", b"/dev/hugepages", b"/anon_hugepage"];
+
+/// Areas of memory that the process works with: written by it, its own or shared, of no device.
 fn areas(maps: &[u8]) -> Vec<(u64, u64)> {
     let hexadecimal = |digits: &[u8]| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
     let area = |line: &[u8]| {
         let mut words = text::words(line);
         let (range, rights) = (words.next()?, words.next()?);
         let (_offset, _device, inode) = (words.next()?, words.next()?, words.next()?);
+        let file = words.next().unwrap_or_default();
         let at = range.iter().position(|&byte| byte == b'-')?;
         let (begin, end) = (hexadecimal(&range[..at])?, hexadecimal(&range[at + 1..])?);
-        let own = rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b'p') && inode == b"0";
-        (own && begin < end).then_some((begin, end))
+        let memory = MEMORY.iter().any(|start| file.starts_with(start));
+        let ours = match rights.get(3) {
+            Some(b'p') => inode == b"0" || memory,
+            // Devices are in their folder, or have no name in any.
+            Some(b's') => memory || file.starts_with(b"/") && !file.starts_with(b"/dev/"),
+            _ => false,
+        };
+        (rights.get(1) == Some(&b'w') && ours && begin < end).then_some((begin, end))
     };
     maps.split(|&byte| byte == b'\n').filter_map(area).take(AREAS_MAX).collect()
 }
@@ -160,13 +174,47 @@ mod tests {
         nonsense\n";
 
     #[test]
-    fn own_memory_is_what_is_written_and_shared_with_nobody() {
-        assert_eq!(areas(MAPS), [(0x10000, 0x20000), (0x50000, 0x58000)]);
+    fn what_a_process_works_with_is_what_it_writes_to_but_for_devices() {
+        assert_eq!(areas(MAPS), [(0x10000, 0x20000), (0x30000, 0x40000), (0x50000, 0x58000)]);
         let addresses = sample(&areas(MAPS), 4_096, 0);
-        assert_eq!(addresses.len(), 24, "all of few pages");
+        assert_eq!(addresses.len(), 40, "all of few pages");
         assert!(
             addresses.contains(&0x1f000) && addresses.contains(&0x57000) && !addresses.contains(&0x58000)
         );
+    }
+
+    #[test]
+    fn memory_of_machines_is_known_however_it_is_kept() {
+        let taken = |rights: &str, inode: u32, name: &str| {
+            let line = format!("7f00-8f00 {rights} 00000000 00:2a {inode} {name}\n");
+            !areas(line.as_bytes()).is_empty()
+        };
+        for (rights, name) in [
+            ("rw-s", "/memfd:memory-backend-memfd (deleted)"),
+            ("rw-s", "/dev/shm/ram-node0"),
+            ("rw-s", "/dev/zero (deleted)"),
+            ("rw-s", "/SYSV00000000 (deleted)"),
+            ("rw-s", "/var/lib/libvirt/qemu/ram/1-web/ram-node0"),
+            ("rw-s", "/dev/hugepages/libvirt/qemu/1-web/ram-node0"),
+            ("rw-p", "/dev/hugepages/qemu_back_mem.pc.ram.Xa1b2 (deleted)"),
+            ("rw-p", "/memfd:pc.ram (deleted)"),
+            ("rw-p", "/anon_hugepage (deleted)"),
+        ] {
+            assert!(taken(rights, 7, name), "{rights} {name}");
+        }
+        for (rights, name) in [
+            ("r--s", "/memfd:read (deleted)"),
+            ("rw-s", "/dev/vfio/12"),
+            ("rw-s", "/dev/dri/card0"),
+            ("rw-s", "anon_inode:kvm-vcpu:0"),
+            ("rw-s", "anon_inode:[io_uring]"),
+            ("rw-s", "anon_inode:[perf_event]"),
+            ("rw-s", "socket:[77]"),
+            ("r-xp", "/usr/bin/qemu-system-x86_64"),
+            ("rw-p", "/usr/lib/libc.so"),
+        ] {
+            assert!(!taken(rights, 7, name), "{rights} {name}");
+        }
     }
 
     #[test]

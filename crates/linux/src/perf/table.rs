@@ -296,7 +296,7 @@ mod tests {
         let proxy = [
             (x86("GenuineIntel", 6, 0xaf), 0x7e34, 0x4f2e),
             (x86("GenuineIntel", 6, 0x55), 0x0500_05a3, 0x01b0),
-            (x86("GenuineIntel", 6, 0x8f), 0x0500_0547, 0x0121),
+            (x86("GenuineIntel", 6, 0x8f), 0x0100_0820, 0x0821),
             (x86("AuthenticAMD", 0x19, 0x11), 0xa2d6, 0x0964),
             (arm(0xd0c), 0x24, 0x17),
             (arm(0xd40), 0x4005, 0x4009),
@@ -308,6 +308,35 @@ mod tests {
             assert_eq!(config(&entry.proxy[0], Role::Busy), [busy], "{cpu}");
             assert_eq!(config(&entry.proxy[0], Role::Requests), [requests], "{cpu}");
         }
+        // What counts prefetches too is not what the words say: it comes after all that is.
+        let second = [(0x6a, 0x0100_0160, 0x01b0, 0x0100_0860), (0x8f, 0x0100_0120, 0x0121, 0x0100_0820)];
+        for (model, busy, requests, with_prefetches) in second {
+            let entry = table.of(&x86("GenuineIntel", 6, model)).unwrap();
+            assert_eq!(config(&entry.exact[1], Role::Busy), [busy], "{model:#x}");
+            assert_eq!(config(&entry.exact[1], Role::Requests), [requests], "{model:#x}");
+            assert_eq!((entry.exact.len(), entry.proxy.len()), (2, 2), "{model:#x}");
+            assert_eq!(config(&entry.proxy[0], Role::Busy), [with_prefetches], "{model:#x}");
+            assert_eq!(config(&entry.proxy[1], Role::Requests), [requests], "{model:#x}");
+        }
+        for (family, models, name) in [
+            (0x17, &[0x01, 0x08, 0x31, 0x60, 0x71, 0x90, 0xa0][..], Some("AMD Zen, Zen 2")),
+            (0x17, &[0x80, 0x92, 0xb0][..], None),
+            (0x19, &[0x00, 0x01, 0x21, 0x30, 0x44, 0x50][..], Some("AMD Zen 3")),
+            (0x19, &[0x11, 0x18, 0x61, 0x74, 0xa0][..], Some("AMD Zen 4")),
+            (0x19, &[0xb0, 0xff][..], None),
+            (0x1a, &[0x02, 0x11, 0x24, 0x44, 0x60, 0x70][..], Some("AMD Zen 5")),
+            (0x1a, &[0x30, 0x50, 0x80, 0x90, 0xc0][..], None),
+        ] {
+            for model in models {
+                let found = table.of(&x86("AuthenticAMD", family, *model));
+                assert_eq!(found.map(|entry| entry.name.as_str()), name, "{family:#x} {model:#x}");
+            }
+        }
+        // Each says where it is from, by one of the sources that the file begins with.
+        let sources = ["[perfmon]", "[linux]"];
+        assert!(
+            table.processors.iter().all(|entry| sources.iter().any(|source| entry.source.contains(source)))
+        );
         let beside = [
             (x86("GenuineIntel", 6, 0x55), 0x0ed3, Some(0x01d3)),
             (x86("GenuineIntel", 6, 0x3e), 0x3cd3, Some(0x03d3)),
@@ -326,6 +355,10 @@ mod tests {
             x86("GenuineIntel", 15, 0x55),
             x86("HygonGenuine", 0x18, 1),
             arm(0xd03),
+            // Neoverse E1, V3, N3: not described.
+            arm(0xd4a),
+            arm(0xd84),
+            arm(0xd8e),
         ] {
             assert_eq!(table.of(&cpu), None, "{cpu}");
         }

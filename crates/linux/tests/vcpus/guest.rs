@@ -30,6 +30,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) qmp: bool,
     /// What its CPUs do.
     pub(crate) work: Work,
+    /// More of QEMU's options.
+    pub(crate) options: &'a [&'a str],
 }
 
 /// What the CPUs of a guest do.
@@ -51,6 +53,7 @@ impl Default for Setup<'_> {
             accel: "tcg,thread=multi",
             qmp: true,
             work: Work::Wait,
+            options: &[],
         }
     }
 }
@@ -71,6 +74,7 @@ impl Guest {
             "-accel",
             setup.accel,
         ]);
+        command.args(setup.options);
         command.arg("-smp").arg(format!("{},maxcpus=4", setup.cpus));
         if let Some(name) = setup.name {
             command.args(["-name", name]);

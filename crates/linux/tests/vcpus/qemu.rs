@@ -3,6 +3,7 @@
 use crate::guest::{Guest, NO_QEMU, Setup, Work};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use trimtab_linux::perf::locality;
 use trimtab_linux::process::Pid;
 use trimtab_linux::vcpus::{Lookout, Method, Monitor, VirtualMachine, VmError, VmName, Vms};
 
@@ -114,4 +115,20 @@ fn cpus_that_are_plugged_in_are_seen_and_a_lost_socket_loses_none() {
         [Method::Qmp, Method::Qmp, Method::Qmp, Method::Names]
     );
     assert_eq!(lookout.news(Some(seen.version)), None);
+}
+
+#[test]
+fn a_guests_memory_is_seen_also_where_it_is_shared() {
+    let backend = "memory-backend-memfd,id=ram,size=512M,share=on,prealloc=on";
+    let options = ["-m", "512", "-machine", "memory-backend=ram", "-object", backend];
+    // Otherwise the emulator sets a gigabyte aside for what it makes of the guest's code.
+    let accel = "tcg,thread=multi,tb-size=32";
+    let guest = need!(Guest::start(&Setup { options: &options, accel, ..Setup::default() }), NO_QEMU);
+    let pages = match locality::resident(Path::new("/proc"), Pid(guest.pid()), 1) {
+        Ok(pages) => pages,
+        Err(error) => return eprintln!("SKIPPED: {error}"),
+    };
+    // A thousand are asked for, of all that it may write to; its memory is most of that and all there.
+    let found: u64 = pages.values().sum();
+    assert!(found > 500, "{found} of about 1024 pages: {pages:?}");
 }
