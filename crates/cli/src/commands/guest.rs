@@ -1,11 +1,14 @@
 //! `trimtab guest`: inside a guest, tells the host which CPUs run tasks that somebody bound.
 
-use crate::args::GuestArgs;
+use crate::args::{GuestArgs, GuestPort};
 use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
 use crate::world::World;
 use anyhow::{Context, Result, anyhow};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_error;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -20,11 +23,16 @@ use trimtab_core::set::CpuSet;
 use trimtab_linux::machine;
 use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Masks, PinScan};
+use trimtab_linux::sys::vsock;
 
-/// All is said again so often, for a host that has begun to listen since.
+/// All is said again so often, however seldom is looked: for a host that has begun to listen since, and since a host forgets after a
+/// minute what it does not hear again.
 const AGAIN: Duration = Duration::from_secs(10);
 /// A port that takes nothing is tried again after this.
 const REST: Duration = Duration::from_millis(20);
+/// A host that does not answer a call is called again after this, and has so long to answer. Chosen.
+const CALL_AGAIN: Duration = Duration::from_secs(2);
+const CALL_PATIENCE: Duration = Duration::from_secs(2);
 /// Looking takes at most one part in this many of a CPU.
 const SHARE: u32 = 200;
 
@@ -42,36 +50,35 @@ fn tell(world: &World, args: &GuestArgs) -> Result<u8> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen for signals")?;
     }
-    let mut port = open(&args.port)?;
+    let mut wire = Wire::open(&args.port, volume)?;
     let mut told: BTreeSet<OsCpu> = BTreeSet::new();
-    let mut all_at = Instant::now();
+    let (mut look_at, mut say_at) = (Instant::now(), Instant::now() + AGAIN);
     let mut looks = 0;
     while !stop.load(Ordering::Relaxed) {
-        let begin = Instant::now();
-        let online = machine::online(&world.sys()).context("cannot tell which CPUs this guest has")?;
-        let bound = bound(world, &online)?;
-        let again = all_at.elapsed() >= AGAIN;
-        if again {
-            all_at = Instant::now();
-        }
         let mut lines = String::new();
-        for cpu in bound.iter().filter(|cpu| again || !told.contains(cpu)) {
-            lines.push_str(&format!("tag vcpu {cpu}\n"));
+        let begin = Instant::now();
+        if begin >= look_at {
+            let online = machine::online(&world.sys()).context("cannot tell which CPUs this guest has")?;
+            let bound = bound(world, &online)?;
+            bound.difference(&told).for_each(|cpu| lines.push_str(&tag(*cpu)));
+            told.difference(&bound).for_each(|cpu| lines.push_str(&clear(*cpu)));
+            told = bound;
+            looks += 1;
+            look_at = begin + Duration::from(args.interval).max(begin.elapsed() * SHARE);
         }
-        for cpu in told.difference(&bound) {
-            lines.push_str(&format!("clear vcpu {cpu}\n"));
+        // The host's patience does not depend on how often we look; and one that has just begun to listen knows nothing.
+        if wire.connect()? || Instant::now() >= say_at {
+            lines = told.iter().map(|cpu| tag(*cpu)).collect();
+            say_at = Instant::now() + AGAIN;
         }
         if !lines.is_empty() {
             say::note(volume, &lines.trim_end().replace('\n', ", "));
         }
-        write(&mut port, lines.as_bytes(), &stop)
-            .with_context(|| format!("cannot tell {}", args.port.display()))?;
-        told = bound;
-        looks += 1;
+        wire.say(lines.as_bytes(), &stop)?;
         if args.looks.is_some_and(|most| looks >= most) {
             break;
         }
-        let next = begin + Duration::from(args.interval).max(begin.elapsed() * SHARE);
+        let next = look_at.min(say_at).min(wire.again().unwrap_or(look_at));
         while !stop.load(Ordering::Relaxed) && Instant::now() < next {
             std::thread::sleep(
                 Duration::from_millis(100).min(next.saturating_duration_since(Instant::now())),
@@ -79,12 +86,109 @@ fn tell(world: &World, args: &GuestArgs) -> Result<u8> {
         }
     }
     // A host that hears this need not wait until it has not heard of us for long.
-    let lines: String = told.iter().map(|cpu| format!("clear vcpu {cpu}\n")).collect();
+    let lines: String = told.iter().map(|cpu| clear(*cpu)).collect();
     if args.looks.is_none() {
         // Only as far as it is taken now: where nobody listens, it never is.
-        let _ = write(&mut port, lines.as_bytes(), &AtomicBool::new(true));
+        let _ = wire.say(lines.as_bytes(), &AtomicBool::new(true));
     }
     Ok(exit::DONE)
+}
+
+fn tag(cpu: OsCpu) -> String {
+    format!("tag vcpu {cpu}\n")
+}
+
+fn clear(cpu: OsCpu) -> String {
+    format!("clear vcpu {cpu}\n")
+}
+
+/// The way to the host.
+struct Wire<'a> {
+    port: &'a GuestPort,
+    file: Option<File>,
+    /// When it is tried again, where it can break and be mended: by vsock, the host's side ends with the service there.
+    next: Option<Instant>,
+    /// A line was begun that was not ended.
+    cut: bool,
+    volume: Volume,
+}
+
+impl<'a> Wire<'a> {
+    /// Opens a device, or finds out whether there can be a way at all.
+    fn open(port: &'a GuestPort, volume: Volume) -> Result<Self> {
+        let file = match port {
+            GuestPort::Device(path) => Some(open(path)?),
+            GuestPort::Vsock { .. } => None,
+        };
+        Ok(Self { port, file, next: None, cut: false, volume })
+    }
+
+    /// When it is to be tried again.
+    fn again(&self) -> Option<Instant> {
+        self.next.filter(|_| self.file.is_none())
+    }
+
+    /// Connects, where that is to be done and it is time; whether it was done just now.
+    fn connect(&mut self) -> Result<bool> {
+        let GuestPort::Vsock { cid, port } = self.port else { return Ok(false) };
+        let now = Instant::now();
+        if self.file.is_some() || self.next.is_some_and(|next| next > now) {
+            return Ok(false);
+        }
+        let first = self.next.is_none();
+        match call(*cid, *port) {
+            Ok(file) => (self.file, self.next, self.cut) = (Some(file), Some(now), false),
+            Err(Errno::AFNOSUPPORT | Errno::NODEV) => {
+                return Err(anyhow!(
+                    "this guest has no vsock: its host gives it one with -device vhost-vsock-pci,guest-cid=N (trimtab guest --help)"
+                ));
+            }
+            Err(why) => {
+                self.next = Some(Instant::now() + CALL_AGAIN);
+                if first {
+                    say::warning(
+                        self.volume,
+                        &format!("nobody listens at {} yet ({why}): it is tried again", self.port),
+                    );
+                }
+            }
+        }
+        Ok(self.file.is_some())
+    }
+
+    /// Writes all of it, also where the host reads slowly, or not at all until we are stopped.
+    fn say(&mut self, bytes: &[u8], stop: &AtomicBool) -> Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        // What was cut off must not become one with what comes now.
+        let ended = if self.cut && !bytes.is_empty() { [b"\n", bytes].concat() } else { bytes.to_vec() };
+        match write(file, &ended, stop) {
+            Ok(written) if written < ended.len() => self.cut = written > 0 && ended[written - 1] != b'\n',
+            Ok(_) => self.cut = false,
+            Err(error) if matches!(self.port, GuestPort::Device(_)) => {
+                return Err(error).with_context(|| format!("cannot tell {}", self.port));
+            }
+            Err(why) => {
+                say::note(
+                    self.volume,
+                    &format!("{} is not heard any more ({why}): it is tried again", self.port),
+                );
+                (self.file, self.next) = (None, Some(Instant::now() + CALL_AGAIN));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls the host, which takes a moment.
+fn call(cid: u32, port: u32) -> Result<File, Errno> {
+    let socket = vsock::connect(cid, port)?;
+    let patience = Timespec::try_from(CALL_PATIENCE).map_err(|_| Errno::INVAL)?;
+    let mut waits = [PollFd::new(&socket, PollFlags::OUT)];
+    if poll(&mut waits, Some(&patience))? == 0 {
+        return Err(Errno::TIMEDOUT);
+    }
+    socket_error(&socket)??;
+    Ok(File::from(socket))
 }
 
 fn open(path: &Path) -> Result<File> {
@@ -109,21 +213,22 @@ fn bound(world: &World, online: &CpuSet) -> Result<BTreeSet<OsCpu>> {
     Ok(runs.filter_map(|pin| pin.last_cpu).collect())
 }
 
-/// Writes all of it, also where the host reads slowly, or not at all until we are stopped.
-fn write(port: &mut File, mut bytes: &[u8], stop: &AtomicBool) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        match port.write(bytes) {
+/// Writes; how much of it was taken before we were stopped.
+fn write(file: &mut File, bytes: &[u8], stop: &AtomicBool) -> std::io::Result<usize> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write(&bytes[written..]) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
+            Ok(more) => written += more,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if stop.load(Ordering::Relaxed) {
-                    return Ok(());
+                    break;
                 }
                 std::thread::sleep(REST);
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(written)
 }

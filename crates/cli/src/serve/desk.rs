@@ -269,6 +269,7 @@ impl Desk {
         let tags = tags(&state, now, &visible);
         let counted = self.server.counted();
         let mut faults = state.faults.clone();
+        faults.extend(self.guests.faults());
         faults.dedup();
         Status {
             pid: std::process::id(),

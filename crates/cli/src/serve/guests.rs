@@ -1,5 +1,6 @@
 //! Guests that say which of their CPUs mind where they run.
 
+use super::link::Link;
 use super::machines::{For, Found, Machines, lives};
 use super::resolve::Places;
 use super::{MonitorId, Shared};
@@ -10,7 +11,6 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use trimtab_core::tags::{By, GuestStatus, Mark, Port, PortLine, PortState, Who};
 use trimtab_core::time::{Moment, Span};
-use trimtab_linux::socket::PortLink;
 
 /// A machine that was not found is looked for again after this. Chosen.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 struct Guest {
     channel: Channel,
-    link: PortLink,
+    link: Link,
     port: Port,
     /// The machine, once it was found.
     machine: Option<(MonitorId, String)>,
@@ -40,7 +40,7 @@ pub(crate) struct Guests(Vec<Guest>);
 impl Guests {
     pub(crate) fn new(channels: &[Channel]) -> Self {
         let guest = |channel: &Channel| Guest {
-            link: PortLink::new(&channel.socket),
+            link: Link::new(&channel.way),
             channel: channel.clone(),
             port: Port::closed(),
             machine: None,
@@ -154,10 +154,19 @@ impl Guests {
         self.0.iter().filter_map(|guest| guest.machine.as_ref().map(|(id, _)| *id)).collect()
     }
 
+    /// Why guests cannot be heard.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
+        let fault = |guest: &Guest| {
+            let why = guest.link.fault()?;
+            Some(format!("guest {}: cannot listen at {}: {why}", guest.channel.vm, guest.channel.way))
+        };
+        self.0.iter().filter_map(fault)
+    }
+
     pub(crate) fn status(&self) -> Vec<GuestStatus> {
         let status = |guest: &Guest| GuestStatus {
             vm: guest.channel.vm.clone(),
-            channel: format!("unix:{}", guest.channel.socket.display()),
+            channel: guest.channel.way.to_string(),
             state: guest.port.state,
             lines: guest.port.lines,
             garbage: guest.port.garbage,

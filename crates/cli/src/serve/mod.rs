@@ -7,6 +7,7 @@
 pub mod desk;
 mod guests;
 pub mod host;
+mod link;
 mod machines;
 mod pinned;
 mod resolve;

@@ -127,8 +127,78 @@ fn a_guest_tells_where_bound_tasks_run() {
         }
     }
     assert_eq!(tagged, BTreeSet::new(), "at its end all is cleared");
+    // It looks once an hour, and the host hears of it all the same before it forgets.
+    fs::write(&port, "").unwrap();
+    let running = sandbox.trimtab(&format!("guest --port {} --interval 1h", port.display())).begins();
+    eventually("its CPU is told again", || {
+        let said = fs::read_to_string(&port).unwrap();
+        said.lines().filter(|line| *line == format!("tag vcpu {a}")).count() >= 2
+    });
+    running.signal(Signal::TERM);
+    running.ends().ok();
+    assert!(fs::read_to_string(&port).unwrap().contains(&format!("clear vcpu {a}\n")));
     sandbox.trimtab("guest --port /no/such/port").ends().fails(2, &["there is no port /no/such/port"]);
     sandbox.trimtab("guest --port /dev/full --looks 1000 --interval 5ms").ends().fails(2, &["cannot tell"]);
+}
+
+#[test]
+fn a_guest_whose_monitor_calls_for_it_is_heard() {
+    need!(two(), "two cores are needed");
+    let program = need!(c("vm.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut vm = sandbox.shell(&format!("exec {}", program.display())).begins();
+    vm.line();
+    let pid = vm.pid();
+    // As Firecracker calls, for a guest that connects to port 7000 of machine 2.
+    let path = sandbox.path("shared/v.sock_7000");
+    let _daemon = daemon(&sandbox, &format!("--guest {pid}=listen:{}", path.display()));
+    let call = || {
+        let mut guest = None;
+        eventually("it is listened", || {
+            guest = UnixStream::connect(&path).ok();
+            guest.is_some()
+        });
+        guest.unwrap()
+    };
+    let mut guest = call();
+    eventually("the first CPU is moved", || {
+        guest.write_all(b"tag vcpu 0\n").unwrap();
+        sizes(pid) == [1, 2, 2]
+    });
+    let told = |field: &str| status(&sandbox)["guests"][0][field].clone();
+    assert_eq!(
+        (told("channel"), told("state")),
+        (format!("listen:{}", path.display()).into(), "open".into())
+    );
+    // It was started anew.
+    drop(guest);
+    eventually("it is noticed", || told("state") == "closed");
+    let mut guest = call();
+    eventually("it is cleared by the new one", || {
+        guest.write_all(b"clear vcpu 0\n").unwrap();
+        sizes(pid) == [2, 2, 2]
+    });
+    // Somebody else cannot listen there, and that is told.
+    let other = Sandbox::new();
+    let _other = daemon(&other, &format!("--guest {pid}=listen:{}", path.display()));
+    eventually("why it is not heard", || {
+        status(&other)["faults"].to_string().contains("cannot listen at listen:")
+    });
+    assert!(guest.write_all(b"tag vcpu 1\n").is_ok(), "the first is not disturbed");
+}
+
+#[test]
+fn a_vsock_that_is_not_there_is_told_and_one_where_nobody_listens_is_tried_again() {
+    let sandbox = Sandbox::new();
+    let running = sandbox.trimtab("guest --port vsock:2:7000 --interval 50ms -v").begins();
+    // Whatever this machine has: no such socket, nobody at it, or a host that does not answer.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    running.signal(Signal::TERM);
+    let end = running.ends();
+    match end.code {
+        Some(2) => assert!(end.stderr.contains("this guest has no vsock"), "{}", end.stderr),
+        code => assert_eq!(code, Some(0), "{}", end.stderr),
+    }
 }
 
 /// The end of a guest that is left to itself: it ends with what it runs.

@@ -9,12 +9,14 @@
 //! before the next one of the same connection is read. Nothing here knows what is said.
 
 mod client;
+mod door;
 mod notify;
 mod place;
 mod port;
 mod server;
 
 pub use client::{Connection, ask};
+pub use door::{Bell, PortDoor};
 pub use notify::notify;
 pub use place::{Claim, Place};
 pub use port::PortLink;

@@ -13,3 +13,4 @@ pub mod residency;
 pub mod signals;
 pub mod timers;
 pub mod usage;
+pub mod vsock;

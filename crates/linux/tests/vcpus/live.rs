@@ -1,7 +1,7 @@
 //! Real guests under watch: their CPUs moved, plugged in, paused, killed.
 
 use crate::guest::{Guest, NO_QEMU, Setup, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_core::balance::{Act, Decision, Reason, Settled, Wanted};
@@ -9,7 +9,7 @@ use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
-use trimtab_linux::live::{Live, Root};
+use trimtab_linux::live::{Live, Options, Root};
 use trimtab_linux::process::{Pid, Tid};
 use trimtab_linux::sys::affinity;
 use trimtab_linux::vcpus::{VmName, Vms};
@@ -18,20 +18,29 @@ struct Watched {
     live: Live,
     threads: BTreeMap<u32, ThreadId>,
     names: Vec<String>,
+    /// Who was counted at the last look.
+    counted: BTreeSet<ThreadId>,
 }
 
 impl Watched {
     fn new(name: &VmName) -> Self {
+        Self::with(name, Options::default())
+    }
+
+    fn with(name: &VmName, options: Options) -> Self {
         let proc = Path::new("/proc");
         let vm = Vms::new(proc).patient(Duration::from_secs(30)).find(name).unwrap();
-        let live = Live::new(proc, &[Root::Vm(Box::new(vm))], &usable()).unwrap();
-        let mut watched = Self { live, threads: BTreeMap::new(), names: Vec::new() };
+        let live = Live::with(proc, &[Root::Vm(Box::new(vm))], &usable(), options).unwrap();
+        let mut watched =
+            Self { live, threads: BTreeMap::new(), names: Vec::new(), counted: BTreeSet::new() };
         watched.look();
         watched
     }
 
     fn look(&mut self) {
-        let sample = self.live.observe(&Wanted::all()).unwrap();
+        let sample = self.live.observe(&Wanted { counts: true, ..Wanted::all() }).unwrap();
+        self.counted =
+            sample.threads.iter().filter(|read| read.counts.is_some()).map(|read| read.id).collect();
         for info in sample.news {
             assert_eq!(info.left, None, "{info:?}");
             if self.threads.insert(info.tid, info.id).is_none() {
@@ -102,6 +111,39 @@ fn a_guests_cpus_are_moved_through_pause_and_plug_until_it_is_killed() {
     assert!(watched.threads.is_empty());
     let restored = watched.live.restore();
     assert_eq!((restored.given_back, restored.refused), (0, 0));
+}
+
+#[test]
+fn a_guests_cpus_are_counted_until_they_are_paused_moved_away_or_killed() {
+    let mut guest = need!(Guest::start(&Setup { work: Work::Spin, ..Setup::default() }), NO_QEMU);
+    // Events that every machine has.
+    let counting = "busy=task-clock,requests=page-faults".parse().unwrap();
+    let mut watched =
+        Watched::with(&VmName::Pid(Pid(guest.pid())), Options { counting, ..Options::default() });
+    if !watched.live.counting().is_some_and(|standing| standing.rung.counts()) {
+        return eprintln!("SKIPPED: nothing may be counted here");
+    }
+    let all = |watched: &Watched| watched.counted == watched.threads.values().copied().collect();
+    watched.until("both are counted", |watched| watched.counted.len() == 2 && all(watched));
+    assert_eq!(watched.live.counted_threads(), 2, "and no other thread of its process");
+    // Paused, they have nothing to count, and their counters stay.
+    let mut qmp = guest.qmp();
+    qmp.tell(r#"{"execute":"stop"}"#);
+    watched.until("nobody counts", |watched| watched.counted.is_empty());
+    assert_eq!(watched.live.counted_threads(), 2);
+    qmp.tell(r#"{"execute":"cont"}"#);
+    watched.until("both are counted again", |watched| watched.counted.len() == 2);
+    // One that is plugged in spins when the others tell it to, which these do not: it is watched, and sleeps.
+    qmp.plug(2);
+    watched.until("the CPU that was plugged in", |watched| watched.threads.len() == 3);
+    qmp.tell(r#"{"execute":"migrate","arguments":{"uri":"exec:cat >/dev/null"}}"#);
+    watched.until("it is gone, and its shell stays", |watched| watched.counted.is_empty());
+    let descriptors = watched.live.facts().descriptors;
+    guest.kill();
+    assert_eq!(watched.live.wait(Moment(u64::MAX)).unwrap(), Awake::Over);
+    watched.until("they are gone", |watched| watched.threads.is_empty());
+    let left = watched.live.facts().descriptors;
+    assert!(watched.live.counted_threads() == 0 && left < descriptors, "{left} of {descriptors}");
 }
 
 #[test]

@@ -214,6 +214,33 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
 }
 
 #[test]
+fn a_cpu_that_is_plugged_out_is_gone_and_the_others_are_not() {
+    let paper = Paper::new();
+    paper.process(100, "firecracker --id a", &["fc_vcpu 0", "fc_vcpu 1", "fc_vcpu 2"]);
+    let lookout = Lookout::begin(paper.vms(), paper.find("a").unwrap()).unwrap();
+    let until = |wanted: &[u32]| {
+        let begin = std::time::Instant::now();
+        let known = |seen: Seen| seen.vcpus.iter().filter_map(|vcpu| vcpu.index).collect::<Vec<_>>();
+        while lookout.news(None).map(known).as_deref() != Some(wanted) {
+            assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", lookout.news(None));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    until(&[0, 1, 2]);
+    fs::remove_dir_all(paper.proc().join("100/task/102")).unwrap();
+    until(&[0, 2]);
+    // All of them: what is known is that none is there.
+    for tid in [101, 103] {
+        fs::remove_dir_all(paper.proc().join(format!("100/task/{tid}"))).unwrap();
+    }
+    let begin = std::time::Instant::now();
+    while lookout.news(None).is_some_and(|seen| seen.fault.is_none()) {
+        assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", lookout.news(None));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn what_cannot_be_found_says_what_was_tried_and_what_would_help() {
     let paper = Paper::new();
     let said = |name: &str| paper.find(name).unwrap_err().to_string();

@@ -1,0 +1,75 @@
+//! A guest's port, whichever side calls.
+
+use crate::args::Way;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+use trimtab_linux::socket::{PortDoor, PortLink};
+
+/// One of both.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// We call its monitor.
+    Out(PortLink),
+    /// It calls us, or its monitor does.
+    In(PortDoor),
+}
+
+impl Link {
+    pub(super) fn new(way: &Way) -> Self {
+        match way {
+            Way::Unix(path) => Self::Out(PortLink::new(path)),
+            Way::Calls(bell) => Self::In(PortDoor::new(bell)),
+        }
+    }
+
+    /// Connects, or lets in, whoever is there; whether that happened just now.
+    pub(super) fn connect(&mut self) -> bool {
+        match self {
+            Self::Out(link) => link.connect(),
+            Self::In(door) => door.connect(),
+        }
+    }
+
+    /// Why nobody can come in, if so.
+    pub(super) fn fault(&self) -> Option<&str> {
+        match self {
+            Self::Out(_) => None,
+            Self::In(door) => door.fault(),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            Self::Out(link) => link.is_open(),
+            Self::In(door) => door.is_open(),
+        }
+    }
+
+    pub(super) fn waits(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Out(link) => link.waits(),
+            Self::In(door) => door.waits(),
+        }
+    }
+
+    pub(super) fn rest(&mut self, time: Duration) {
+        match self {
+            Self::Out(link) => link.rest(time),
+            Self::In(door) => door.rest(time),
+        }
+    }
+
+    pub(super) fn read(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Out(link) => link.read(),
+            Self::In(door) => door.read(),
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        match self {
+            Self::Out(link) => link.close(),
+            Self::In(door) => door.close(),
+        }
+    }
+}
