@@ -62,10 +62,13 @@ impl Live {
                 break;
             }
         }
-        for process in self.table.processes.values_mut() {
+        for pid in self.table.processes.keys().copied().collect::<Vec<_>>() {
+            let ours = self.table.still_ours(pid);
+            let Some(process) = self.table.processes.get_mut(&pid) else { continue };
             process.given.clear();
+            // What could not be given back stays noted.
             if let Some(record) = process.record.take()
-                && restored.refused == 0
+                && !ours
             {
                 record.finish();
             }
@@ -275,7 +278,8 @@ impl Live {
     /// Makes sure that nobody else balances the process, and that a record is kept.
     pub(super) fn claim(&mut self, pid: Pid) -> Result<(), Settled> {
         let Some(process) = self.table.processes.get_mut(&pid) else { return Err(Settled::Vanished) };
-        let Some(keep) = self.options.keep.as_ref().filter(|_| process.record.is_none()) else {
+        let Some(keep) = self.options.keep.as_ref().filter(|_| process.record.is_none() && !process.unkept)
+        else {
             return Ok(());
         };
         let root = process.covers.keys().find_map(|id| match self.roots.get(id)?.root {
@@ -318,9 +322,9 @@ impl Live {
                 Err(Settled::Refused(Refusal::Other))
             }
             Err(fault) => {
-                // Said once; the balancing goes on.
+                // Said once; the balancing goes on. Others' records are kept as before: anybody may have made this one name.
                 self.keeper_fault.get_or_insert_with(|| fault.to_string());
-                self.options.keep = None;
+                process.unkept = true;
                 Ok(())
             }
         }
@@ -364,6 +368,17 @@ impl Live {
             return Ok(true);
         }
         let home = thread.home.clone();
+        let given = self.give_back(id, pid, tid, &home);
+        if given.is_err_and(is_gone)
+            && let Some(thread) = self.table.threads.get_mut(&id)
+        {
+            // Nothing of ours is left of it.
+            thread.held = None;
+        }
+        given
+    }
+
+    fn give_back(&mut self, id: ThreadId, pid: Pid, tid: Tid, home: &CpuSet) -> Result<bool, Errno> {
         if self.is_same(id).is_err() {
             return Err(Errno::SRCH);
         }
@@ -374,7 +389,7 @@ impl Live {
         if was_set {
             return Ok(false);
         }
-        self.give(id, tid, &home)?;
+        self.give(id, tid, home)?;
         if let Some(thread) = self.table.threads.get_mut(&id) {
             thread.held = None;
         }
