@@ -111,14 +111,11 @@ impl Live {
 
     /// Carries one decision out.
     pub(super) fn carry_out(&mut self, decision: &Decision) -> Outcome {
-        let end = match self.act(decision.thread, &decision.act) {
-            Ok(()) => Settled::Applied,
-            Err(end) => end,
-        };
+        let end = self.act(decision.thread, &decision.act).unwrap_or_else(|end| end);
         Outcome { thread: decision.thread, end }
     }
 
-    fn act(&mut self, id: ThreadId, act: &Act) -> Result<(), Settled> {
+    fn act(&mut self, id: ThreadId, act: &Act) -> Result<Settled, Settled> {
         let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
         let (pid, tid) = (thread.pid, thread.tid);
         if !self.own_namespace {
@@ -140,8 +137,8 @@ impl Live {
         }
         self.is_same(id)?;
         self.is_still_theirs(id)?;
-        if matches!(act, Act::Fetch(_)) {
-            return Err(Settled::Refused(Refusal::Memory));
+        if let Act::Fetch(node) = act {
+            return Ok(self.fetch(id, pid, *node));
         }
         if act.to().is_some() {
             self.claim(pid)?;
@@ -156,7 +153,7 @@ impl Live {
         let target = match act.to() {
             None => {
                 return match self.release(id) {
-                    Ok(true) => Ok(()),
+                    Ok(true) => Ok(Settled::Applied),
                     Ok(false) => Err(Settled::Refused(Refusal::MovedMeanwhile)),
                     Err(errno) => Err(self.refusal(id, errno)),
                 };
@@ -180,7 +177,7 @@ impl Live {
                 thread.moved = true;
             }
             self.note_what_is(id);
-            return Ok(());
+            return Ok(Settled::Applied);
         }
         // The kernel drops CPUs that its cpuset withholds: what took effect is what is held.
         let took = affinity::get(Some(tid)).unwrap_or_else(|_| target.clone());
@@ -191,7 +188,7 @@ impl Live {
             thread.moved = true;
             thread.held = (took != thread.home).then_some(took);
         }
-        Ok(())
+        Ok(Settled::Applied)
     }
 
     /// Makes sure that the number still is this thread's.

@@ -26,6 +26,13 @@ pub(super) enum Wish {
     Untagged,
 }
 
+impl Wish {
+    /// Whether it may be moved, as far as that is asked for.
+    pub(super) fn is_wanted(self) -> bool {
+        self != Self::Untagged
+    }
+}
+
 /// A thread that is watched.
 #[derive(Debug)]
 pub(super) struct Thread {
