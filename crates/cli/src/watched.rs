@@ -12,7 +12,7 @@ use trimtab_core::audit::{Close, Counted};
 use trimtab_core::balance::{Act, Decision, Outcome, Reason, Settled, Wanted};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
-use trimtab_core::observe::{Left, Notice, Sample};
+use trimtab_core::observe::{Left, Notice, Sample, Unfetched};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
@@ -163,6 +163,23 @@ fn spent() -> Duration {
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
+/// Says what became of memory that was to follow threads.
+pub(crate) fn tell_memory(sample: &Sample, volume: Volume) {
+    for notice in &sample.notices {
+        let Notice::Memory(fetched) = notice else { continue };
+        match &fetched.why {
+            // A few pages are always in use.
+            None | Some(Unfetched::Ended | Unfetched::Stopped) => say::note(volume, &fetched.to_string()),
+            Some(Unfetched::Busy) if fetched.moved >= fetched.left => say::note(volume, &fetched.to_string()),
+            Some(Unfetched::OneNode) => {
+                let why = fetched.why.iter().map(ToString::to_string).collect::<String>();
+                say::warning(volume, &format!("--move-memory moves nothing here: {why}"));
+            }
+            Some(_) => say::warning(volume, &fetched.to_string()),
+        }
+    }
+}
+
 impl Host for Watched {
     type Error = LiveError;
 
@@ -170,6 +187,7 @@ impl Host for Watched {
         let counted = Wanted { counts: wanted.counts || self.counts, ..wanted.clone() };
         let mut sample = self.live.observe(&counted)?;
         self.tell_counting(&sample);
+        tell_memory(&sample, self.volume);
         if let Some((began, due)) = &mut self.closely
             && began.elapsed() >= *due
         {

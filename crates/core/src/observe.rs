@@ -16,6 +16,10 @@
 //! is Hofmeyr, Iancu and Blagojević, "Load Balancing on Speed", PPoPP 2010; speed over wanted time is what
 //! `/proc/PID/schedstat` makes possible.
 
+mod fetched;
+
+pub use fetched::{Fetched, Unfetched};
+
 use crate::balance::Outcome;
 use crate::counts::{Counts, Rung};
 use crate::ids::{OsCpu, ProgramId, ThreadId};
@@ -145,6 +149,8 @@ pub enum Notice {
     Unread(u32),
     /// What can be counted of threads: told with the first sample that has counts, and when it changes.
     Counting(Rung),
+    /// What became of memory that was to be brought to a node.
+    Memory(Fetched),
 }
 
 /// What a host read at one moment.

@@ -8,6 +8,7 @@
 //! process that becomes the program, so that its loader and allocator are covered too.
 
 mod huge_pages;
+pub mod moving;
 
 pub use huge_pages::{
     HugePagesOutcome, HugePagesRefusal, SystemHugePages, apply_huge_pages, system_huge_pages,

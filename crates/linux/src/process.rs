@@ -276,6 +276,16 @@ pub fn thread_status(proc: &Path, pid: Pid, tid: Tid) -> Result<Status, ReadErro
     parse_file(proc.join(format!("{pid}/task/{tid}/status")), Status::parse)
 }
 
+/// The processes that are there.
+///
+/// # Errors
+/// It cannot be listed.
+pub fn all(proc: &Path) -> Result<Vec<Pid>, ReadError> {
+    let entries =
+        std::fs::read_dir(proc).map_err(|source| ReadError::Io { path: proc.to_owned(), source })?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid)).collect())
+}
+
 /// The threads of a process, ascending.
 ///
 /// # Errors

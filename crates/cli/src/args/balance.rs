@@ -90,8 +90,8 @@ pub struct PolicyArgs {
     /// is; the default), tagged or all.
     #[arg(long, value_name = "WHICH", value_parser = candidates(), hide_possible_values = true, help_heading = HEADING)]
     pub candidates: Option<Candidates>,
-    /// With brm or serial, bring a process's memory to the node where all its threads stayed for a second after a move. Simulated
-    /// machines do it; on a live one it is asked for and refused, and the trace says so.
+    /// With brm or serial, bring a process's own memory to the node where all its threads stayed for a second after a move: in small steps,
+    /// never huge pages that were set aside, and nothing where a memory policy or devices hold it. What came, and why not more, is said.
     #[arg(long, help_heading = HEADING)]
     pub move_memory: bool,
     /// The share of one CPU that brm, serial or the service may take for itself: 0.5%, 2% (default 1%). It looks more seldom to keep it.

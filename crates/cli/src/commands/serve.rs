@@ -77,6 +77,7 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
     );
     let cgroups = world.sys().join("fs/cgroup");
     let desk = Desk::new(server, shared.clone(), &world.proc(), &cgroups, reach, setup)?;
+    let ends = stopper.clone();
     let desk = attend(desk, stopper)?;
     say::headline(volume, &told);
     tell_manager(world, "READY=1");
@@ -94,10 +95,13 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
     };
     let mut host = Served::new(live, shared.clone(), world.proc(), budget, args.pinned, volume);
     let mut watching = Watching::begin(header, recorder, None, volume);
-    let ended = watching.watch(&mut host, &mut *policy, &usable, &mut |tally, _| {
-        shared.count(tally);
-        Go::On
-    });
+    let work = || {
+        watching.watch(&mut host, &mut *policy, &usable, &mut |tally, _| {
+            shared.count(tally);
+            Go::On
+        })
+    };
+    let ended = last(&ends, work);
     tell_manager(world, "STOPPING=1");
     let (restored, fault) = host.restore();
     watching.record(|recorder| recorder.end("stopped", None));
@@ -132,12 +136,21 @@ fn attend(
     desk: Desk,
     stopper: Stopper,
 ) -> Result<std::thread::JoinHandle<Result<(), anyhow::Error>>, anyhow::Error> {
-    let work = move || {
-        let ended = desk.serve(&stopper);
-        stopper.stop();
-        ended
-    };
+    let work = move || last(&stopper, || desk.serve(&stopper));
     std::thread::Builder::new().name("desk".to_owned()).spawn(work).context("cannot start a thread (desk)")
+}
+
+/// Does one part of the work, with which all of it ends: however it ends, by an error and by a panic too. A service of which only one half
+/// goes on would answer and move nothing, or never end.
+fn last<T>(stopper: &Stopper, work: impl FnOnce() -> T) -> T {
+    struct Ends<'a>(&'a Stopper);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+    let _ends = Ends(stopper);
+    work()
 }
 
 /// Ends it at a signal.
@@ -159,5 +172,29 @@ fn tell_manager(world: &World, state: &str) {
     if let Some(socket) = world.raw("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) {
         // Who started us without listening does not want to know.
         let _ = notify(socket, state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::drive::{Awake, Host};
+    use trimtab_core::set::CpuSet;
+    use trimtab_core::time::{Moment, Span};
+
+    #[test]
+    fn however_one_half_ends_the_other_ends_too() {
+        let works: [fn(); 2] = [|| (), || std::panic::resume_unwind(Box::new("it failed"))];
+        for work in works {
+            let options = Options { tags: true, ..Options::default() };
+            let mut live = Live::with(Path::new("/proc"), &[], &CpuSet::new(), options).unwrap();
+            let now = live.observe(&trimtab_core::balance::Wanted::all()).unwrap().at;
+            assert_eq!(live.wait(now).unwrap(), Awake::Due);
+            let stopper = live.stopper();
+            // As the desk is, in a thread of its own.
+            let half = std::thread::spawn(move || last(&stopper, work));
+            assert_eq!(live.wait(Moment(now.0 + Span::from_ms(60_000).0)).unwrap(), Awake::Over);
+            let _ = half.join();
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::desk::spent;
 use super::machines::lives;
 use super::{Known, Shared, State};
 use crate::say::{self, Volume};
+use crate::watched::tell_memory;
 use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -26,12 +27,33 @@ const TOLD: Duration = Duration::from_millis(250);
 /// And what is asked for is compared with what is done at least so often.
 const SETTLED: Duration = Duration::from_secs(1);
 
+/// What could not be watched is tried again after so long, and then after times that double up to the other.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_secs(64);
+
 /// What a tag names on the machine.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Named {
     Process(u32, u64),
     Thread(u32, u32, u64),
     Cgroup(String),
+}
+
+/// Why something that a tag names is not watched now.
+#[derive(Clone, Debug)]
+struct Fault {
+    why: String,
+    /// When it is tried again, and how long was waited for that.
+    next: Instant,
+    waited: Duration,
+}
+
+impl Fault {
+    /// It went wrong again, or for the first time.
+    fn new(why: String, before: Option<&Self>) -> Self {
+        let waited = before.map_or(AGAIN, |before| (before.waited * 2).min(AGAIN_MAX));
+        Self { why, next: Instant::now() + waited, waited }
+    }
 }
 
 /// The live machine, for all that is tagged.
@@ -41,7 +63,8 @@ pub struct Served {
     shared: Shared,
     proc: PathBuf,
     roots: BTreeMap<TagId, BTreeMap<Named, RootId>>,
-    faults: BTreeMap<TagId, String>,
+    /// Of each thing that is named: what of a machine cannot be watched says nothing about the others.
+    faults: BTreeMap<TagId, BTreeMap<Named, Fault>>,
     pace: Pace,
     generation: Option<u64>,
     at: Moment,
@@ -64,7 +87,7 @@ impl Served {
             pace: Pace::new(budget),
             generation: None,
             at: Moment::default(),
-            worked: spent(ClockId::ThreadCPUTime),
+            worked: spent(ClockId::ProcessCPUTime),
             told: None,
             settled: None,
             homes,
@@ -96,15 +119,26 @@ impl Served {
         let mut over = Vec::new();
         for (id, (tag, named)) in wanted {
             let mut have = self.roots.remove(&id).unwrap_or_default();
+            if let Some(faults) = self.faults.get_mut(&id) {
+                faults.retain(|one, _| named.contains(one));
+            }
             let plugged_out: Vec<Named> = have.keys().filter(|one| !named.contains(one)).cloned().collect();
             for root in plugged_out.iter().filter_map(|one| have.remove(one)).collect::<Vec<_>>() {
                 self.unwatch(root);
             }
             for one in named {
-                if have.contains_key(&one) || self.faults.contains_key(&id) {
+                let before = self.faults.get(&id).and_then(|faults| faults.get(&one)).cloned();
+                let early = before.as_ref().is_some_and(|before| Instant::now() < before.next);
+                if have.contains_key(&one) || early {
                     continue;
                 }
-                match self.watch(&tag, &one) {
+                let watched = self.watch(&tag, &one);
+                if watched.is_ok()
+                    && let Some(faults) = self.faults.get_mut(&id)
+                {
+                    faults.remove(&one);
+                }
+                match watched {
                     Ok(root) => drop(have.insert(one, root)),
                     // Between the request and now.
                     Err(LiveError::NoProcess(_) | LiveError::Ended(_) | LiveError::NoGroup { .. }) => {
@@ -113,7 +147,10 @@ impl Served {
                         }
                     }
                     Err(LiveError::Read(error)) if error.is_gone() => over.push(id),
-                    Err(error) => drop(self.faults.insert(id, error.to_string())),
+                    Err(error) => {
+                        let fault = Fault::new(error.to_string(), before.as_ref());
+                        self.faults.entry(id).or_default().insert(one, fault);
+                    }
                 }
             }
             self.roots.insert(id, have);
@@ -151,11 +188,15 @@ impl Served {
     fn end_what_ended(&mut self) {
         let ended: BTreeSet<RootId> =
             self.live.roots().into_iter().filter(|root| root.ended).map(|root| root.id).collect();
-        let mut state = self.shared.lock();
+        let marks: BTreeMap<TagId, Mark> = {
+            let state = self.shared.lock();
+            state.registry.tags().map(|(id, tag)| (id, tag.mark.clone())).collect()
+        };
+        // Looked up while others may go on.
         let mut over: Vec<TagId> = Vec::new();
         for (id, roots) in &self.roots {
-            let Some(tag) = state.registry.get(*id) else { continue };
-            let is_over = match &tag.mark {
+            let Some(mark) = marks.get(id) else { continue };
+            let is_over = match mark {
                 // Its threads come and go; it ends with its monitor.
                 Mark::Vm { pid, start, .. } | Mark::Vcpu { pid, start, .. } => {
                     !lives(&self.proc, (*pid, *start))
@@ -166,8 +207,11 @@ impl Served {
                 over.push(*id);
             }
         }
-        for id in over {
-            state.registry.end(id);
+        if !over.is_empty() {
+            let mut state = self.shared.lock();
+            for id in over {
+                state.registry.end(id);
+            }
         }
     }
 
@@ -184,7 +228,8 @@ impl Served {
         let mut state = self.shared.lock();
         let before = std::mem::take(&mut state.known);
         for (id, roots) in &self.roots {
-            let mut known = Known { fault: self.faults.get(id).cloned(), ..Known::default() };
+            let fault = self.faults.get(id).and_then(|faults| faults.values().next());
+            let mut known = Known { fault: fault.map(|fault| fault.why.clone()), ..Known::default() };
             for facts in roots.values().filter_map(|root| facts.get(root)) {
                 known.threads += facts.threads;
                 known.moves += facts.moves;
@@ -235,6 +280,7 @@ impl Host for Served {
             self.settle();
         }
         let sample = self.live.observe(wanted)?;
+        tell_memory(&sample, self.volume);
         self.at = sample.at;
         Ok(sample)
     }
@@ -245,9 +291,11 @@ impl Host for Served {
 
     fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {
         self.tell();
-        let worked = spent(ClockId::ThreadCPUTime);
+        // Of all that this process does: answering, looking for machines and bound threads. But for bringing memory after threads,
+        // which has a pace of its own.
+        let worked = spent(ClockId::ProcessCPUTime).less(self.live.fetching_cost());
         let cost = worked.less(self.worked);
-        self.worked = worked;
+        self.worked = self.worked.max(worked);
         let due = self.pace.next(self.at, cost, until);
         let mut next = self.at;
         loop {
@@ -269,5 +317,89 @@ impl Host for Served {
                 return Ok(Awake::Due);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::set::CpuSet;
+    use trimtab_core::tags::{Owner, Reach, Registry, Who};
+    use trimtab_linux::live::{Options, Stopper};
+    use trimtab_linux::process;
+
+    fn served(proc: &std::path::Path, shared: &Shared) -> (Served, Stopper) {
+        let options = Options { tags: true, ..Options::default() };
+        let usable: CpuSet = trimtab_linux::sys::affinity::get(None).unwrap();
+        let live = Live::with(proc, &[], &usable, options).unwrap();
+        let stopper = live.stopper();
+        (Served::new(live, shared.clone(), proc.to_owned(), 0.01, false, Volume::Quiet), stopper)
+    }
+
+    #[test]
+    fn what_could_not_be_watched_once_is_tried_again() {
+        // A process whose file cannot be understood just now.
+        let proc = tempfile::tempdir().unwrap();
+        let task = proc.path().join("77/task/77");
+        std::fs::create_dir_all(&task).unwrap();
+        let own = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap();
+        let stat = own("stat").replacen(&std::process::id().to_string(), "77", 1);
+        let start = process::stat(std::path::Path::new("/proc"), Pid::own()).unwrap().start.0;
+        let status: String = own("status")
+            .lines()
+            .map(|line| match line.split_once(':') {
+                Some((name @ ("Tgid" | "Pid"), _)) => format!("{name}:\t77\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        for folder in [&proc.path().join("77"), &task] {
+            std::fs::write(folder.join("stat"), "rubbish").unwrap();
+            std::fs::write(folder.join("status"), &status).unwrap();
+        }
+        let shared = Shared::new(Registry::new(Reach::All));
+        let owner = Some(Owner { pid: 77, real: 0, effective: 0 });
+        let mark = Mark::Process { pid: 77, start };
+        let (id, _) = shared.lock().registry.tag(Who { uid: 0 }, mark, owner, None, shared.now()).unwrap();
+        let (mut host, _) = served(proc.path(), &shared);
+        host.settle();
+        assert!(host.roots[&id].is_empty() && host.faults[&id].len() == 1, "{:?}", host.faults);
+        let waits = |host: &Served| host.faults[&id].values().next().unwrap().waited;
+        assert_eq!(waits(&host), AGAIN);
+        let due = |host: &mut Served| {
+            for fault in host.faults.get_mut(&id).unwrap().values_mut() {
+                fault.next = Instant::now();
+            }
+            host.settle();
+        };
+        due(&mut host);
+        assert_eq!(waits(&host), 2 * AGAIN, "more and more seldom");
+        // Not before it is time.
+        host.settle();
+        assert_eq!(waits(&host), 2 * AGAIN);
+        for folder in [&proc.path().join("77"), &task] {
+            std::fs::write(folder.join("stat"), &stat).unwrap();
+        }
+        due(&mut host);
+        assert!(host.faults[&id].is_empty(), "{:?}", host.faults);
+        assert_eq!((host.roots[&id].len(), shared.lock().registry.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_other_threads_of_the_service_do_counts_too() {
+        let shared = Shared::new(Registry::new(Reach::All));
+        let (mut host, stopper) = served(std::path::Path::new("/proc"), &shared);
+        // So that waiting ends at once: what matters is how long it was meant to.
+        stopper.stop();
+        let before = spent(ClockId::ProcessCPUTime);
+        std::thread::spawn(move || {
+            while spent(ClockId::ProcessCPUTime).less(before) < Span::from_ms(50) {
+                std::hint::spin_loop();
+            }
+        })
+        .join()
+        .unwrap();
+        host.observe(&Wanted::all()).unwrap();
+        assert_eq!(host.wait(host.at + Span::from_ms(10)).unwrap(), Awake::Over);
+        assert_eq!(host.pace.slowed(), 1, "50 ms of work are worth 5 s at one per cent");
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! A mask that is read may be one of ours. Of threads under watch their own mask is known; any other counts only when it was bound at
 //! two scans in a row, by which time what was born with a mask of ours has been found and has its own.
+//!
+//! A scan looks at every thread of the machine, which may take long: it is done beside the desk, by a thread of its own each time.
 
 use super::Shared;
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{By, Mark, Reach};
@@ -17,57 +20,56 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Looking takes at most one part in this many of a CPU.
 const SHARE: u32 = 400;
 
+/// Threads that are bound: process, number and start.
+type Bound = BTreeSet<(u32, u32, u64)>;
+
 /// Looks for them.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     proc: PathBuf,
     online: CpuSet,
     reach: Reach,
-    before: BTreeSet<(u32, u32, u64)>,
+    before: Bound,
     next: Instant,
+    /// The scan that is under way, and since when.
+    scan: Option<(Instant, JoinHandle<Option<Bound>>)>,
 }
 
 impl Pinned {
     pub(crate) fn new(proc: PathBuf, online: CpuSet, reach: Reach) -> Self {
-        Self { proc, online, reach, before: BTreeSet::new(), next: Instant::now() }
+        Self { proc, online, reach, before: Bound::new(), next: Instant::now(), scan: None }
     }
 
-    /// Looks, if it is time.
+    /// Begins to look, if it is time, and takes in what was found. Waits for nothing.
     pub(crate) fn tend(&mut self, shared: &Shared) {
-        let now = Instant::now();
-        if now < self.next {
+        if let Some((began, scan)) = self.scan.take_if(|(_, scan)| scan.is_finished()) {
+            self.next = Instant::now() + EVERY.max(began.elapsed() * SHARE);
+            // One that failed is as one that could not read anything.
+            if let Ok(Some(bound)) = scan.join() {
+                self.take(shared, bound);
+            }
+        }
+        if self.scan.is_some() || Instant::now() < self.next {
             return;
         }
-        self.look(shared);
-        self.next = now + EVERY.max(now.elapsed() * SHARE);
+        let (proc, online, reach) = (self.proc.clone(), self.online.clone(), self.reach);
+        let homes = shared.lock().homes.clone();
+        let work = move || find(&proc, &online, reach, &homes);
+        match Builder::new().name("pinned".to_owned()).spawn(work) {
+            Ok(scan) => self.scan = Some((Instant::now(), scan)),
+            // There may be no more threads now; later there may.
+            Err(_) => self.next = Instant::now() + EVERY,
+        }
     }
 
     /// Somebody bound it: to some of the CPUs, and not to one, which leaves nothing to choose.
     fn is_bound(&self, own: &CpuSet) -> bool {
-        own.len() > 1 && own.intersection(&self.online) != self.online
+        is_bound(own, &self.online)
     }
 
-    fn look(&mut self, shared: &Shared) {
-        let scan = PinScan { proc: &self.proc, cpus: &self.online, own: Pid::own(), masks: Masks::Kernel };
-        let Ok(found) = scan.run(|_| true) else { return };
+    /// What was found is tagged, and what was not, no more.
+    fn take(&mut self, shared: &Shared, bound: Bound) {
         let homes = shared.lock().homes.clone();
-        let mut bound = BTreeSet::new();
-        for pin in found.pins {
-            let ours = homes.get(&pin.tid);
-            let reached = match self.reach {
-                Reach::All => true,
-                Reach::User(uid) => pin.uid == uid,
-            };
-            if !reached || !self.is_bound(ours.unwrap_or(&pin.cpus)) {
-                continue;
-            }
-            if let Ok(stat) = process::thread_stat(&self.proc, pin.pid, pin.tid)
-                && !stat.kernel_thread
-                && !stat.fixed
-            {
-                bound.insert((pin.pid.0, pin.tid.0, stat.start.0));
-            }
-        }
         let at = shared.now();
         let mut state = shared.lock();
         for (pid, tid, start) in &bound {
@@ -91,11 +93,53 @@ impl Pinned {
     }
 }
 
+/// Somebody bound it: to some of the CPUs, and not to one, which leaves nothing to choose.
+fn is_bound(own: &CpuSet, online: &CpuSet) -> bool {
+    own.len() > 1 && own.intersection(online) != *online
+}
+
+/// Who is bound; `homes` are the own masks of threads under watch.
+fn find(proc: &Path, online: &CpuSet, reach: Reach, homes: &BTreeMap<Tid, CpuSet>) -> Option<Bound> {
+    let scan = PinScan { proc, cpus: online, own: Pid::own(), masks: Masks::Kernel };
+    let mut bound = Bound::new();
+    for pin in scan.run(|_| true).ok()?.pins {
+        let ours = homes.get(&pin.tid);
+        let reached = match reach {
+            Reach::All => true,
+            Reach::User(uid) => pin.uid == uid,
+        };
+        if !reached || !is_bound(ours.unwrap_or(&pin.cpus), online) {
+            continue;
+        }
+        if let Ok(stat) = process::thread_stat(proc, pin.pid, pin.tid)
+            && !stat.kernel_thread
+            && !stat.fixed
+        {
+            bound.insert((pin.pid.0, pin.tid.0, stat.start.0));
+        }
+    }
+    Some(bound)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use trimtab_core::tags::{Registry, TAGS_OF_USER_MAX};
     use trimtab_linux::sys::affinity;
+
+    impl Pinned {
+        /// One scan, waited for.
+        fn look(&mut self, shared: &Shared) {
+            self.next = Instant::now();
+            self.tend(shared);
+            assert!(self.scan.is_some(), "nothing waits for it");
+            while self.scan.is_some() {
+                std::thread::sleep(Duration::from_millis(1));
+                self.next = Instant::now() + EVERY;
+                self.tend(shared);
+            }
+        }
+    }
 
     /// A process that is killed when dropped.
     struct Sleeper(std::process::Child);

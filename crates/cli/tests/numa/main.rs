@@ -31,6 +31,7 @@ mod shape;
 mod counters;
 mod cpusets;
 mod dies;
+mod follows;
 mod found;
 mod ledger;
 mod masks;

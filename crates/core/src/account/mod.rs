@@ -143,7 +143,7 @@ impl Account {
             match notice {
                 Notice::ClockJump(_) => self.jumps += 1,
                 Notice::Unread(threads) => self.unread += u64::from(*threads),
-                Notice::Usable(_) | Notice::Scheduler(_) | Notice::Counting(_) => {}
+                Notice::Usable(_) | Notice::Scheduler(_) | Notice::Counting(_) | Notice::Memory(_) => {}
             }
         }
         for info in &step.sample.programs {

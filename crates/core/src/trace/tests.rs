@@ -1,7 +1,9 @@
 use super::*;
 use crate::balance::{Act, Decision, Finding, Reason, Settled, Wanted};
-use crate::ids::{OsCpu, ProgramId, ThreadId};
-use crate::observe::{CpuSample, Left, Notice, Observer, ProgramInfo, ThreadInfo, ThreadSample};
+use crate::ids::{OsCpu, OsNode, ProgramId, ThreadId};
+use crate::observe::{
+    CpuSample, Fetched, Left, Notice, Observer, ProgramInfo, ThreadInfo, ThreadSample, Unfetched,
+};
 use crate::time::{Moment, Span};
 use crate::topology::parse_synthetic;
 
@@ -54,7 +56,19 @@ fn step(number: u64) -> StepRecord {
         throttled: Some(Span(77)),
         cost: Some(Span(48_000)),
         settled: vec![Outcome { thread, end: Settled::Applied }],
-        notices: vec![Notice::ClockJump(Span(3)), Notice::Scheduler(None), Notice::Unread(2)],
+        notices: vec![
+            Notice::ClockJump(Span(3)),
+            Notice::Scheduler(None),
+            Notice::Unread(2),
+            Notice::Memory(Fetched {
+                thread: ThreadId(3),
+                pid: 4,
+                to: OsNode(1),
+                moved: 8_192,
+                left: 4_096,
+                why: Some(Unfetched::Policy("bind:0".into())),
+            }),
+        ],
     };
     let findings = vec![Finding::Hog { cpus: "1".parse().unwrap(), share: 0.5 }, Finding::NothingWaits];
     let turn = Turn {

@@ -55,6 +55,7 @@ pub struct Location {
     candidates: Vec<Candidate>,
     boot: BootId,
     proc_root: PathBuf,
+    of_root: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -76,6 +77,9 @@ enum Kind {
 /// Made by a package's tmpfiles rule; see the module's documentation for the rule.
 const PACKAGED: &str = "run/trimtab";
 
+/// Root's own records of masks, which nobody else can make names for: `/run` is root's.
+const OF_ROOT: &str = "run/trimtab-balance";
+
 /// World-writable directories in memory that every user has, the one that containers most often share first.
 /// `/run/lock` is for root only on some distributions, and `/tmp` may be private to a service.
 const SHARED: [&str; 3] = ["dev/shm", "run/lock", "tmp"];
@@ -84,7 +88,7 @@ impl Location {
     /// The one directory that is named, and no other.
     pub fn named(directory: &Path, boot: BootId) -> Self {
         let candidates = vec![Candidate { path: directory.to_owned(), kind: Kind::Named }];
-        Self { candidates, boot, proc_root: "/proc".into() }
+        Self { candidates, boot, proc_root: "/proc".into(), of_root: None }
     }
 
     /// The usual directories under `root`, which is `/` outside of tests: `run/trimtab` when it exists, else the first
@@ -96,6 +100,7 @@ impl Location {
             candidates: std::iter::once(packaged).chain(shared).collect(),
             boot,
             proc_root: "/proc".into(),
+            of_root: Some(root.join(OF_ROOT)),
         }
     }
 
@@ -145,6 +150,11 @@ impl Location {
             }
         }
         Err(LedgerError::NoPlace { tried })
+    }
+
+    /// The directory for such files of root, where it has one of its own; it need not be there. One that is named is for all.
+    pub(crate) fn of_root(&self) -> Option<&Path> {
+        self.of_root.as_deref()
     }
 
     /// The directory for files of single users: by the same rules, but for the one that a package makes, where ordinary

@@ -62,10 +62,13 @@ impl Live {
                 break;
             }
         }
-        for process in self.table.processes.values_mut() {
+        for pid in self.table.processes.keys().copied().collect::<Vec<_>>() {
+            let ours = self.table.still_ours(pid);
+            let Some(process) = self.table.processes.get_mut(&pid) else { continue };
             process.given.clear();
+            // What could not be given back stays noted.
             if let Some(record) = process.record.take()
-                && restored.refused == 0
+                && !ours
             {
                 record.finish();
             }
@@ -108,14 +111,11 @@ impl Live {
 
     /// Carries one decision out.
     pub(super) fn carry_out(&mut self, decision: &Decision) -> Outcome {
-        let end = match self.act(decision.thread, &decision.act) {
-            Ok(()) => Settled::Applied,
-            Err(end) => end,
-        };
+        let end = self.act(decision.thread, &decision.act).unwrap_or_else(|end| end);
         Outcome { thread: decision.thread, end }
     }
 
-    fn act(&mut self, id: ThreadId, act: &Act) -> Result<(), Settled> {
+    fn act(&mut self, id: ThreadId, act: &Act) -> Result<Settled, Settled> {
         let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
         let (pid, tid) = (thread.pid, thread.tid);
         if !self.own_namespace {
@@ -137,8 +137,8 @@ impl Live {
         }
         self.is_same(id)?;
         self.is_still_theirs(id)?;
-        if matches!(act, Act::Fetch(_)) {
-            return Err(Settled::Refused(Refusal::Memory));
+        if let Act::Fetch(node) = act {
+            return Ok(self.fetch(id, pid, *node));
         }
         if act.to().is_some() {
             self.claim(pid)?;
@@ -153,7 +153,7 @@ impl Live {
         let target = match act.to() {
             None => {
                 return match self.release(id) {
-                    Ok(true) => Ok(()),
+                    Ok(true) => Ok(Settled::Applied),
                     Ok(false) => Err(Settled::Refused(Refusal::MovedMeanwhile)),
                     Err(errno) => Err(self.refusal(id, errno)),
                 };
@@ -177,7 +177,7 @@ impl Live {
                 thread.moved = true;
             }
             self.note_what_is(id);
-            return Ok(());
+            return Ok(Settled::Applied);
         }
         // The kernel drops CPUs that its cpuset withholds: what took effect is what is held.
         let took = affinity::get(Some(tid)).unwrap_or_else(|_| target.clone());
@@ -188,7 +188,7 @@ impl Live {
             thread.moved = true;
             thread.held = (took != thread.home).then_some(took);
         }
-        Ok(())
+        Ok(Settled::Applied)
     }
 
     /// Makes sure that the number still is this thread's.
@@ -275,7 +275,8 @@ impl Live {
     /// Makes sure that nobody else balances the process, and that a record is kept.
     pub(super) fn claim(&mut self, pid: Pid) -> Result<(), Settled> {
         let Some(process) = self.table.processes.get_mut(&pid) else { return Err(Settled::Vanished) };
-        let Some(keep) = self.options.keep.as_ref().filter(|_| process.record.is_none()) else {
+        let Some(keep) = self.options.keep.as_ref().filter(|_| process.record.is_none() && !process.unkept)
+        else {
             return Ok(());
         };
         let root = process.covers.keys().find_map(|id| match self.roots.get(id)?.root {
@@ -318,9 +319,9 @@ impl Live {
                 Err(Settled::Refused(Refusal::Other))
             }
             Err(fault) => {
-                // Said once; the balancing goes on.
+                // Said once; the balancing goes on. Others' records are kept as before: anybody may have made this one name.
                 self.keeper_fault.get_or_insert_with(|| fault.to_string());
-                self.options.keep = None;
+                process.unkept = true;
                 Ok(())
             }
         }
@@ -364,6 +365,17 @@ impl Live {
             return Ok(true);
         }
         let home = thread.home.clone();
+        let given = self.give_back(id, pid, tid, &home);
+        if given.is_err_and(is_gone)
+            && let Some(thread) = self.table.threads.get_mut(&id)
+        {
+            // Nothing of ours is left of it.
+            thread.held = None;
+        }
+        given
+    }
+
+    fn give_back(&mut self, id: ThreadId, pid: Pid, tid: Tid, home: &CpuSet) -> Result<bool, Errno> {
         if self.is_same(id).is_err() {
             return Err(Errno::SRCH);
         }
@@ -374,7 +386,7 @@ impl Live {
         if was_set {
             return Ok(false);
         }
-        self.give(id, tid, &home)?;
+        self.give(id, tid, home)?;
         if let Some(thread) = self.table.threads.get_mut(&id) {
             thread.held = None;
         }

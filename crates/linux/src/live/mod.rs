@@ -19,6 +19,7 @@
 //!   is granted, and comes back with the CPUs. Each program has the bounds of its own group.
 //! - Suspended, stopped and traced threads stay listed, with counters that stand still; so are the CPUs of a virtual machine that is paused.
 //! - Of a virtual machine only the threads of its CPUs are moved.
+//! - Memory is brought to another node beside the looks, in small steps, and never where its program said where it is to be.
 
 mod audit;
 mod bounds;
@@ -26,6 +27,7 @@ mod clock;
 mod counters;
 mod counting;
 mod error;
+mod fetch;
 mod files;
 mod find;
 mod guests;
@@ -54,6 +56,7 @@ use bounds::Bounds;
 use clock::Clock;
 use counters::Source;
 use counting::Counting;
+use fetch::Fetching;
 use files::Budget;
 use find::Finder;
 use roots::Watched;
@@ -150,6 +153,7 @@ pub struct Live {
     bounds: Bounds,
     finder: Finder,
     counting: Counting,
+    fetching: Fetching,
     refreshed: usize,
     placed: usize,
     told_usable: CpuSet,
@@ -212,6 +216,7 @@ impl Live {
             bounds: Bounds::new(root, usable),
             finder: Finder::default(),
             counting: Counting::new(&options, root.join("sys")),
+            fetching: Fetching::default(),
             refreshed: 0,
             placed: 0,
             told_usable: usable.clone(),
@@ -291,6 +296,7 @@ impl Host for Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
+        self.end_fetches();
         self.restore();
     }
 }

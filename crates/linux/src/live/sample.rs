@@ -54,6 +54,7 @@ impl Live {
             sample.notices.push(Notice::Unread(unread));
         }
         self.count(wanted, &mut sample);
+        self.look_at_fetches(&mut sample);
         self.check_masks(&mut sample);
         if wanted.cpus {
             sample.cpus = self.read_cpus();

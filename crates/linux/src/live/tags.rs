@@ -110,21 +110,22 @@ impl Live {
             self.find(self.clock.now(), &mut sample);
             self.later = sample;
         }
-        self.let_go(restored);
+        self.let_go();
         restored
     }
 
     /// Forgets processes that nobody means. Those that were found because one of their ancestors is meant will be found again.
-    fn let_go(&mut self, restored: Restored) {
+    fn let_go(&mut self) {
         let unmeant = self.table.processes.iter().filter(|(_, process)| process.covers.is_empty());
         let gone: Vec<Pid> = unmeant.map(|(pid, _)| *pid).collect();
         let mut sample = std::mem::take(&mut self.later);
         for pid in gone {
+            let ours = self.table.still_ours(pid);
             for id in self.table.threads_of(pid) {
                 self.end_thread(id, &mut sample);
             }
             if let Some(record) = self.table.remove_process(pid).and_then(|process| process.record)
-                && restored.refused == 0
+                && !ours
             {
                 record.finish();
             }

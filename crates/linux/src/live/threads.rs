@@ -26,6 +26,13 @@ pub(super) enum Wish {
     Untagged,
 }
 
+impl Wish {
+    /// Whether it may be moved, as far as that is asked for.
+    pub(super) fn is_wanted(self) -> bool {
+        self != Self::Untagged
+    }
+}
+
 /// A thread that is watched.
 #[derive(Debug)]
 pub(super) struct Thread {
@@ -110,6 +117,8 @@ pub(super) struct Process {
     pub(super) headless: bool,
     /// The record of its masks, from the first move on.
     pub(super) record: Option<Record>,
+    /// None can be kept of this one: it is not tried again.
+    pub(super) unkept: bool,
     /// The bounds it lives in.
     pub(super) group: GroupId,
     /// Another balancer looks after it.
@@ -219,6 +228,7 @@ impl Table {
                 stale: true,
                 headless: false,
                 record: None,
+                unkept: false,
                 group: GroupId::default(),
                 balancer: None,
                 given: Given::default(),
@@ -264,6 +274,12 @@ impl Table {
     /// Forgets a process that has ended; its threads were forgotten before.
     pub(super) fn remove_process(&mut self, pid: Pid) -> Option<Process> {
         self.processes.remove(&pid)
+    }
+
+    /// Whether a thread of a process still has a mask of ours.
+    pub(super) fn still_ours(&self, pid: Pid) -> bool {
+        let held = |id: &ThreadId| self.threads.get(id).is_some_and(|thread| thread.held.is_some());
+        self.processes.get(&pid).is_some_and(|process| process.threads.values().any(held))
     }
 
     /// The own mask of whoever made a thread that was born with this mask, if that was given to any. Where it was given to several

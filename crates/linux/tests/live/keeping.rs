@@ -9,17 +9,43 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use trimtab_core::balance::{Act, Refusal, Settled};
+use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::Left;
 use trimtab_linux::ledger::{BootId, Location};
 use trimtab_linux::live::keeper::{LeftBehind, LeftEnd, restore_left_behind};
-use trimtab_linux::live::{Keeper, Live, Options, Restored, Root};
+use trimtab_linux::live::{Keeper, Live, Options, Restored, Root, Watch};
 use trimtab_linux::process::{Pid, Tid};
 use trimtab_linux::sys::affinity;
 
 const BOOT: &str = "00000000-1111-2222-3333-444444444444";
 
+/// A folder for all; or, where it holds such, the usual ones of a machine.
 fn location(folder: &Path) -> Location {
-    Location::named(folder, BootId::parse(BOOT).unwrap())
+    let boot = BootId::parse(BOOT).unwrap();
+    if folder.join(SHARED).is_dir() { Location::usual(folder, boot) } else { Location::named(folder, boot) }
+}
+
+const SHARED: &str = "dev/shm";
+const OF_ROOT: &str = "run/trimtab-balance";
+
+/// What looks like a machine's folders from above.
+fn machine() -> tempfile::TempDir {
+    let root = tempfile::Builder::new().prefix("live-test-").tempdir().unwrap();
+    for (folder, mode) in [("", 0o755), ("dev", 0o755), ("run", 0o755), (SHARED, 0o1777)] {
+        fs::create_dir_all(root.path().join(folder)).unwrap();
+        fs::set_permissions(root.path().join(folder), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    root
+}
+
+/// The name of a process's record.
+fn record_of(pid: Pid) -> String {
+    let start = trimtab_linux::process::stat(Path::new(PROC), pid).unwrap().start;
+    format!("trimtab-{}.balance-{pid}-{}", BootId::parse(BOOT).unwrap(), start.0)
+}
+
+fn give_to(path: &Path, uid: u32) {
+    std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
 }
 
 /// A directory like the shared ones of a real machine.
@@ -365,9 +391,7 @@ fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
     let tids = worker.threads(2);
     let options = keeping(folder.path());
     // Somebody made a link under the name that we would use.
-    let start = trimtab_linux::process::stat(Path::new(PROC), worker.pid()).unwrap().start;
-    let stem = BootId::parse(BOOT).unwrap();
-    let name = folder.path().join(format!("trimtab-{stem}.balance-{}-{}", worker.pid(), start.0));
+    let name = folder.path().join(record_of(worker.pid()));
     let victim = folder.path().join("victim");
     fs::write(&victim, "precious").unwrap();
     symlink(&victim, &name).unwrap();
@@ -382,6 +406,183 @@ fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
     assert_eq!(left(folder.path(), None), []);
     assert_eq!(left(folder.path(), Some(worker.pid()))[0].end, LeftEnd::Unreadable, "to who asks for it");
     assert!(Keeper::open(&location(Path::new("/nowhere")), Path::new(PROC)).is_err());
+}
+
+#[test]
+fn a_name_that_somebody_else_made_costs_the_record_of_that_process_alone() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    let (folder, worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let other = need!(Worker::start(), NO_COMPILER);
+    symlink("/nowhere", folder.path().join(record_of(worker.pid()))).unwrap();
+    let roots = [worker.root(), other.root()];
+    let mut live = Live::with(Path::new(PROC), &roots, &usable(), keeping(folder.path())).unwrap();
+    let mut seen = Seen::default();
+    seen.look(&mut live);
+    for worker in [&worker, &other] {
+        let id = seen.id(worker.pid().main_thread());
+        assert_eq!(apply(&mut live, id, Act::Confine(one.clone())), Settled::Applied);
+    }
+    assert!(live.facts().keeper_fault.is_some());
+    let kept = folder.path().join(record_of(other.pid()));
+    assert!(fs::symlink_metadata(kept).is_ok_and(|meta| meta.is_file() && meta.len() > 0));
+    // And others' balancers are seen as before.
+    drop(live);
+    let balancer = Balancer::start(&other, &one.to_string(), folder.path());
+    let (mut live, mut seen) = worker.seen_with(keeping(folder.path()));
+    apply(&mut live, seen.id(worker.pid().main_thread()), Act::Confine(one));
+    assert!(live.facts().keeper_fault.is_some());
+    let mut live = other.live_with(keeping(folder.path()));
+    seen.look(&mut live);
+    assert_eq!(seen.info(other.pid().main_thread()).left, Some(Left::Balancer(balancer.0.id())));
+}
+
+#[test]
+fn root_takes_over_what_a_users_killed_balancer_left() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    for folder in [shared(), machine()] {
+        let theirs = need!(Worker::start_as(Some(61_001)), NO_COMPILER);
+        let tid = theirs.pid().main_thread();
+        Balancer::start(&theirs, &one.to_string(), folder.path()).kill();
+        let users = folder.path().join(if folder.path().join(SHARED).is_dir() { SHARED } else { "" });
+        if users != folder.path() {
+            let of_root = folder.path().join(OF_ROOT).join(record_of(theirs.pid()));
+            fs::rename(of_root, users.join(record_of(theirs.pid()))).unwrap();
+        }
+        let record = users.join(record_of(theirs.pid()));
+        give_to(&record, 61_001);
+        let (mut live, mut seen) = theirs.seen_with(keeping(folder.path()));
+        assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(other.clone())), Settled::Applied);
+        assert_eq!(live.facts().keeper_fault, None);
+        seen.look(&mut live);
+        assert_eq!(seen.info(tid).home, usable(), "what is its own is taken over");
+        let owner =
+            |path: &Path| fs::metadata(path).map(|meta| std::os::unix::fs::MetadataExt::uid(&meta)).ok();
+        let now = if users == folder.path() { Some(0) } else { None };
+        assert_eq!(owner(&record), now, "root keeps the record from now on, where users cannot write");
+        // Its user stands back.
+        let said = as_user(61_001, &format!("claims {} {}", theirs.pid(), folder.path().display()));
+        assert_eq!(said, "Some(Balancer(0)) Refused(Other) None");
+        assert_eq!(live.restore().given_back, 1);
+        assert_eq!(mask(tid), usable());
+        // A record of a third user about it is not believed, and nothing is written to it.
+        fs::write(&record, "precious").unwrap();
+        give_to(&record, 61_002);
+        let (mut live, seen) = theirs.seen_with(keeping(folder.path()));
+        assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(other.clone())), Settled::Applied);
+        assert_eq!(
+            live.facts().keeper_fault.is_some(),
+            users == folder.path(),
+            "where root has a folder it does not even matter"
+        );
+        assert_eq!(fs::read_to_string(&record).unwrap(), "precious");
+    }
+}
+
+#[test]
+fn roots_records_are_where_nobody_else_can_make_names() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    let (folder, worker) = (machine(), need!(Worker::start_as(Some(61_001)), NO_COMPILER));
+    let (of_root, users) = (folder.path().join(OF_ROOT), folder.path().join(SHARED));
+    // Somebody has made the name in the place of all.
+    fs::create_dir(users.join(record_of(worker.pid()))).unwrap();
+    let balancer = Balancer::start(&worker, &one.to_string(), folder.path());
+    assert_eq!(records(&of_root), [of_root.join(record_of(worker.pid()))]);
+    fs::remove_dir(users.join(record_of(worker.pid()))).unwrap();
+    let task = format!("claims {} {}", worker.pid(), folder.path().display());
+    assert_eq!(as_user(61_001, &task), "Some(Balancer(0)) Refused(Other) None");
+    balancer.kill();
+    assert_eq!(as_user(61_001, &format!("restore {}", folder.path().display())), "[]", "root's, not theirs");
+    assert_eq!(left(folder.path(), None)[0].end, restored(1, 0, 0, 0));
+    assert_eq!(mask(worker.pid().main_thread()), usable());
+    assert_eq!((records(&of_root).len(), records(&users).len()), (0, 0));
+    // Once nobody balances it, its user may.
+    assert_eq!(as_user(61_001, &task), "None Applied None");
+    // One that others can write in is none of root's.
+    fs::set_permissions(&of_root, fs::Permissions::from_mode(0o777)).unwrap();
+    let balancer = Balancer::start(&worker, &one.to_string(), folder.path());
+    assert_eq!((records(&of_root).len(), records(&users).len()), (0, 1));
+    balancer.kill();
+}
+
+#[test]
+fn names_of_others_however_many_do_not_hide_what_is_to_be_given_back() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    let worker = need!(Worker::start(), NO_COMPILER);
+    for owner in [61_002, 0] {
+        let folder = shared();
+        Balancer::start(&worker, &one.to_string(), folder.path()).kill();
+        let stem = format!("trimtab-{}.balance-1-", BootId::parse(BOOT).unwrap());
+        for start in 0..5_000 {
+            let path = folder.path().join(format!("{stem}{start}"));
+            fs::write(&path, "").unwrap();
+            give_to(&path, owner);
+        }
+        assert_eq!(left(folder.path(), None).last().unwrap().end, restored(1, 0, 0, 0), "{owner}");
+        assert_eq!(mask(worker.pid().main_thread()), usable());
+    }
+}
+
+#[test]
+fn what_could_not_be_given_back_stays_noted_and_only_that() {
+    let [one, _] = need!(two_cpus(), "two CPUs are needed");
+    if !is_root() {
+        eprintln!("SKIPPED: to act as two users a test needs root");
+        return;
+    }
+    let (theirs, ours) = (need!(Worker::start_as(Some(61_001)), NO_COMPILER), Worker::start().unwrap());
+    for tags in [false, true] {
+        let folder = shared();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let roots = [ours.root(), theirs.root()];
+        let mut live = Live::with(
+            Path::new(PROC),
+            if tags { &[] } else { &roots },
+            &usable(),
+            Options { tags, ..keeping(folder.path()) },
+        )
+        .unwrap();
+        let watch = |program| Watch { program: ProgramId(program), only: None, start: None };
+        let group =
+            tags.then(|| [&ours, &theirs].map(|worker| live.watch(&worker.root(), watch(1)).unwrap()));
+        let mut seen = Seen::default();
+        seen.look(&mut live);
+        for worker in [&ours, &theirs] {
+            let id = seen.id(worker.pid().main_thread());
+            assert_eq!(apply(&mut live, id, Act::Confine(one.clone())), Settled::Applied);
+        }
+        // This thread alone becomes somebody who may not do it.
+        let (user, root) = (rustix::process::Uid::from_raw(61_001), rustix::process::Uid::ROOT);
+        rustix::thread::set_thread_res_uid(root, user, root).unwrap();
+        let restored = match group {
+            Some(roots) => roots
+                .map(|root| live.unwatch(root))
+                .into_iter()
+                .fold((0, 0), |sum, one| (sum.0 + one.given_back, sum.1 + one.refused)),
+            None => {
+                let all = live.restore();
+                (all.given_back, all.refused)
+            }
+        };
+        rustix::thread::set_thread_res_uid(root, root, root).unwrap();
+        assert_eq!(restored, (1, 1));
+        assert_eq!(records(folder.path()), [folder.path().join(record_of(ours.pid()))]);
+        drop(live);
+        left(folder.path(), None);
+        assert_eq!(mask(ours.pid().main_thread()), usable());
+        assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
+    }
 }
 
 #[test]
@@ -423,6 +624,11 @@ fn root_restores_a_users_record_only_on_that_users_threads() {
     assert_eq!(said, "[]", "a third user does not even see it");
     assert_eq!(left(folder.path(), None)[0].end, restored(0, 0, 0, 2));
     assert_eq!(mask(tid), one);
+    // What was refused stays noted for who may.
+    give_to(&records(folder.path())[0], 0);
+    assert_eq!(left(folder.path(), None)[0].end, restored(2, 0, 0, 0));
+    assert_eq!(mask(tid), usable());
+    assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
     affinity::set(Some(tid), &usable()).unwrap();
     assert_eq!(mask(Tid(tid.0)), usable());
 }

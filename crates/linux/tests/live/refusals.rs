@@ -5,7 +5,8 @@ use crate::scene::{NO_COMPILER, PROC, Worker, apply, is_root, need, usable};
 use std::path::Path;
 use std::process::Command;
 use trimtab_core::balance::{Act, Refusal, Settled};
-use trimtab_core::observe::Left;
+use trimtab_core::ids::OsNode;
+use trimtab_core::observe::{Left, Notice, Unfetched};
 use trimtab_linux::live::{Live, Root};
 use trimtab_linux::process::Pid;
 
@@ -123,4 +124,28 @@ pub(crate) fn watch_others() -> String {
 
 fn plain(end: Settled) -> String {
     format!("{end:?}")
+}
+
+#[test]
+fn on_one_node_memory_stays_where_it_is_and_that_is_said_once() {
+    let nodes = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
+    if nodes.contains([',', '-']) {
+        eprintln!("SKIPPED: this machine has several nodes (crates/cli/tests/numa moves memory there)");
+        return;
+    }
+    let worker = need!(Worker::start(), NO_COMPILER);
+    let (mut live, mut seen) = worker.seen();
+    let id = seen.id(worker.pid().main_thread());
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let end = apply(&mut live, id, Act::Fetch(OsNode(0)));
+        assert_eq!(end, Settled::Refused(Refusal::Memory), "at once: nothing is begun");
+        let sample = seen.look(&mut live);
+        assert!(sample.settled.is_empty());
+        told.extend(sample.notices.iter().filter_map(|notice| match notice {
+            Notice::Memory(fetched) => Some((fetched.thread, fetched.moved, fetched.why.clone())),
+            _ => None,
+        }));
+    }
+    assert_eq!(told, [(id, 0, Some(Unfetched::OneNode))]);
 }

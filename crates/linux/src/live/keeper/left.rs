@@ -6,15 +6,19 @@ use crate::process::{self, Pid, StartTime, Tid};
 use crate::sys::affinity;
 use crate::sys::lock::{LockKind, try_lock};
 use crate::text;
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// No more records are looked at: whoever fills the directory with names must not keep us busy. Chosen.
+/// No more records are looked at by their names alone: whoever fills the directory with names must not keep us busy. Beyond, those of
+/// processes that live are. Chosen.
 const RECORDS_MAX: usize = 4_096;
+/// No more names are listed. Chosen.
+const LISTED_MAX: usize = 65_536;
 
 /// A record that was found, and what became of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,7 +54,8 @@ pub enum LeftEnd {
 }
 
 /// Gives threads back the masks that killed balancers left them with; `only` looks at records of this process, of the tree that
-/// begins with it, or made by it. A restored record is removed.
+/// begins with it, or made by it. A record of which everything was given back that still can be is removed; one of threads that we may
+/// not change stays for who may.
 ///
 /// # Errors
 /// [`KeeperError`]: there is no place for records, or it cannot be listed.
@@ -59,29 +64,54 @@ pub fn restore_left_behind(
     proc: &Path,
     only: Option<Pid>,
 ) -> Result<Vec<LeftBehind>, KeeperError> {
-    let folder = Folder::find(location)?;
+    let shared = Folder::find(location)?;
+    let of_root = location.of_root().and_then(|path| shared.of_root(path));
+    let namespace = namespace(proc);
+    let mut ends = Vec::new();
+    for folder in of_root.iter().chain([&shared]) {
+        for process in list(folder, proc)? {
+            ends.extend(restore_one(folder, proc, namespace, process, only));
+        }
+    }
+    ends.sort_by_key(|end| end.pid);
+    Ok(ends)
+}
+
+/// The processes that have records in a folder: of our own as many as there are room for, and then of others'. Where not all names
+/// could be looked at, those of processes that live are found by the processes: names of others never hide what is to be given back.
+fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, KeeperError> {
     let failed = |error| folder.failed("listing", "", error);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let list = openat(&*folder.directory, ".", flags, Mode::empty()).map_err(failed)?;
     let mut buffer = [MaybeUninit::uninit(); 16 << 10];
     let mut entries = RawDir::new(&list, &mut buffer);
-    let mut found = Vec::new();
+    let (mut found, mut names, euid) = (Vec::new(), 0, geteuid().as_raw());
     while let Some(entry) = entries.next() {
         let entry = entry.map_err(failed)?;
+        names += 1;
+        if names > LISTED_MAX {
+            break;
+        }
         let Some((pid, start)) = entry.file_name().to_str().ok().and_then(|name| folder.process(name)) else {
             continue;
         };
-        found.push((pid, start));
-        if found.len() == RECORDS_MAX {
-            break;
-        }
+        let stat = statat(&*folder.directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+        found.push((stat.map_or(true, |stat| stat.st_uid != euid), pid, start));
     }
     found.sort_unstable();
-    let namespace = namespace(proc);
-    Ok(found
-        .into_iter()
-        .filter_map(|(pid, start)| restore_one(&folder, proc, namespace, (pid, start), only))
-        .collect())
+    let all = names <= LISTED_MAX && found.len() <= RECORDS_MAX;
+    found.truncate(RECORDS_MAX);
+    let mut found: BTreeSet<(Pid, StartTime)> =
+        found.into_iter().map(|(_, pid, start)| (pid, start)).collect();
+    if !all {
+        let living = process::all(proc).unwrap_or_default().into_iter();
+        let living = living.filter_map(|pid| Some((pid, process::stat(proc, pid).ok()?.start)));
+        let is_there = |&(pid, start): &(Pid, StartTime)| {
+            statat(&*folder.directory, folder.name(pid, start), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        };
+        found.extend(living.filter(is_there));
+    }
+    Ok(found.into_iter().collect())
 }
 
 fn restore_one(
@@ -135,8 +165,10 @@ fn restore_one(
         lines.threads.iter().map(|(tid, entry)| (pid, *tid, entry.clone())).collect();
     threads.extend(born_since(folder, proc, pid, &lines.threads));
     let end = restore_threads(proc, &threads, owner);
-    // Best effort; a record whose threads have their own masks does no harm.
-    let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
+    if !matches!(end, LeftEnd::Restored { refused: 1.., .. }) {
+        // Best effort; a record whose threads have their own masks does no harm.
+        let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
+    }
     about(balancer, end)
 }
 
@@ -150,9 +182,7 @@ fn restore_threads(proc: &Path, threads: &[(Pid, Tid, Entry)], owner: Option<u32
             Ok(now) if now == entry.home => continue,
             Ok(now) if now != entry.held => &mut changed,
             Ok(_) => {
-                let theirs = owner.is_none_or(|owner| {
-                    process::thread_status(proc, pid, tid).is_ok_and(|status| status.uid == owner)
-                });
+                let theirs = owner.is_none_or(|owner| is_theirs(proc, pid, tid, owner));
                 let set = if theirs { affinity::set(Some(tid), &entry.home) } else { Err(Errno::PERM) };
                 match set {
                     Ok(()) => &mut given_back,
@@ -165,6 +195,11 @@ fn restore_threads(proc: &Path, threads: &[(Pid, Tid, Entry)], owner: Option<u32
         *count += 1;
     }
     LeftEnd::Restored { given_back, changed, vanished, refused }
+}
+
+/// Whether a thread is a user's.
+pub(super) fn is_theirs(proc: &Path, pid: Pid, tid: Tid, owner: u32) -> bool {
+    process::thread_status(proc, pid, tid).is_ok_and(|status| status.uid == owner)
 }
 
 /// Threads that nobody noted, of the process and of its children that have no record of their own: born of one that was moved, they

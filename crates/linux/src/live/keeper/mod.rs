@@ -8,8 +8,12 @@
 //! Properties: a record is private to its user; names that others made are never written to and never believed, and cost no
 //! more than one warning; only threads that are the same (number and start) and that still have the mask that they were given
 //! are given theirs back; what was noted is never lost to a kill while a record is written anew, since that is another file that
-//! takes the name; whether a record is locked is asked and never tried; root restores a user's record only on that user's own threads. Known gap: whoever can make files
-//! in the directory can make the one that we would, and then nothing is kept for that process.
+//! takes the name; whether a record is locked is asked and never tried; root restores a user's record only on that user's own threads.
+//!
+//! Users' records are in a directory that all can write, root's in one of its own where the machine has room for that. Whoever claims
+//! a process makes and locks the own record first and looks into the other directory then: of two who do so at the same moment at
+//! least one sees the other. Root takes over what a user's balancer left of that user's threads. Known gap: whoever can make files in
+//! the shared directory can make the one that another user would, and then nothing is kept for that process, and only for that one.
 
 mod left;
 mod lines;
@@ -22,7 +26,8 @@ use crate::process::{self, Pid, StartTime, Tid};
 use crate::sys::lock::{LockKind, conflict, try_lock};
 use crate::text::{self, ReadError};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Stat, fstat, major, minor, openat, renameat, statat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, major, minor, mkdirat, openat, renameat,
+    statat, unlinkat,
 };
 use rustix::io::{Errno, pwrite};
 use rustix::process::{Resource, geteuid, getrlimit};
@@ -91,7 +96,12 @@ pub enum KeeperError {
 /// Keeps the records of one balancer.
 #[derive(Clone, Debug)]
 pub struct Keeper {
+    /// Where ours are.
     folder: Folder,
+    /// Where users' are.
+    shared: Folder,
+    /// Where root's are, if not there too.
+    of_root: Option<PathBuf>,
     own: (Pid, StartTime),
     namespace: u64,
     proc: PathBuf,
@@ -119,6 +129,22 @@ impl Folder {
         let scratch = location.scratch()?;
         let stem = format!("{}.balance-", scratch.stem);
         Ok(Self { directory: Arc::new(scratch.directory), path: scratch.path, stem })
+    }
+
+    /// Root's own, if it is there and nobody else can make files in it.
+    fn of_root(&self, path: &Path) -> Option<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = openat(CWD, path, flags, Mode::empty()).ok()?;
+        let stat = fstat(&directory).ok()?;
+        let fit = stat.st_uid == 0 && stat.st_mode & 0o022 == 0;
+        fit.then(|| Self { directory: Arc::new(directory), path: path.to_owned(), stem: self.stem.clone() })
+    }
+
+    /// The same, made if it is not there.
+    fn make_of_root(&self, path: &Path) -> Option<Self> {
+        // Where it cannot be made, all records are in the shared one.
+        let _ = mkdirat(CWD, path, Mode::from_raw_mode(0o755));
+        self.of_root(path)
     }
 
     fn name(&self, pid: Pid, start: StartTime) -> String {
@@ -176,17 +202,35 @@ impl Keeper {
     /// # Errors
     /// [`KeeperError`]: one warning, and the balancing goes on without.
     pub fn open(location: &Location, proc: &Path) -> Result<Self, KeeperError> {
-        let folder = Folder::find(location)?;
+        let shared = Folder::find(location)?;
+        let of_root = location.of_root().map(Path::to_owned);
+        let own = of_root.as_deref().filter(|_| geteuid().is_root());
+        let folder = own.and_then(|path| shared.make_of_root(path)).unwrap_or_else(|| shared.clone());
         let start = process::stat(proc, Pid::own())?.start;
-        Ok(Self { folder, own: (Pid::own(), start), namespace: namespace(proc), proc: proc.to_owned() })
+        let (own, namespace) = ((Pid::own(), start), namespace(proc));
+        Ok(Self { folder, shared, of_root, own, namespace, proc: proc.to_owned() })
+    }
+
+    /// Where records are that are not with ours, if there are such.
+    fn elsewhere(&self) -> Option<Folder> {
+        if self.folder.path != self.shared.path {
+            return Some(self.shared.clone());
+        }
+        // Looked for each time: it comes with the first balancer of root's.
+        self.shared.of_root(self.of_root.as_deref()?)
     }
 
     /// Who balances this process now, if another does; 0 where its number cannot be read.
     pub(super) fn balancer(&self, pid: Pid, start: StartTime) -> Option<u32> {
-        let name = self.folder.name(pid, start);
-        let file = match self.folder.open(&name) {
+        let here = self.balancer_in(&self.folder, pid, start);
+        here.or_else(|| self.balancer_in(&self.elsewhere()?, pid, start))
+    }
+
+    fn balancer_in(&self, folder: &Folder, pid: Pid, start: StartTime) -> Option<u32> {
+        let name = folder.name(pid, start);
+        let file = match folder.open(&name) {
             Ok(file) => file,
-            Err(Errno::ACCESS) => return self.is_held_by_root(&name).then_some(0),
+            Err(Errno::ACCESS) => return self.is_held_by_root(folder, &name).then_some(0),
             Err(_) => return None,
         };
         let stat = fstat(&file).ok().filter(is_plain)?;
@@ -203,10 +247,13 @@ impl Keeper {
 
     /// Whether what a record's owner says of this process counts: ours, root's, and to root those of the process's user.
     fn is_believed(&self, stat: &Stat, pid: Pid) -> bool {
-        let euid = geteuid();
-        let users =
-            || std::fs::metadata(self.proc.join(pid.to_string())).is_ok_and(|meta| meta.uid() == stat.st_uid);
-        [0, euid.as_raw()].contains(&stat.st_uid) || (euid.is_root() && users())
+        [0, geteuid().as_raw()].contains(&stat.st_uid) || self.is_its_users(stat, pid)
+    }
+
+    /// Whether a record is of the process's user, and that is for root to judge.
+    fn is_its_users(&self, stat: &Stat, pid: Pid) -> bool {
+        let owner = || std::fs::metadata(self.proc.join(pid.to_string())).map(|meta| meta.uid());
+        geteuid().is_root() && owner().is_ok_and(|owner| owner == stat.st_uid)
     }
 
     /// Whether the balancer that a record names is there; one of another namespace cannot be looked for.
@@ -216,8 +263,8 @@ impl Keeper {
     }
 
     /// Whether a record that is not ours to open is one of root's that is in use. The kernel lists all locks by their files.
-    fn is_held_by_root(&self, name: &str) -> bool {
-        let Ok(stat) = statat(&*self.folder.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
+    fn is_held_by_root(&self, folder: &Folder, name: &str) -> bool {
+        let Ok(stat) = statat(&*folder.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
         if stat.st_uid != 0 || !is_plain(&stat) {
             return false;
         }
@@ -230,35 +277,64 @@ impl Keeper {
     /// Claims a process, before any of its threads is moved.
     pub(super) fn claim(&self, pid: Pid, start: StartTime, root: Pid) -> Result<Claim, KeeperError> {
         let name = self.folder.name(pid, start);
-        let path = self.folder.path.join(&name);
+        let (file, stat) = match self.lock(&name, pid, start)? {
+            Locked::Ours(file, stat) => (file, stat),
+            Locked::Others(balancer) => return Ok(Claim::Others(balancer)),
+        };
+        let mut left = self.left_in(&file, &stat, pid);
+        // Only now that ours is locked: who looks for ours after this sees it.
+        if let Some(folder) = self.elsewhere() {
+            if let Some(balancer) = self.balancer_in(&folder, pid, start) {
+                if left.is_none_or(|left| left.threads.is_empty()) && stat.st_uid == geteuid().as_raw() {
+                    let _ = unlinkat(&*self.folder.directory, &name, AtFlags::empty());
+                }
+                return Ok(Claim::Others(balancer));
+            }
+            if let Some(theirs) = self.take_over(&folder, &name, pid) {
+                // What we noted ourselves is the later.
+                let ours = left.take();
+                let mut threads = theirs.threads;
+                threads.extend(ours.iter().flat_map(|lines| lines.threads.clone()));
+                let header = ours.map_or(theirs.header, |lines| lines.header);
+                left = Some(Lines { header, threads });
+            }
+        }
+        self.begin(file, &stat, name, root, left).map(Claim::Ours)
+    }
+
+    /// The record's file, made if it is not there, and locked.
+    fn lock(&self, name: &str, pid: Pid, start: StartTime) -> Result<Locked, KeeperError> {
+        let path = self.folder.path.join(name);
         let mut holder = None;
         for _ in 0..ATTEMPTS {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
-            let file = match openat(&*self.folder.directory, &name, flags, mode) {
+            let file = match openat(&*self.folder.directory, name, flags, mode) {
                 Ok(file) => file,
-                Err(Errno::EXIST) => match self.folder.open(&name) {
+                Err(Errno::EXIST) => match self.folder.open(name) {
                     Ok(file) => file,
                     Err(Errno::NOENT) => continue,
-                    Err(Errno::ACCESS) if self.is_held_by_root(&name) => return Ok(Claim::Others(0)),
+                    Err(Errno::ACCESS) if self.is_held_by_root(&self.folder, name) => {
+                        return Ok(Locked::Others(0));
+                    }
                     Err(Errno::ACCESS | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => {
                         let uid = std::fs::symlink_metadata(&path).map_or(0, |meta| meta.uid());
                         return Err(KeeperError::Squatted { path, uid });
                     }
-                    Err(error) => return Err(self.folder.failed("opening", &name, error)),
+                    Err(error) => return Err(self.folder.failed("opening", name, error)),
                 },
-                Err(error) => return Err(self.folder.failed("making", &name, error)),
+                Err(error) => return Err(self.folder.failed("making", name, error)),
             };
-            let failed = |attempt, error: Errno| self.folder.failed(attempt, &name, error);
+            let failed = |attempt, error: Errno| self.folder.failed(attempt, name, error);
             let stat = fstat(&file).map_err(|error| failed("looking at", error))?;
             if stat.st_nlink == 0 {
                 continue; // removed since
             }
             let ours = [0, geteuid().as_raw()].contains(&stat.st_uid);
-            if !is_plain(&stat) || !ours {
-                let held = is_plain(&stat) && self.balancer(pid, start).is_some();
+            if !is_plain(&stat) || !(ours || self.is_its_users(&stat, pid)) {
+                let held = is_plain(&stat) && self.balancer_in(&self.folder, pid, start).is_some();
                 return if held {
-                    Ok(Claim::Others(header(&file, &stat).map_or(0, |header| header.balancer.0)))
+                    Ok(Locked::Others(header(&file, &stat).map_or(0, |header| header.balancer.0)))
                 } else {
                     Err(KeeperError::Squatted { path, uid: stat.st_uid })
                 };
@@ -269,37 +345,70 @@ impl Keeper {
                     let named = header(&file, &stat);
                     let balancer = named.as_ref().map_or(0, |header| header.balancer.0);
                     if named.is_some_and(|header| self.lives(&header)) {
-                        return Ok(Claim::Others(balancer));
+                        return Ok(Locked::Others(balancer));
                     }
                     // Somebody who restores it, or who has not said yet who it is.
                     holder = Some(balancer);
                     std::thread::sleep(PAUSE);
                     continue;
                 }
-                Err(error) => return Err(self.folder.failed("locking", &name, error)),
+                Err(error) => return Err(self.folder.failed("locking", name, error)),
             }
             // Whoever had the lock before may have removed the name; then it is nobody's file any more.
             let stat = fstat(&file).map_err(|error| failed("looking at", error))?;
             if stat.st_nlink == 0 {
                 continue;
             }
-            return self.begin(file, &stat, name, root).map(Claim::Ours);
+            return Ok(Locked::Ours(file, stat));
         }
-        holder.map(Claim::Others).ok_or(KeeperError::Unsettled { path })
+        holder.map(Locked::Others).ok_or(KeeperError::Unsettled { path })
     }
 
-    /// Begins a record in a file that is locked. What a killed balancer left in it is taken over: its threads' own masks are those
+    /// What a killed balancer left in a file that is locked. A user's record counts for that user's threads.
+    fn left_in(&self, file: &OwnedFd, stat: &Stat, pid: Pid) -> Option<Lines> {
+        let lines = contents(file, stat).and_then(|text| Lines::decode(&text));
+        let mut lines = lines.filter(|lines| lines.header.namespace == self.namespace)?;
+        if stat.st_uid != geteuid().as_raw() && stat.st_uid != 0 {
+            lines.threads.retain(|tid, _| left::is_theirs(&self.proc, pid, *tid, stat.st_uid));
+        }
+        Some(lines)
+    }
+
+    /// What a killed balancer left in the other folder, if that is for us to give back; there it is gone then.
+    fn take_over(&self, folder: &Folder, name: &str, pid: Pid) -> Option<Lines> {
+        let file = folder.open(name).ok()?;
+        let stat = fstat(&file).ok().filter(is_plain)?;
+        let ours = stat.st_uid == geteuid().as_raw() || self.is_its_users(&stat, pid);
+        if !ours || !try_lock(file.as_fd(), LOCKED, LockKind::Write).ok()? {
+            return None;
+        }
+        let stat = fstat(&file).ok().filter(is_plain)?;
+        let lines = self.left_in(&file, &stat, pid)?;
+        // Best effort, both: as long as the name is there, it should say nothing more.
+        let _ = ftruncate(&file, 0);
+        let _ = unlinkat(&*folder.directory, name, AtFlags::empty());
+        Some(lines)
+    }
+
+    /// Begins a record in a file that is locked. What a killed balancer left is taken over: its threads' own masks are those
     /// that it found, not those that it set.
-    fn begin(&self, file: OwnedFd, stat: &Stat, name: String, root: Pid) -> Result<Record, KeeperError> {
-        let before = contents(&file, stat).and_then(|text| Lines::decode(&text));
-        let before = before.filter(|lines| lines.header.namespace == self.namespace);
-        let generation = before.as_ref().map_or(0, |lines| lines.header.generation.wrapping_add(1));
+    fn begin(
+        &self,
+        file: OwnedFd,
+        stat: &Stat,
+        name: String,
+        root: Pid,
+        left: Option<Lines>,
+    ) -> Result<Record, KeeperError> {
+        let generation = left.as_ref().map_or(0, |lines| lines.header.generation.wrapping_add(1));
         let header =
             Header { generation, balancer: self.own.0, start: self.own.1, namespace: self.namespace, root };
-        let threads = before.map(|lines| lines.threads).unwrap_or_default();
+        let threads = left.map(|lines| lines.threads).unwrap_or_default();
         let mut record =
             Record { file, folder: self.folder.clone(), name, lines: Lines { header, threads }, end: 0 };
-        if record.lines.threads.is_empty() {
+        // In its owner's file we write nothing that we will believe.
+        let theirs = ![0, geteuid().as_raw()].contains(&stat.st_uid);
+        if record.lines.threads.is_empty() && !theirs {
             // Nothing that could be lost.
             record.write_here()?;
         } else {
@@ -307,6 +416,12 @@ impl Keeper {
         }
         Ok(record)
     }
+}
+
+/// A record's file, locked by us or looked after by another.
+enum Locked {
+    Ours(OwnedFd, Stat),
+    Others(u32),
 }
 
 /// Who has a record, by its own account.

@@ -1,0 +1,222 @@
+//! Memory that follows a thread to another node, and memory that stays where somebody said it is to be.
+
+use crate::shape::{Shape, file, testbed};
+use crate::util::{Sandbox, c, eventually, eventually_within, need, skip};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use trimtab_core::balance::{Act, Decision, Outcome, Reason, Refusal, Settled, Wanted};
+use trimtab_core::drive::Host;
+use trimtab_core::ids::{OsNode, ThreadId};
+use trimtab_core::observe::{Fetched, Notice, Unfetched};
+use trimtab_linux::live::{Live, Root};
+use trimtab_linux::memory::moving;
+use trimtab_linux::process::{Pid, StartTime};
+
+/// An emulated processor takes its time to look, and the policy to be sure.
+const LONG: Duration = Duration::from_secs(240);
+
+/// A program with less memory on the node where it runs than on the other.
+struct Program {
+    child: Child,
+    areas: Vec<String>,
+}
+
+impl Program {
+    /// One whose memory is of this kind, if there is such here.
+    fn new(kind: &str, shape: &Shape) -> Option<Self> {
+        let [first, second] = nodes(shape).map(|node| *shape.of_node(node.0).iter().next().unwrap());
+        let mut program = Command::new(c("follows.c")?);
+        program.args([kind, &first.to_string(), &second.to_string()]).stdout(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let areas: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let program = Self { child, areas };
+        if program.areas.len() != 2 {
+            skip(&format!("no {kind} memory here: {line}"));
+            return None;
+        }
+        Some(program)
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How many of its pages lie where, by the kernel's account.
+    fn pages(&self) -> BTreeMap<OsNode, u64> {
+        let maps = file(&format!("/proc/{}/numa_maps", self.pid()));
+        let lines =
+            maps.lines().filter(|line| self.areas.iter().any(|area| line.starts_with(&format!("{area} "))));
+        let mut pages = BTreeMap::new();
+        for word in lines.flat_map(str::split_whitespace) {
+            let Some((node, count)) = word.strip_prefix('N').and_then(|word| word.split_once('=')) else {
+                continue;
+            };
+            *pages.entry(OsNode(node.parse().unwrap())).or_insert(0) += count.parse::<u64>().unwrap();
+        }
+        pages
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The first two nodes, of a machine where nobody but us moves pages.
+fn nodes(shape: &Shape) -> [OsNode; 2] {
+    [0, 1].map(|at| OsNode(shape.homes()[at]))
+}
+
+fn machine() -> Option<Shape> {
+    let shape = Shape::here()?;
+    if testbed().is_some() {
+        let _ = std::fs::write("/proc/sys/kernel/numa_balancing", "0");
+    }
+    if file("/proc/sys/kernel/numa_balancing").trim() != "0" {
+        skip("the kernel moves pages after threads here (NUMA balancing)");
+        return None;
+    }
+    Some(shape)
+}
+
+/// What is answered at once, and what became of it.
+fn fetched(program: &Program, to: OsNode) -> (Settled, Settled, Fetched) {
+    let usable = "0-63".parse().unwrap();
+    let mut live = Live::new(Path::new("/proc"), &[Root::Tree(Pid(program.pid()))], &usable).unwrap();
+    let mut sample = live.observe(&Wanted::all()).unwrap();
+    let thread = sample.news[0].id;
+    let fetch = Decision { thread, act: Act::Fetch(to), reason: Reason::Stayed, gain: None };
+    let at_once = live.apply(&[fetch]).unwrap()[0].end;
+    let (mut settled, mut told): (Vec<Outcome>, Vec<Fetched>) = (Vec::new(), Vec::new());
+    eventually("it is known what became of it", || {
+        sample = live.observe(&Wanted::all()).unwrap();
+        settled.extend(&sample.settled);
+        told.extend(sample.notices.iter().filter_map(|notice| match notice {
+            Notice::Memory(fetched) => Some(fetched.clone()),
+            _ => None,
+        }));
+        !told.is_empty()
+    });
+    let end = settled.first().map_or(at_once, |outcome| outcome.end);
+    assert_eq!((told.len(), told[0].thread, told[0].to), (1, ThreadId(thread.0), to));
+    (at_once, end, told.remove(0))
+}
+
+#[test]
+fn memory_is_brought_to_a_node_and_is_there_afterwards() {
+    let shape = given!(machine());
+    let [first, second] = nodes(&shape);
+    for kind in ["own", "shared"] {
+        let program = need!(Program::new(kind, &shape), "no C compiler, or no such memory");
+        let (few, many) = (24 << 20, 72 << 20);
+        assert_eq!(program.pages(), BTreeMap::from([(first, few / 4_096), (second, many / 4_096)]), "{kind}");
+        for (to, bytes) in [(second, few), (first, few + many)] {
+            let (at_once, end, told) = fetched(&program, to);
+            assert_eq!((at_once, end), (Settled::Pending, Settled::Applied), "{kind}: {told:?}");
+            assert_eq!(program.pages(), BTreeMap::from([(to, (few + many) / 4_096)]), "{kind}: {told:?}");
+            // With what little else it has, such as its stack.
+            assert!((bytes..bytes + (8 << 20)).contains(&told.moved), "{kind}: {told:?}");
+            assert!(told.left < 1 << 20, "{kind}: {told:?}");
+        }
+        let (_, end, told) = fetched(&program, first);
+        assert_eq!(end, Settled::Applied, "{told:?}");
+        assert!(told.moved < 1 << 20, "it is there already: {told:?}");
+    }
+}
+
+#[test]
+fn where_somebody_said_where_memory_is_to_be_it_stays() {
+    let shape = given!(machine());
+    if testbed().is_some() {
+        for node in shape.homes() {
+            let pages = "hugepages/hugepages-2048kB/nr_hugepages";
+            let _ = std::fs::write(format!("/sys/devices/system/node/node{node}/{pages}"), "8");
+        }
+    }
+    for kind in ["policy", "area", "thread", "huge"] {
+        let Some(program) = Program::new(kind, &shape) else { continue };
+        let before = program.pages();
+        let (at_once, end, told) = fetched(&program, nodes(&shape)[1]);
+        assert_eq!((at_once, program.pages()), (Settled::Pending, before), "{kind}: {told:?}");
+        match (kind, &told.why) {
+            ("huge", Some(Unfetched::Huge)) => {}
+            (_, Some(Unfetched::Policy(policy))) if kind != "huge" => {
+                assert_eq!((end, told.moved), (Settled::Refused(Refusal::Memory), 0), "{kind}: {told:?}");
+                assert!(policy.starts_with("bind") || policy.starts_with("prefer"), "{kind}: {told:?}");
+            }
+            _ => panic!("{kind}: {told:?}"),
+        }
+    }
+}
+
+#[test]
+fn it_can_be_ended_between_two_steps() {
+    let shape = given!(machine());
+    let program = need!(Program::new("own", &shape), "no C compiler");
+    let to = nodes(&shape)[1];
+    let (proc, sys, pid) = (Path::new("/proc"), Path::new("/sys"), Pid(program.pid()));
+    let start = trimtab_linux::process::stat(proc, pid).unwrap().start;
+    let wanted = moving::Wanted { proc, sys, pid, start, to };
+    let mut steps = 0;
+    let brought = moving::bring(&wanted, &mut |_| {
+        steps += 1;
+        steps < 3
+    });
+    assert_eq!((steps, &brought.why), (3, &Some(Unfetched::Stopped)), "{brought:?}");
+    assert!(brought.moved <= 3 * (2 << 20) && brought.left >= (24 << 20) - brought.moved, "{brought:?}");
+    assert!(program.pages().len() == 2, "the rest stays where it was");
+    // Another process with its number is none of ours.
+    let later = StartTime(start.0 + 1);
+    let brought = moving::bring(&moving::Wanted { start: later, ..wanted }, &mut |_| true);
+    assert_eq!((brought.moved, brought.why), (0, Some(Unfetched::Ended)));
+}
+
+#[test]
+fn a_policy_brings_memory_after_the_thread_that_it_moved() {
+    let shape = given!(machine());
+    let [_, second] = nodes(&shape);
+    let sandbox = Sandbox::new();
+    let program = need!(Program::new("own", &shape), "no C compiler");
+    let all = program.pages().values().sum::<u64>();
+    let trace = sandbox.path("trace");
+    let options = "attach --verbose --balance brm --candidates all --move-memory --interval 200ms --budget 50% --counters residency";
+    let words = ["--trace".into(), trace.clone(), program.pid().to_string().into()];
+    let running = sandbox.trimtab(options).args(words).begins();
+    // It runs where less of its memory is: nothing is nearer to a policy than to send it to the rest, and then to fetch what was left.
+    let there = BTreeMap::from([(second, all)]);
+    eventually_within(LONG, "its memory is where its thread was sent", || program.pages() == there);
+    let told = || std::fs::read_to_string(&trace).is_ok_and(|text| text.contains("\"memory\":"));
+    eventually_within(LONG, "it is told", told);
+    running.signal(rustix::process::Signal::INT);
+    let said = running.ends();
+    let errors = said.stderr;
+    assert!(errors.contains(&format!("were brought to node {second}")), "{errors}");
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let steps = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let steps: Vec<Value> = steps.filter_map(|line| line.get("step").cloned()).collect();
+    let decisions = steps.iter().filter_map(|step| step["turn"]["decisions"].as_array());
+    let fetched: Vec<&Value> = decisions.flatten().collect();
+    let fetched = fetched.iter().find(|decision| decision["act"]["fetch"].is_u64()).unwrap();
+    assert_eq!((&fetched["act"]["fetch"], &fetched["reason"]), (&second.0.into(), &"stayed".into()));
+    let settled = steps.iter().find_map(|step| step["sample"]["settled"].get(0)).unwrap();
+    assert_eq!(settled["end"], "applied");
+    let told = steps.iter().find_map(|step| {
+        let notices = step["sample"]["notices"].as_array()?;
+        notices.iter().find_map(|notice| notice.get("memory"))
+    });
+    assert!(
+        told.is_some_and(|told| told["to"] == second.0 && told["moved"].as_u64() >= Some(24 << 20)),
+        "{told:?}"
+    );
+    // As other acts are, it is in a report of the trace.
+    let report = sandbox.trimtab("report -o -").arg(&trace).ends().out();
+    assert!(report.contains(&format!("its memory brought to node {second}")), "{report}");
+}
