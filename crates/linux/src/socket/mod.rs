@@ -9,6 +9,7 @@
 //! before the next one of the same connection is read. Nothing here knows what is said.
 
 mod client;
+pub(crate) mod found;
 mod notify;
 mod place;
 mod port;
