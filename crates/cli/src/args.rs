@@ -16,7 +16,7 @@ pub use balance::{
 };
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, Experiment, NestedArgs, UncoreArgs};
 pub use counters::CountersArgs;
-pub use serve::{Channel, ClearArgs, GuestArgs, ServeArgs, StatusArgs, TagArgs, Task};
+pub use serve::{Channel, ClearArgs, GuestArgs, ServeArgs, StatusArgs, TagArgs, Task, WhatArgs};
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
