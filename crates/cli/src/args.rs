@@ -16,7 +16,9 @@ pub use balance::{
 };
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, Experiment, NestedArgs, UncoreArgs};
 pub use counters::CountersArgs;
-pub use serve::{Channel, ClearArgs, GuestArgs, GuestPort, ServeArgs, StatusArgs, TagArgs, Task, Way};
+pub use serve::{
+    Channel, ClearArgs, GuestArgs, GuestPort, ServeArgs, StatusArgs, TagArgs, Task, Way, WhatArgs,
+};
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;

@@ -1,5 +1,6 @@
 //! Speaking to the service, from the commands that do.
 
+use crate::say::{self, Volume};
 use crate::situation::location;
 use crate::world::{SOCKET, World};
 use anyhow::{Context, Result, anyhow};
@@ -31,7 +32,7 @@ impl Service {
         let namespace = std::fs::metadata(world.proc().join("self/ns/pid")).ok().map(|meta| meta.ino());
         let of = |connection| Self { connection, namespace };
         if let Some(path) = named {
-            return match Connection::open(&path, true) {
+            return match Connection::open(&path, true, PATIENCE) {
                 Err(error @ SocketError::Nobody { .. }) => {
                     let start = format!("start one with: trimtab serve --socket {}", path.display());
                     Err(anyhow!("{error}: {start}"))
@@ -45,12 +46,21 @@ impl Service {
             place.and_then(|place| Place::of_user(geteuid().as_raw(), runtime, &place))
         });
         let places = own.into_iter().chain([Ok(Place::of_root(&world.root))]);
+        let mut passed = None;
         for place in places {
-            match place.and_then(|place| Connection::open(&place.path(), false)) {
+            match place.and_then(|place| Connection::open(&place.path(), false, PATIENCE)) {
                 Ok(connection) => return Ok(of(connection)),
                 Err(SocketError::Nobody { .. } | SocketError::Place(_)) => {}
+                // Whoever has taken the place of a daemon of ours does not keep us from root's.
+                Err(stranger @ SocketError::Stranger { .. }) => {
+                    say::warning(Volume::Normal, &format!("{stranger}: not asked"));
+                    passed = Some(stranger);
+                }
                 Err(error) => return Err(error.into()),
             }
+        }
+        if let Some(stranger) = passed {
+            return Err(stranger.into());
         }
         Err(anyhow!(
             "no daemon runs: start one with trimtab serve (for your own programs), or as root with \

@@ -1,7 +1,7 @@
 //! What can be typed about the service: to start it, to ask it, and to speak to it from inside a guest.
 
 use super::balance::{CountingArgs, PolicyArgs, policies};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
@@ -120,7 +120,7 @@ impl FromStr for Channel {
 
 /// What is meant.
 #[derive(Args, Debug)]
-#[group(id = "what", required = true, multiple = true)]
+#[group(skip)]
 pub struct WhatArgs {
     /// Processes with all that comes from them, or single threads as PID:TID.
     #[arg(value_name = "PID[:TID]", value_parser = task)]
@@ -128,9 +128,14 @@ pub struct WhatArgs {
     /// All processes of a control group, and of those below it: a path such as /user.slice/… or a folder of /sys/fs/cgroup.
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<PathBuf>,
-    /// The CPUs of a virtual machine, by its name or the process of its monitor.
+    /// The CPUs of a virtual machine, by its name or the process of its monitor; root may name its QMP socket too.
     #[arg(long, value_name = "VM")]
     pub vm: Vec<String>,
+}
+
+/// Something must be meant: one of these, or several.
+fn meant(also: Option<&'static str>) -> ArgGroup {
+    ArgGroup::new("what").args(["tasks", "cgroup", "vm"]).args(also).required(true).multiple(true)
 }
 
 /// A process or a thread of it.
@@ -160,7 +165,7 @@ fn task(text: &str) -> Result<Task, String> {
 /// A tag lasts until it is cleared or what it names has ended. To tag again changes nothing. You may tag what is yours; root may tag
 /// everything.
 #[derive(Args, Debug)]
-#[command(after_help = TAG_EXAMPLES)]
+#[command(after_help = TAG_EXAMPLES, group = meant(None))]
 pub struct TagArgs {
     #[command(flatten)]
     pub what: WhatArgs,
@@ -182,35 +187,22 @@ const TAG_EXAMPLES: &str = "Examples:\n  trimtab tag 4711                       
     Exit status: 0 when all is tagged, 2 when something could not be (no daemon, not yours, no such process).";
 
 /// End what `trimtab tag` began: the threads get their own masks back.
+///
+/// With a process go tags of its threads, with a virtual machine what its guest tagged.
 #[derive(Args, Debug)]
-#[command(after_help = CLEAR_STATUS)]
+#[command(after_help = CLEAR_STATUS, group = meant(Some("all")))]
 pub struct ClearArgs {
     #[command(flatten)]
-    pub what: ClearWhat,
+    pub what: WhatArgs,
+    /// All that you tagged.
+    #[arg(long, conflicts_with_all = ["tasks", "cgroup", "vm"])]
+    pub all: bool,
     /// Where the service listens, instead of the usual places.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Say nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-/// What is meant, or everything.
-#[derive(Args, Debug)]
-#[group(id = "cleared", required = true, multiple = true)]
-pub struct ClearWhat {
-    /// Processes, with tags of their threads, or single threads as PID:TID.
-    #[arg(value_name = "PID[:TID]", value_parser = task)]
-    pub tasks: Vec<Task>,
-    /// A control group.
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Vec<PathBuf>,
-    /// A virtual machine, with what its guest tagged.
-    #[arg(long, value_name = "VM")]
-    pub vm: Vec<String>,
-    /// All that you tagged.
-    #[arg(long, conflicts_with_all = ["tasks", "cgroup", "vm"])]
-    pub all: bool,
 }
 
 const CLEAR_STATUS: &str = "Exit status: 0 when nothing of yours is tagged any more, also if nothing was; 2 when it could not be\n\

@@ -1,6 +1,6 @@
 //! `trimtab tag` and `trimtab clear`: what the service is asked for.
 
-use crate::args::{ClearArgs, TagArgs, Task};
+use crate::args::{ClearArgs, TagArgs, Task, WhatArgs};
 use crate::commands::attach::cgroup;
 use crate::commands::print;
 use crate::exit::{self, Exit};
@@ -19,7 +19,7 @@ use trimtab_linux::text::printable;
 /// [`exit::FAILED`]: no service runs, or something is refused.
 pub fn tag(world: &World, args: &TagArgs) -> Result<u8, Exit> {
     let ask = |what| Ask::Tag { what, group: args.group.clone() };
-    let asks = whats(world, &args.what.tasks, &args.what.cgroup, &args.what.vm).into_iter().map(ask);
+    let asks = whats(world, &args.what).into_iter().map(ask);
     all(world, args.socket.as_deref(), asks.collect(), args.quiet)
 }
 
@@ -29,23 +29,22 @@ pub fn tag(world: &World, args: &TagArgs) -> Result<u8, Exit> {
 /// [`exit::FAILED`]: no service runs, or it is another's.
 pub fn clear(world: &World, args: &ClearArgs) -> Result<u8, Exit> {
     let ask = |what| Ask::Clear { what: Some(what) };
-    let mut asks: Vec<Ask> =
-        whats(world, &args.what.tasks, &args.what.cgroup, &args.what.vm).into_iter().map(ask).collect();
-    if args.what.all {
+    let mut asks: Vec<Ask> = whats(world, &args.what).into_iter().map(ask).collect();
+    if args.all {
         asks.push(Ask::Clear { what: None });
     }
     all(world, args.socket.as_deref(), asks, args.quiet)
 }
 
-fn whats(world: &World, tasks: &[Task], groups: &[PathBuf], vms: &[String]) -> Vec<What> {
+fn whats(world: &World, args: &WhatArgs) -> Vec<What> {
     let task = |task: &Task| match task.tid {
         Some(tid) => What::Thread { pid: task.pid, tid },
         None => What::Process { pid: task.pid },
     };
     let group =
         |path: &PathBuf| What::Cgroup(cgroup(world, path).to_string_lossy().trim_end_matches('/').to_owned());
-    let tasks = tasks.iter().map(task);
-    tasks.chain(groups.iter().map(group)).chain(vms.iter().cloned().map(What::Vm)).collect()
+    let tasks = args.tasks.iter().map(task);
+    tasks.chain(args.cgroup.iter().map(group)).chain(args.vm.iter().cloned().map(What::Vm)).collect()
 }
 
 fn words(what: Option<&What>) -> String {

@@ -26,10 +26,12 @@ use trimtab_linux::socket::{ClientId, Heard, Limits, Peer, Server};
 
 /// What is granted at the socket. Chosen: many for people and scripts, few for who means harm.
 pub const LIMITS: Limits =
-    Limits { clients: 128, of_user: 16, line: LINE_MAX, patience: Duration::from_secs(10) };
+    Limits { clients: 128, of_user: 16, of_root: 16, line: LINE_MAX, patience: Duration::from_secs(10) };
 /// So many requests a user may make at once, and so many a second after that; root ten times as many.
 const BURST: u32 = 200;
 const A_SECOND: u32 = 50;
+/// Who asks too often is not listened to for at least so long.
+const REST: Duration = Duration::from_millis(100);
 /// So many users' rates are remembered before those who have not asked for a while are forgotten.
 const USERS_KEPT: usize = 1_024;
 /// How long nothing is waited for, when nobody says anything.
@@ -63,7 +65,14 @@ pub struct Setup {
 struct Waiting {
     client: ClientId,
     who: Who,
-    group: Option<String>,
+    wish: Wish,
+}
+
+/// What for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Wish {
+    Tag { group: Option<String> },
+    Clear,
 }
 
 /// The desk.
@@ -99,7 +108,7 @@ impl Desk {
         let places = Places { proc: proc.to_owned(), cgroups: cgroups.to_owned() };
         let pinned = setup.pinned.then(|| Pinned::new(proc.to_owned(), setup.online.clone(), reach));
         Ok(Self {
-            machines: Machines::begin(&places)?,
+            machines: Machines::new(&places),
             guests: Guests::new(&setup.guests),
             namespace: namespace(proc),
             server,
@@ -123,7 +132,7 @@ impl Desk {
             let ports = self.guests.waits();
             let mut fds = vec![stopper.as_fd()];
             fds.extend(ports.iter().map(|(_, fd)| *fd));
-            let patience = if self.machines.pending > 0 { BUSY } else { IDLE };
+            let patience = if self.machines.is_waited_for() { BUSY } else { IDLE };
             let (heard, ready) = self.server.turn(&fds, patience).context("cannot wait at the socket")?;
             if ready.first() == Some(&true) {
                 return Ok(());
@@ -141,7 +150,7 @@ impl Desk {
             self.machines_found();
             if self.tended.is_none_or(|at| at.elapsed() >= TEND) {
                 self.tended = Some(Instant::now());
-                self.guests.tend(&mut self.machines, &self.places, &self.shared);
+                self.guests.tend(&mut self.machines, &self.places, &self.shared, self.setup.volume);
                 self.machines.tend(&self.shared, &self.guests.machines());
                 if let Some(pinned) = &mut self.pinned {
                     pinned.tend(&self.shared);
@@ -184,6 +193,8 @@ impl Desk {
         let who = Who { uid: peer.uid };
         let now = self.shared.now();
         if let Err(wait) = self.bucket(who, now) {
+            // Being told so over and over is no way to cost more.
+            self.server.rest(client, Duration::from(wait).max(REST));
             return (Some(Answer::Refused(Refusal::TooOften { ms: 1 + wait.0 / 1_000_000 })), false);
         }
         let request = match Request::parse(line) {
@@ -193,26 +204,42 @@ impl Desk {
         };
         let answer = match request.ask {
             Ask::Status => Some(Answer::Status(Box::new(self.status(who, now)))),
-            Ask::Clear { what } => {
-                let cleared = self.shared.lock().registry.clear(who, what.as_ref());
-                let tags = u32::try_from(cleared.tags.len()).unwrap_or(u32::MAX);
-                Some(Answer::Cleared { tags, others: cleared.others })
+            Ask::Clear { what: Some(what) } | Ask::Tag { what, .. }
+                if what.is_numbered() && self.is_foreign(peer, request.namespace) =>
+            {
+                Some(Answer::Refused(Refusal::Namespace))
+            }
+            // By its socket nothing is tagged: whose it is comes first.
+            Ask::Clear { what: Some(What::Vm(name)) } if name.contains('/') => {
+                self.find(Waiting { client, who, wish: Wish::Clear }, name)
+            }
+            Ask::Clear { what } => Some(self.clear(who, what.as_ref())),
+            Ask::Tag { what: What::Vm(name), group } => {
+                self.find(Waiting { client, who, wish: Wish::Tag { group } }, name)
             }
             Ask::Tag { what, group } => {
-                let numbers = matches!(what, What::Process { .. } | What::Thread { .. } | What::Vm(_));
-                let foreign = request.namespace.is_some() && request.namespace != self.namespace;
-                if numbers && foreign {
-                    Some(Answer::Refused(Refusal::Namespace))
-                } else if let What::Vm(name) = what {
-                    let waiting = Waiting { client, who, group };
-                    let sent = self.machines.find(For::Client(waiting), who, name);
-                    sent.err().map(|(_, refusal)| Answer::Refused(refusal))
-                } else {
-                    Some(self.tag(who, &what, group, now).unwrap_or_else(Answer::Refused))
-                }
+                Some(self.tag(who, &what, group, now).unwrap_or_else(Answer::Refused))
             }
         };
         (answer, false)
+    }
+
+    /// Whether numbers of processes mean others to who asks: because that is said, or because the kernel has none for the process here.
+    fn is_foreign(&self, peer: Peer, namespace: Option<u64>) -> bool {
+        peer.pid.is_none() || (namespace.is_some() && namespace != self.namespace)
+    }
+
+    /// Has a machine found for who waits.
+    fn find(&mut self, waiting: Waiting, name: String) -> Option<Answer> {
+        let who = waiting.who;
+        self.machines.find(For::Client(waiting), who, name).err().map(Answer::Refused)
+    }
+
+    fn clear(&self, who: Who, what: Option<&What>) -> Answer {
+        let now = self.shared.now();
+        let cleared = self.shared.lock().registry.clear(who, what, now);
+        let tags = u32::try_from(cleared.tags.len()).unwrap_or(u32::MAX);
+        Answer::Cleared { tags, others: cleared.others }
     }
 
     fn bucket(&mut self, who: Who, now: Moment) -> Result<(), Span> {
@@ -225,7 +252,7 @@ impl Desk {
     }
 
     fn tag(&self, who: Who, what: &What, group: Option<String>, now: Moment) -> Result<Answer, Refusal> {
-        let (mark, owner) = self.places.mark(what)?;
+        let (mark, owner) = self.places.mark(what, who)?;
         let told = mark.to_string();
         let (_, new) = self.shared.lock().registry.tag(who, mark, owner, group, now)?;
         Ok(Answer::Tagged { what: told, new })
@@ -240,14 +267,20 @@ impl Desk {
                     let (machines, shared) = (&mut self.machines, &self.shared);
                     self.guests.found(at, found, machines, shared, self.setup.volume);
                 }
-                For::Client(Waiting { client, who, group }) => {
+                For::Client(Waiting { client, who, wish: Wish::Clear }) => {
+                    let came = machine.map(|(vm, _)| self.clear(who, Some(&What::Vm(vm.pid.to_string()))));
+                    let mut heard = Vec::new();
+                    self.answer(client, came.unwrap_or_else(Answer::Refused), &mut heard);
+                    self.answer_all(heard);
+                }
+                For::Client(Waiting { client, who, wish: Wish::Tag { group } }) => {
                     let came = machine.and_then(|(vm, owner)| {
                         let mark = Mark::Vm { name: vm.name.clone(), pid: vm.pid.0, start: vm.start.0 };
                         let told = mark.to_string();
                         let now = self.shared.now();
                         let tagged = self.shared.lock().registry.tag(who, mark, Some(owner), group, now);
                         let (id, new) = tagged?;
-                        if let Err(refusal) = self.machines.watch(vm, &self.shared) {
+                        if let Err(refusal) = self.machines.watch(vm, who, &self.shared) {
                             self.shared.lock().registry.end(id);
                             return Err(refusal);
                         }

@@ -16,8 +16,13 @@ use trimtab_core::time::{Moment, Span};
 const AGAIN: Duration = Duration::from_secs(5);
 /// A CPU whose tag was not renewed for so long is cleared: `trimtab guest` has ended there. Chosen: six times what it needs.
 const LEASE: Span = Span::from_ms(60_000);
+/// A CPU that a guest clears stays tagged for so long: what runs there now may be bound again at once. Chosen.
+const DWELL: Span = Span::from_ms(2_000);
 /// A guest that says too much is not read for at least so long.
 const REST: Duration = Duration::from_millis(50);
+
+/// Who named the guests.
+const OPERATOR: Who = Who { uid: 0 };
 
 /// One guest.
 #[derive(Debug)]
@@ -25,12 +30,14 @@ struct Guest {
     channel: Channel,
     link: Link,
     port: Port,
-    /// The machine, once it was found.
-    machine: Option<(MonitorId, String)>,
+    /// The machine and its user, once it was found.
+    machine: Option<(MonitorId, String, u32)>,
     asked: bool,
     next: Option<Instant>,
     unknown: u64,
     told: bool,
+    /// What was said last of what does not work.
+    fault: Option<String>,
 }
 
 /// All that are listened to.
@@ -48,6 +55,7 @@ impl Guests {
             next: None,
             unknown: 0,
             told: false,
+            fault: None,
         };
         Self(channels.iter().map(guest).collect())
     }
@@ -63,9 +71,10 @@ impl Guests {
         machines: &mut Machines<T>,
         places: &Places,
         shared: &Shared,
+        volume: Volume,
     ) {
         for (at, guest) in self.0.iter_mut().enumerate() {
-            if guest.machine.as_ref().is_some_and(|(id, _)| !lives(&places.proc, *id)) {
+            if guest.machine.as_ref().is_some_and(|(id, ..)| !lives(&places.proc, *id)) {
                 guest.machine = None;
                 guest.link.close();
             }
@@ -73,8 +82,16 @@ impl Guests {
                 guest.link.close();
                 continue;
             }
-            if guest.link.connect() {
-                guest.port.anew();
+            // What a guest says means something once its machine is known, and whose sockets may be its port.
+            if let Some((_, _, user)) = guest.machine {
+                match guest.link.connect(user) {
+                    Ok(true) => guest.port.anew(),
+                    Ok(false) => {}
+                    Err(other) => guest.complain(
+                        format!("at its port is a socket of user {other}, and its machine is user {user}'s"),
+                        volume,
+                    ),
+                }
             }
             if !guest.link.is_open() {
                 guest.port.state = PortState::Closed;
@@ -83,21 +100,12 @@ impl Guests {
             if guest.machine.is_none() && !guest.asked && guest.next.is_none_or(|next| next <= now) {
                 // The operator named it, with the operator's rights.
                 let name = guest.channel.vm.clone();
-                guest.asked = machines.find(For::Guest(at), Who { uid: 0 }, name).is_ok();
+                guest.asked = machines.find(For::Guest(at), OPERATOR, name).is_ok();
                 guest.next = Some(now + AGAIN);
             }
         }
         let now = shared.now();
-        let mut state = shared.lock();
-        let old: Vec<_> = state
-            .registry
-            .tags()
-            .filter(|(_, tag)| matches!(tag.by, By::Guest(_)) && now.since(tag.renewed) > LEASE)
-            .map(|(id, _)| id)
-            .collect();
-        for id in old {
-            state.registry.end(id);
-        }
+        shared.lock().registry.end_due(now, LEASE);
     }
 
     /// A machine was found, or not.
@@ -112,13 +120,14 @@ impl Guests {
         let Some(guest) = self.0.get_mut(at) else { return };
         guest.asked = false;
         match found.machine {
-            Ok((vm, _)) => {
-                let id = ((vm.pid.0, vm.start.0), vm.name.clone());
-                if machines.watch(vm, shared).is_ok() {
-                    guest.machine = Some(id);
+            Ok((vm, owner)) => {
+                let machine = ((vm.pid.0, vm.start.0), vm.name.clone(), owner.effective);
+                match machines.watch(vm, OPERATOR, shared) {
+                    Ok(()) => (guest.machine, guest.fault) = (Some(machine), None),
+                    Err(why) => guest.complain(format!("it is not watched: {why}"), volume),
                 }
             }
-            Err(why) => say::note(volume, &format!("guest {}: {why}", guest.channel.vm)),
+            Err(why) => guest.complain(why.to_string(), volume),
         }
     }
 
@@ -151,7 +160,7 @@ impl Guests {
 
     /// The machines of guests, which are watched as long as these are heard.
     pub(crate) fn machines(&self) -> BTreeSet<MonitorId> {
-        self.0.iter().filter_map(|guest| guest.machine.as_ref().map(|(id, _)| *id)).collect()
+        self.0.iter().filter_map(|guest| guest.machine.as_ref().map(|(id, ..)| *id)).collect()
     }
 
     /// Why guests cannot be heard.
@@ -178,8 +187,16 @@ impl Guests {
 }
 
 impl Guest {
+    /// Says what does not work, once.
+    fn complain(&mut self, why: String, volume: Volume) {
+        if self.fault.as_ref() != Some(&why) {
+            say::note(volume, &format!("guest {}: {why}", self.channel.vm));
+            self.fault = Some(why);
+        }
+    }
+
     fn obey(&mut self, line: PortLine, shared: &Shared, now: Moment) {
-        let Some((id, name)) = &self.machine else {
+        let Some((id, name, _)) = &self.machine else {
             // It will say so again.
             self.unknown += 1;
             return;
@@ -199,7 +216,7 @@ impl Guest {
             // Where there are too many tags already, this is one that is not there.
             let _ = state.registry.tag_by(by, mark, now);
         } else {
-            state.registry.clear_by(&by, |tagged| *tagged == mark);
+            state.registry.clear_later(&by, &mark, now + DWELL);
         }
     }
 }

@@ -1,23 +1,47 @@
-//! Machines that tags name: found and watched by threads of their own, since a monitor that is asked may take its time.
+//! Machines that tags name: found and watched by threads of their own, since a monitor that is asked may take its time, and what a
+//! process says of itself may never come.
+//!
+//! Properties: whoever waits is answered after [`OVER`] at the latest; nobody's machines take the threads, or the time, that others' are
+//! looked for with: there is a bound for each user, one for all users together, and room beyond that for root and the guests; who is
+//! not trusted with what the daemon may see is told nothing of it.
 
+use super::desk::spent;
+use super::resolve::Places;
 use super::{MonitorId, Shared, Vcpu};
 use crate::aside;
-use anyhow::Result;
+use rustix::process::geteuid;
+use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 use trimtab_core::tags::{Mark, Owner, Refusal, Who};
-use trimtab_linux::vcpus::{Lookout, VirtualMachine, VmError, VmName, Vms};
+use trimtab_linux::vcpus::{Lookout, Pulse, VirtualMachine, VmError, VmName, Vms};
 
-use super::resolve::Places;
-
-/// So many machines are watched. Chosen: a thread each.
+/// So many machines are watched for one user. Chosen: a thread each.
+const MACHINES_OF_USER: usize = 16;
+/// For all users but root.
+const MACHINES_OF_USERS: usize = 192;
+/// And in all.
 const MACHINES_MAX: usize = 256;
-/// So many wait to be found. Chosen: each may take as long as its monitor.
-const WAITING_MAX: usize = 32;
+/// So many CPUs of each count that are watched for one user, and for root and the guests: a process may call any thread of its a CPU.
+/// Chosen: more than others' machines have, and twice what KVM allows.
+const CPUS_OF_USER: usize = 256;
+const CPUS_MAX: usize = 8_192;
+/// So many are looked for at once for one user, each in a thread.
+const JOBS_OF_USER: usize = 2;
+/// For all users but root.
+const JOBS_OF_USERS: usize = 24;
+/// And in all.
+const JOBS_MAX: usize = 48;
+/// Looking for a user's machines takes at most one part in this many of a CPU, but for [`FREE`].
+const SHARE: u32 = 20;
+/// So much time of a CPU a user's looking may take at once.
+const FREE: Duration = Duration::from_secs(1);
 /// How long a monitor may take to answer: others wait for it.
 const PATIENCE: Duration = Duration::from_millis(300);
+/// After this whoever waits is told that there is no answer.
+const OVER: Duration = Duration::from_secs(8);
 
 /// Who wants a machine found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,12 +52,15 @@ pub(crate) enum For<T> {
     Guest(usize),
 }
 
-/// A machine to be found.
+/// A machine that is looked for.
 #[derive(Debug)]
 struct Job<T> {
-    wanted: For<T>,
-    who: Who,
+    /// Who waits; nobody any more when it takes too long.
+    wanted: Option<For<T>>,
+    guest: Option<usize>,
+    uid: u32,
     name: String,
+    began: Instant,
 }
 
 /// A machine that was found, or not.
@@ -43,67 +70,142 @@ pub(crate) struct Found<T> {
     pub(crate) machine: Result<(VirtualMachine, Owner), Refusal>,
 }
 
+/// What a thread that looked for a machine tells: which job, what came of it, and what that cost.
+type Told = (u64, Result<(VirtualMachine, Owner), Refusal>, Duration);
+
+/// A machine under watch.
+#[derive(Debug)]
+struct Watched {
+    lookout: Lookout,
+    version: Option<u64>,
+    /// For whom first.
+    uid: u32,
+}
+
 /// Finds and watches.
 #[derive(Debug)]
 pub(crate) struct Machines<T> {
     vms: Vms,
-    jobs: SyncSender<Job<T>>,
-    found: Receiver<Found<T>>,
-    /// Jobs under way.
-    pub(crate) pending: usize,
-    watched: BTreeMap<MonitorId, (Lookout, Option<u64>)>,
+    places: Places,
+    jobs: BTreeMap<u64, Job<T>>,
+    next: u64,
+    tells: Sender<Told>,
+    told: Receiver<Told>,
+    /// When what was spent for a user is paid.
+    paid: BTreeMap<u32, Instant>,
+    watched: BTreeMap<MonitorId, Watched>,
+    /// Watching that is over, whose threads have not ended yet.
+    fading: Vec<(u32, Pulse)>,
 }
 
 impl<T: Send + 'static> Machines<T> {
-    pub(crate) fn begin(places: &Places) -> Result<Self> {
-        let vms = Vms::new(&places.proc).patient(PATIENCE);
-        let (jobs, incoming) = sync_channel::<Job<T>>(WAITING_MAX);
-        let (outgoing, found): (Sender<Found<T>>, _) = channel();
-        let (finder, places) = (vms.clone(), places.clone());
-        aside::begin("machines", move || {
-            for job in incoming {
-                let machine = find(&finder, &places, job.who, &job.name);
-                if outgoing.send(Found { wanted: job.wanted, machine }).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { vms, jobs, found, pending: 0, watched: BTreeMap::new() })
-    }
-
-    /// Has a machine found.
-    pub(crate) fn find(&mut self, wanted: For<T>, who: Who, name: String) -> Result<(), (For<T>, Refusal)> {
-        match self.jobs.try_send(Job { wanted, who, name }) {
-            Ok(()) => {
-                self.pending += 1;
-                Ok(())
-            }
-            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => {
-                Err((job.wanted, Refusal::Busy))
-            }
+    pub(crate) fn new(places: &Places) -> Self {
+        let (tells, told) = channel();
+        Self {
+            vms: Vms::new(&places.proc).patient(PATIENCE),
+            places: places.clone(),
+            jobs: BTreeMap::new(),
+            next: 0,
+            tells,
+            told,
+            paid: BTreeMap::new(),
+            watched: BTreeMap::new(),
+            fading: Vec::new(),
         }
     }
 
-    /// What was found since.
+    /// Has a machine found.
+    ///
+    /// # Errors
+    /// Too many are looked for already.
+    pub(crate) fn find(&mut self, wanted: For<T>, who: Who, name: String) -> Result<(), Refusal> {
+        let guest = match wanted {
+            For::Guest(at) => Some(at),
+            For::Client(_) => None,
+        };
+        if guest.is_some() && self.jobs.values().any(|job| job.guest == guest) {
+            return Err(Refusal::Busy);
+        }
+        let users = self.jobs.values().filter(|job| job.uid != 0).count();
+        let theirs = self.jobs.values().filter(|job| job.uid == who.uid).count();
+        let full = !who.over_others() && (theirs >= JOBS_OF_USER || users >= JOBS_OF_USERS);
+        if full || self.jobs.len() >= JOBS_MAX {
+            return Err(Refusal::Busy);
+        }
+        let now = Instant::now();
+        self.paid.retain(|_, paid| *paid > now);
+        let debt = self.paid.get(&who.uid).map_or(Duration::ZERO, |paid| paid.duration_since(now));
+        if let Some(wait) = debt.checked_sub(FREE * SHARE).filter(|_| !who.over_others()) {
+            return Err(Refusal::TooOften { ms: 1 + u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) });
+        }
+        let id = self.next;
+        let (vms, places, tells, told) =
+            (self.vms.clone(), self.places.clone(), self.tells.clone(), name.clone());
+        aside::begin("machines", move || {
+            let machine = find(&vms, &places, who, &told);
+            // Who does not wait any more does not mind.
+            let _ = tells.send((id, machine, Duration::from_nanos(spent(ClockId::ThreadCPUTime).0)));
+        })
+        .map_err(|error| Refusal::Failed(format!("{error:#}")))?;
+        self.next += 1;
+        self.jobs.insert(id, Job { wanted: Some(wanted), guest, uid: who.uid, name, began: now });
+        Ok(())
+    }
+
+    /// Whether anybody waits.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.jobs.values().any(|job| job.wanted.is_some())
+    }
+
+    /// What was found since, or will not be.
     pub(crate) fn found(&mut self) -> Vec<Found<T>> {
-        let found: Vec<Found<T>> = self.found.try_iter().collect();
-        self.pending = self.pending.saturating_sub(found.len());
+        let mut found = Vec::new();
+        for (id, machine, cost) in self.told.try_iter() {
+            let Some(job) = self.jobs.remove(&id) else { continue };
+            let now = Instant::now();
+            let paid = self.paid.entry(job.uid).or_insert(now);
+            *paid = now.max(*paid) + cost * SHARE;
+            found.extend(job.wanted.map(|wanted| Found { wanted, machine }));
+        }
+        // Its thread takes its place until it ends.
+        for job in self.jobs.values_mut().filter(|job| job.began.elapsed() >= OVER) {
+            let why = "what is asked for it does not come".to_owned();
+            let machine = Err(Refusal::NoVm { name: job.name.clone(), why });
+            found.extend(job.wanted.take().map(|wanted| Found { wanted, machine }));
+        }
         found
     }
 
     /// Keeps an eye on a machine that was found.
-    pub(crate) fn watch(&mut self, vm: VirtualMachine, shared: &Shared) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    /// Too many are watched.
+    pub(crate) fn watch(&mut self, vm: VirtualMachine, who: Who, shared: &Shared) -> Result<(), Refusal> {
         let id = (vm.pid.0, vm.start.0);
-        if self.watched.contains_key(&id) {
+        if let Some(watched) = self.watched.get_mut(&id) {
+            if who.over_others() {
+                // All of it is told again: more of it may count now.
+                (watched.uid, watched.version) = (who.uid, None);
+            }
             return Ok(());
         }
-        if self.watched.len() >= MACHINES_MAX {
-            return Err(Refusal::TooMany { limit: MACHINES_MAX });
+        self.fading.retain(|(_, pulse)| pulse.beats());
+        let of = |meant: &dyn Fn(u32) -> bool| {
+            let all = self.watched.values().map(|watched| watched.uid);
+            all.chain(self.fading.iter().map(|(uid, _)| *uid)).filter(|uid| meant(*uid)).count()
+        };
+        let limits = [
+            (who.over_others(), MACHINES_MAX, of(&|_| true)),
+            (!who.over_others(), MACHINES_OF_USER, of(&|uid| uid == who.uid)),
+            (!who.over_others(), MACHINES_OF_USERS, of(&|uid| uid != 0)),
+        ];
+        if let Some((_, limit, _)) = limits.into_iter().find(|(counts, limit, are)| *counts && are >= limit) {
+            return Err(Refusal::TooManyMachines { limit });
         }
-        shared.lock().vcpus.insert(id, plain(&vm));
+        shared.lock().vcpus.insert(id, plain(&vm.vcpus, who.uid));
         let lookout =
             Lookout::begin(self.vms.clone(), vm).map_err(|error| Refusal::Failed(error.to_string()))?;
-        self.watched.insert(id, (lookout, None));
+        self.watched.insert(id, Watched { lookout, version: None, uid: who.uid });
         Ok(())
     }
 
@@ -122,26 +224,50 @@ impl<T: Send + 'static> Machines<T> {
             })
             .chain(guests.iter().copied())
             .collect();
-        self.watched.retain(|id, _| named.contains(id));
+        let fading = &mut self.fading;
+        self.watched.retain(|id, watched| {
+            let stays = named.contains(id);
+            if !stays {
+                fading.push((watched.uid, watched.lookout.pulse()));
+            }
+            stays
+        });
         state.vcpus.retain(|id, _| named.contains(id));
-        for (id, (lookout, version)) in &mut self.watched {
+        for (id, Watched { lookout, version, uid }) in &mut self.watched {
             if let Some(seen) = lookout.news(*version) {
                 *version = Some(seen.version);
-                let vcpus = seen.vcpus.iter();
-                let vcpus = vcpus.map(|one| Vcpu { index: one.index, tid: one.tid, start: one.start });
-                state.vcpus.insert(*id, vcpus.collect());
+                state.vcpus.insert(*id, plain(&seen.vcpus, *uid));
             }
         }
     }
 }
 
-fn plain(vm: &VirtualMachine) -> Vec<Vcpu> {
-    vm.vcpus.iter().map(|one| Vcpu { index: one.index, tid: one.tid, start: one.start }).collect()
+fn plain(vcpus: &[trimtab_linux::vcpus::Vcpu], uid: u32) -> Vec<Vcpu> {
+    let most = if uid == 0 { CPUS_MAX } else { CPUS_OF_USER };
+    let plain = |one: &trimtab_linux::vcpus::Vcpu| Vcpu { index: one.index, tid: one.tid, start: one.start };
+    vcpus.iter().take(most).map(plain).collect()
+}
+
+/// Whether somebody may be told all that this process sees: root, and whose rights it has.
+fn is_trusted(who: Who) -> bool {
+    who.over_others() || who.uid == geteuid().as_raw()
 }
 
 /// Finds a machine that is this user's to tag.
 fn find(vms: &Vms, places: &Places, who: Who, name: &str) -> Result<(VirtualMachine, Owner), Refusal> {
     let none = |why: String| Refusal::NoVm { name: name.to_owned(), why };
+    let failed = |error: VmError| {
+        match error {
+        error if is_trusted(who) => none(one_line(&error)),
+        // What sockets and files answer is not said to who may not ask them.
+        VmError::NoVcpus { .. } => none(
+            "none of its threads is known to be a virtual CPU: start it with -name NAME,debug-threads=on, or with a QMP socket that \
+             is its user's"
+                .to_owned(),
+        ),
+        _ => none("it cannot be looked at, or has ended".to_owned()),
+    }
+    };
     let wanted: VmName = name.parse().unwrap_or_else(|never| match never {});
     let owner = |pid: u32| places.process(pid).map(|(owner, _)| owner);
     let theirs = |owner: Owner| who.over_others() || owner.is(who.uid);
@@ -154,26 +280,25 @@ fn find(vms: &Vms, places: &Places, who: Who, name: &str) -> Result<(VirtualMach
             pid
         }
         // We would connect wherever anybody wants, with our rights.
-        VmName::Socket(_) if !who.over_others() => {
+        VmName::Socket(_) if !is_trusted(who) => {
             return Err(none("name it by its name or process; by a socket only root may".to_owned()));
         }
         VmName::Socket(path) => {
-            let vm = vms.find(&VmName::Socket(path)).map_err(|error| none(one_line(&error)))?;
+            let vm = vms.find(&VmName::Socket(path)).map_err(failed)?;
             let owner = owner(vm.pid.0)?;
             return Ok((vm, owner));
         }
         VmName::Name(wanted) => {
             // Names are anybody's to choose: those of others' machines do not count for who may not tag them.
-            let all = vms.list();
-            let seen = all.iter().filter(|vm| owner(vm.pid.0).is_ok_and(theirs));
-            let mut named = seen.clone().filter(|vm| vm.name.as_deref() == Some(&wanted));
+            let seen = vms.list_of(|pid| owner(pid.0).is_ok_and(theirs));
+            let mut named = seen.iter().filter(|vm| vm.name.as_deref() == Some(&wanted));
             match (named.next(), named.next()) {
                 (Some(vm), None) => vm.pid,
                 (Some(_), Some(_)) => {
                     return Err(none("several have this name: name its process".to_owned()));
                 }
                 (None, _) => {
-                    let names: Vec<String> = seen.take(8).map(ToString::to_string).collect();
+                    let names: Vec<String> = seen.iter().take(8).map(ToString::to_string).collect();
                     return Err(none(match names.is_empty() {
                         true => "none of yours runs".to_owned(),
                         false => format!("there are {}", names.join(", ")),
@@ -182,7 +307,7 @@ fn find(vms: &Vms, places: &Places, who: Who, name: &str) -> Result<(VirtualMach
             }
         }
     };
-    let vm = vms.find(&VmName::Pid(pid)).map_err(|error| none(one_line(&error)))?;
+    let vm = vms.find(&VmName::Pid(pid)).map_err(failed)?;
     let owner = owner(pid.0)?;
     Ok((vm, owner))
 }

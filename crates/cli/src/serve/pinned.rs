@@ -17,11 +17,32 @@ use trimtab_linux::survey::{Masks, PinScan};
 
 /// How often is looked at most. Chosen: masks change seldom.
 const EVERY: Duration = Duration::from_secs(5);
+/// So many threads of each user but root are taken. Chosen: a fourth of all that are, so that nobody's keep others' out.
+const OF_USER: usize = 128;
 /// Looking takes at most one part in this many of a CPU.
 const SHARE: u32 = 400;
 
-/// Threads that are bound: process, number and start.
-type Bound = BTreeSet<(u32, u32, u64)>;
+/// A thread that is bound: its process, its number, and when it started.
+type Bound = (u32, u32, u64);
+
+/// What a scan found: who is bound, and whose it is.
+type Found = BTreeMap<Bound, u32>;
+
+/// Those of the bound that are to be tagged besides those that are, as many of each user as there is room for.
+fn chosen(bound: &Found, tagged: &BTreeSet<Bound>) -> Vec<Bound> {
+    let mut room: BTreeMap<u32, usize> = bound.values().map(|uid| (*uid, OF_USER)).collect();
+    room.insert(0, usize::MAX);
+    for uid in tagged.iter().filter_map(|one| bound.get(one)) {
+        room.entry(*uid).and_modify(|room| *room = room.saturating_sub(1));
+    }
+    let new = bound.iter().filter(|(one, _)| !tagged.contains(*one));
+    let has_room = |(one, uid): (&Bound, &u32)| {
+        let room = room.get_mut(uid)?;
+        *room = room.checked_sub(1)?;
+        Some(*one)
+    };
+    new.filter_map(has_room).collect()
+}
 
 /// Looks for them.
 #[derive(Debug)]
@@ -29,15 +50,15 @@ pub(crate) struct Pinned {
     proc: PathBuf,
     online: CpuSet,
     reach: Reach,
-    before: Bound,
+    before: Found,
     next: Instant,
     /// The scan that is under way, and since when.
-    scan: Option<(Instant, JoinHandle<Option<Bound>>)>,
+    scan: Option<(Instant, JoinHandle<Option<Found>>)>,
 }
 
 impl Pinned {
     pub(crate) fn new(proc: PathBuf, online: CpuSet, reach: Reach) -> Self {
-        Self { proc, online, reach, before: Bound::new(), next: Instant::now(), scan: None }
+        Self { proc, online, reach, before: Found::new(), next: Instant::now(), scan: None }
     }
 
     /// Begins to look, if it is time, and takes in what was found. Waits for nothing.
@@ -68,21 +89,28 @@ impl Pinned {
     }
 
     /// What was found is tagged, and what was not, no more.
-    fn take(&mut self, shared: &Shared, bound: Bound) {
+    fn take(&mut self, shared: &Shared, bound: Found) {
         let homes = shared.lock().homes.clone();
         let at = shared.now();
         let mut state = shared.lock();
-        for (pid, tid, start) in &bound {
-            if homes.contains_key(&Tid(*tid)) || self.before.contains(&(*pid, *tid, *start)) {
-                let mark = Mark::Thread { pid: *pid, tid: *tid, start: *start };
-                // Where there are too many tags already, this is one that is not there.
-                let _ = state.registry.tag_by(By::Pinned, mark, at);
-            }
+        let sure = |one: &Bound| homes.contains_key(&Tid(one.1)) || self.before.contains_key(one);
+        let eligible: Found =
+            bound.iter().filter(|(one, _)| sure(one)).map(|(one, uid)| (*one, *uid)).collect();
+        let tagged = state.registry.tags().filter(|(_, tag)| tag.by == By::Pinned);
+        let tagged: BTreeSet<Bound> = tagged
+            .filter_map(|(_, tag)| match tag.mark {
+                Mark::Thread { pid, tid, start } => Some((pid, tid, start)),
+                _ => None,
+            })
+            .collect();
+        for (pid, tid, start) in chosen(&eligible, &tagged) {
+            // Where there are too many tags already, this is one that is not there.
+            let _ = state.registry.tag_by(By::Pinned, Mark::Thread { pid, tid, start }, at);
         }
         let is_bound = |mark: &Mark| match mark {
             Mark::Thread { pid, tid, start } => {
                 // One that we hold on all its CPUs or on one has its own mask all the same.
-                bound.contains(&(*pid, *tid, *start))
+                bound.contains_key(&(*pid, *tid, *start))
                     || homes.get(&Tid(*tid)).is_some_and(|home| self.is_bound(home))
             }
             _ => false,
@@ -99,9 +127,9 @@ fn is_bound(own: &CpuSet, online: &CpuSet) -> bool {
 }
 
 /// Who is bound; `homes` are the own masks of threads under watch.
-fn find(proc: &Path, online: &CpuSet, reach: Reach, homes: &BTreeMap<Tid, CpuSet>) -> Option<Bound> {
+fn find(proc: &Path, online: &CpuSet, reach: Reach, homes: &BTreeMap<Tid, CpuSet>) -> Option<Found> {
     let scan = PinScan { proc, cpus: online, own: Pid::own(), masks: Masks::Kernel };
-    let mut bound = Bound::new();
+    let mut bound = Found::new();
     for pin in scan.run(|_| true).ok()?.pins {
         let ours = homes.get(&pin.tid);
         let reached = match reach {
@@ -115,7 +143,7 @@ fn find(proc: &Path, online: &CpuSet, reach: Reach, homes: &BTreeMap<Tid, CpuSet
             && !stat.kernel_thread
             && !stat.fixed
         {
-            bound.insert((pin.pid.0, pin.tid.0, stat.start.0));
+            bound.insert((pin.pid.0, pin.tid.0, stat.start.0), pin.uid);
         }
     }
     Some(bound)
@@ -152,6 +180,20 @@ mod tests {
     }
 
     #[test]
+    fn nobodys_threads_keep_others_out() {
+        let of = |uid: u32, tids: std::ops::Range<u32>| tids.map(move |tid| ((tid, tid, 7), uid));
+        let bound: BTreeMap<Bound, u32> =
+            of(9, 1..1_000).chain(of(8, 2_000..2_003)).chain(of(0, 3_000..3_500)).collect();
+        let count = |chosen: &[Bound], uid| chosen.iter().filter(|one| bound[*one] == uid).count();
+        let first = chosen(&bound, &BTreeSet::new());
+        assert_eq!([9, 8, 0].map(|uid| count(&first, uid)), [OF_USER, 3, 500]);
+        let tagged: BTreeSet<Bound> = first.iter().copied().collect();
+        assert_eq!(chosen(&bound, &tagged), []);
+        let fewer: BTreeSet<Bound> = tagged.iter().filter(|one| one.0 > 5).copied().collect();
+        assert_eq!(chosen(&bound, &fewer), [(1, 1, 7), (2, 2, 7), (3, 3, 7), (4, 4, 7), (5, 5, 7)]);
+    }
+
+    #[test]
     fn who_is_bound_twice_is_tagged_and_a_mask_of_ours_is_no_binding() {
         let allowed = affinity::get(None).unwrap();
         if allowed.len() < 2 {
@@ -165,7 +207,7 @@ mod tests {
             let state = shared.lock();
             let found = state.registry.tags().any(|(_, tag)| tag.mark.pid() == Some(pid));
             // Of very many that are bound not all are tagged.
-            (found, state.registry.len() == TAGS_OF_USER_MAX)
+            (found, [OF_USER, TAGS_OF_USER_MAX].contains(&state.registry.len()))
         };
         // On a machine that has more CPUs, everybody here is bound.
         let more: CpuSet = "4000-4003".parse().unwrap();

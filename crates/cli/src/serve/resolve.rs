@@ -1,8 +1,9 @@
 //! What a request names, looked up: the process with its start and its users, the group's folder.
 
 use rustix::process::geteuid;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use trimtab_core::tags::{Mark, Owner, Reach, Refusal, What};
+use trimtab_core::tags::{Mark, Owner, Reach, Refusal, What, Who};
 use trimtab_linux::process::{self, Pid, State, Tid, may_move_others};
 use trimtab_linux::text::ReadError;
 
@@ -19,8 +20,9 @@ pub fn reach(proc: &Path) -> Reach {
 }
 
 impl Places {
-    /// What these words mark, and whose it is. Machines are looked up elsewhere, since that may take time.
-    pub(crate) fn mark(&self, what: &What) -> Result<(Mark, Option<Owner>), Refusal> {
+    /// What these words mark, and whose it is. Machines are looked up elsewhere, since that may take time. Of a group, whose processes may
+    /// be anybody's and very many, it must be theirs who ask, as the groups below a user's session are.
+    pub(crate) fn mark(&self, what: &What, who: Who) -> Result<(Mark, Option<Owner>), Refusal> {
         match what {
             What::Process { pid } => {
                 let (owner, start) = self.process(*pid)?;
@@ -41,6 +43,9 @@ impl Places {
                 let stat = std::fs::symlink_metadata(folder).map_err(|error| none(&error.to_string()))?;
                 if !stat.is_dir() {
                     return Err(none("it is no folder"));
+                }
+                if !who.over_others() && stat.uid() != who.uid {
+                    return Err(Refusal::NotYourGroup { path: path.clone(), uid: stat.uid() });
                 }
                 Ok((Mark::Cgroup(path.clone()), None))
             }
@@ -82,7 +87,8 @@ mod tests {
     #[test]
     fn what_is_not_there_or_not_to_be_moved_is_refused_by_what_it_is() {
         let places = places();
-        let process = |pid| places.mark(&What::Process { pid });
+        let who = Who { uid: geteuid().as_raw() };
+        let process = |pid| places.mark(&What::Process { pid }, who);
         assert_eq!(process(4_194_999), Err(Refusal::NoProcess(4_194_999)));
         assert_eq!(process(std::process::id()), Err(Refusal::Own(std::process::id())));
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
@@ -90,8 +96,8 @@ mod tests {
         let (mark, owner) = process(pid).unwrap();
         assert!(matches!(mark, Mark::Process { pid: of, start } if of == pid && start > 0));
         assert!(owner.unwrap().is(geteuid().as_raw()));
-        assert!(places.mark(&What::Thread { pid, tid: pid }).is_ok());
-        let none = places.mark(&What::Thread { pid, tid: 1 });
+        assert!(places.mark(&What::Thread { pid, tid: pid }, who).is_ok());
+        let none = places.mark(&What::Thread { pid, tid: 1 }, who);
         assert_eq!(none, Err(Refusal::NoThread { pid, tid: 1 }));
         child.kill().unwrap();
         while process(pid).is_ok() {
@@ -99,8 +105,23 @@ mod tests {
         }
         assert_eq!(process(pid), Err(Refusal::NoProcess(pid)), "also before it is collected");
         child.wait().unwrap();
-        let group = |path: &str| places.mark(&What::Cgroup(path.to_owned()));
+        let group = |path: &str| places.mark(&What::Cgroup(path.to_owned()), who);
         assert!(matches!(group("/etc"), Err(Refusal::NoCgroup { .. })));
         assert!(matches!(group("/sys/fs/cgroup/none-such"), Err(Refusal::NoCgroup { .. })));
+    }
+
+    #[test]
+    fn a_group_is_its_users_and_roots_to_tag() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places { proc: "/proc".into(), cgroups: folder.path().to_owned() };
+        let own = geteuid().as_raw();
+        let path = folder.path().join("mine");
+        std::fs::create_dir(&path).unwrap();
+        let what = What::Cgroup(path.to_str().unwrap().to_owned());
+        let mark = Ok((Mark::Cgroup(path.to_str().unwrap().to_owned()), None));
+        assert_eq!(places.mark(&what, Who { uid: own }), mark);
+        assert_eq!(places.mark(&what, Who { uid: 0 }), mark);
+        let refused = places.mark(&what, Who { uid: own + 1 }).unwrap_err();
+        assert!(matches!(refused, Refusal::NotYourGroup { uid, .. } if uid == own), "{refused}");
     }
 }

@@ -233,6 +233,9 @@ fn garbage_and_floods_are_refused_and_others_are_served_all_the_while() {
     assert_eq!(say(&sandbox, b"{\"version\":1,\"ask\":\"sta").len(), 0, "half a line is nothing");
     let foreign = b"{\"version\":1,\"namespace\":1,\"ask\":{\"tag\":{\"what\":{\"process\":{\"pid\":1}}}}}\n";
     assert_eq!(refusal(foreign), "namespace");
+    let foreign =
+        b"{\"version\":1,\"namespace\":1,\"ask\":{\"clear\":{\"what\":{\"process\":{\"pid\":1}}}}}\n";
+    assert_eq!(refusal(foreign), "namespace");
     // Many who connect and say nothing; root has no limit but that of all.
     let crowd: Vec<UnixStream> =
         (0..400).filter_map(|_| UnixStream::connect(socket(&sandbox)).ok()).collect();
@@ -275,6 +278,113 @@ fn each_user_tags_and_sees_what_is_theirs() {
     assert_eq!(by(other, "clear --all").ok(), "all of yours: was not tagged");
     // All processes of a group are as many users': only one's own are meant.
     assert_eq!(ask(&sandbox, &format!("clear {pid}")).ends().ok(), format!("process {pid}: cleared 1 tag"));
+}
+
+#[test]
+fn control_groups_are_their_users() {
+    let [one, _] = need!(two_users(), "only root can act as others");
+    let group = need!(crate::bounds::Group::new("cpuset", &[]), "no control group can be made here");
+    let sandbox = Sandbox::new();
+    let _daemon = daemon(&sandbox, "");
+    let path = group.0.display().to_string();
+    let tag = || ask(&sandbox, &format!("tag --cgroup {path}")).user(one).ends();
+    tag().fails(2, &["belongs to user 0", "tag processes of yours in it"]);
+    std::os::unix::fs::chown(&group.0, Some(one), None).unwrap();
+    assert_eq!(tag().ok(), format!("group {path}: tagged"));
+    let clear = format!("clear --cgroup {path}//");
+    assert_eq!(ask(&sandbox, &clear).user(one).ends().ok(), format!("group {path}: cleared 1 tag"));
+}
+
+/// Numbers of processes mean others there, also where nobody says so: the kernel has none here for who is outside.
+#[test]
+fn a_daemon_in_a_container_takes_no_numbers_from_outside() {
+    let unshare = need!(crate::util::installed("unshare"), "unshare(1) is not installed");
+    let through = [unshare.to_str().unwrap(), "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let works = std::process::Command::new(&unshare).args(&through[1..]).arg("true").status();
+    need!(works.is_ok_and(|status| status.success()).then_some(()), "no container can be made here");
+    let sandbox = Sandbox::new();
+    let words = "serve --policy pinned --interval 5ms --budget 50%";
+    let _daemon = ask(&sandbox, words).through(through).begins();
+    eventually("the daemon answers", || UnixStream::connect(socket(&sandbox)).is_ok());
+    for ask in ["tag", "clear"] {
+        let line =
+            format!("{{\"version\":1,\"ask\":{{\"{ask}\":{{\"what\":{{\"process\":{{\"pid\":1}}}}}}}}}}\n");
+        let answers = say(&sandbox, line.as_bytes());
+        assert_eq!(answers[0]["answer"]["refused"], "namespace", "{answers:?}");
+    }
+    // And whoever asks sees a daemon without a number.
+    ask(&sandbox, "tag 1").ends().fails(2, &["in another container"]);
+    ask(&sandbox, "clear 1").ends().fails(2, &["in another container"]);
+    ask(&sandbox, "status").ends().ok();
+}
+
+#[test]
+fn a_stranger_in_ones_own_place_is_passed_by() {
+    let [one, other] = need!(two_users(), "only root can act as others");
+    let python = need!(crate::util::python(), "no Python");
+    let sandbox = Sandbox::new();
+    let place = sandbox.path("shared/run");
+    fs::create_dir_all(place.join("trimtab-serve")).unwrap();
+    for folder in [&place, &place.join("trimtab-serve")] {
+        std::os::unix::fs::chown(folder, Some(other), None).unwrap();
+    }
+    let socket = place.join("trimtab-serve/socket").display().to_string();
+    let script = "import os, socket, sys\nos.umask(0)\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\n\
+                  print('up', flush=True)\nsys.stdin.read()";
+    let mut stranger = sandbox.trimtab("").user(other).copy(&python).args(["-c", script, &socket]).begins();
+    stranger.line();
+    std::os::unix::fs::chown(&place, Some(one), None).unwrap();
+    fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let asked = sandbox.trimtab("status").env("XDG_RUNTIME_DIR", &place).user(one).ends();
+    // Root's own, if one runs on this machine, answers instead.
+    assert!(
+        asked.stderr.contains(&format!("listens user {other}")) && asked.stderr.contains("not asked"),
+        "{asked}"
+    );
+    stranger.ends();
+}
+
+const FLOOD: &str = r#"
+import socket
+sockets = []
+line = b'{"version":1,"ask":"status"}\n' * 50
+print("up", flush=True)
+while True:
+    if len(sockets) < 40:
+        new = socket.socket(socket.AF_UNIX)
+        new.setblocking(False)
+        try:
+            new.connect("SOCKET")
+            sockets.append(new)
+        except OSError:
+            pass
+    for one in list(sockets):
+        try:
+            one.send(line)
+        except BlockingIOError:
+            pass
+        except OSError:
+            sockets.remove(one)
+"#;
+
+#[test]
+fn who_asks_too_often_is_made_to_wait_and_others_are_not() {
+    let [one, other] = need!(two_users(), "only root can act as others");
+    let python = need!(crate::util::python(), "no Python");
+    let sandbox = Sandbox::new();
+    let _daemon = daemon(&sandbox, "");
+    // As fast as it can, without hearing what is answered, over all connections that it gets.
+    let script = FLOOD.replace("SOCKET", &socket(&sandbox).display().to_string());
+    let mut flood = sandbox.trimtab("").user(one).copy(&python).args(["-c", &script]).begins();
+    flood.line();
+    for _ in 0..5 {
+        ask(&sandbox, "clear --all").user(other).ends().ok();
+        ask(&sandbox, "status").ends().ok();
+    }
+    let told = status(&sandbox);
+    assert!(told["clients"]["now"].as_u64() <= Some(2 * 16 + 2), "{told}");
+    flood.signal(Signal::KILL);
+    flood.ends();
 }
 
 #[test]

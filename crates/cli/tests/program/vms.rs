@@ -169,3 +169,32 @@ fn its_cpus_are_shown() {
     assert_eq!(look["programs"][0]["name"], "shown", "{look}");
     assert_eq!(look["programs"][0]["threads"], 2, "{look}");
 }
+
+#[test]
+fn a_machine_is_cleared_by_the_socket_that_it_was_tagged_by() {
+    need!(two(), "two cores are needed");
+    let name = format!("tagged-{}", std::process::id());
+    let guest = need!(guest(&name), "{NO_QEMU}");
+    let sandbox = Sandbox::new();
+    let _daemon = crate::serve::daemon(&sandbox, "");
+    let ask = |words: &str, how: &str| crate::serve::ask(&sandbox, &format!("{words} --vm {how}"));
+    let socket = guest.socket().display().to_string();
+    for by in [&socket, &name, &guest.pid().to_string()] {
+        let said = ask("tag", &socket).ends().ok();
+        assert_eq!(said, format!("machine {name} (process {}): tagged", guest.pid()));
+        eventually("its CPUs are moved", || is_bound(&guest.cpu_threads()));
+        assert_eq!(ask("clear", by).ends().ok(), format!("machine {by}: cleared 1 tag"));
+        eventually("they have their own masks again", || {
+            masks(&guest.cpu_threads()).iter().all(|mask| mask.len() == 2)
+        });
+    }
+    assert_eq!(ask("clear", &socket).ends().ok(), format!("machine {socket}: was not tagged"));
+    ask("clear", "/no/such/socket").ends().fails(2, &["/no/such/socket"]);
+    // Root would connect wherever anybody wants.
+    if let Some([one, _]) = two_users() {
+        ask("tag", &socket).user(one).ends().fails(2, &["by a socket only root may"]);
+        ask("clear", &socket).user(one).ends().fails(2, &["by a socket only root may"]);
+        let told = ask("tag", &guest.pid().to_string()).user(one).ends();
+        told.fails(2, &["belongs to user 0"]);
+    }
+}

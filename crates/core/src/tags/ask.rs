@@ -138,8 +138,13 @@ impl Request {
         if version != VERSION {
             return Err(Refusal::Version { spoken: VERSION });
         }
-        let request: Self = serde_json::from_slice(line).map_err(garbage)?;
+        let mut request: Self = serde_json::from_slice(line).map_err(garbage)?;
         request.ask.check()?;
+        if let Ask::Tag { what: What::Cgroup(path), .. } | Ask::Clear { what: Some(What::Cgroup(path)) } =
+            &mut request.ask
+        {
+            *path = plain(path);
+        }
         Ok(request)
     }
 }
@@ -161,6 +166,14 @@ impl Ask {
 }
 
 impl What {
+    /// Whether numbers of processes say what is meant, or what is named was found by them: these mean others in another container.
+    pub fn is_numbered(&self) -> bool {
+        match self {
+            Self::Process { .. } | Self::Thread { .. } | Self::Vm(_) => true,
+            Self::Cgroup(_) => false,
+        }
+    }
+
     /// Whether it can be meant at all.
     ///
     /// # Errors
@@ -182,6 +195,12 @@ impl What {
             _ => Ok(()),
         }
     }
+}
+
+/// A path without its empty parts: one group has one name.
+fn plain(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    format!("/{}", parts.join("/"))
 }
 
 /// Names are shown to people, at terminals.

@@ -25,7 +25,7 @@ pub use port::{GARBAGE_MAX, Port, PortLine, PortState};
 pub use refusal::Refusal;
 pub use status::{ClientStatus, Cost, GuestStatus, Status, TagStatus};
 
-use crate::time::Moment;
+use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,6 +34,18 @@ use std::fmt;
 pub const TAGS_OF_USER_MAX: usize = 512;
 /// So many tags there may be. Chosen: what status and rounds of the loop can go through in a millisecond.
 pub const TAGS_MAX: usize = 4_096;
+
+/// Of these, so many are root's alone. Chosen: what an operator may need to tag while users have tagged all that they may.
+const OF_ROOT: usize = 512;
+/// So many control groups a user may have tagged who is not root: each may hold any number of processes, which are listed again and again.
+/// Chosen.
+pub const CGROUPS_OF_USER_MAX: usize = 16;
+/// Each tag that comes or goes is work for whoever looks after threads: so many may do so at once for each user or guest, and so many a
+/// second after that. Chosen: all that one may have, twice; and more often than anybody means to.
+const CHANGES: u32 = 2 * TAGS_OF_USER_MAX as u32;
+const CHANGES_A_SECOND: u32 = 4;
+/// So many rates are remembered before those that have recovered are forgotten.
+const RATES_KEPT: usize = 1_024;
 
 /// Numbers of programs are below this: whoever looks after programs remembers something of each.
 const PROGRAMS: u32 = 4 * TAGS_MAX as u32;
@@ -211,6 +223,8 @@ pub struct Tag {
     pub since: Moment,
     /// When it was asked for last.
     pub renewed: Moment,
+    /// When it goes, unless it is asked for again.
+    pub leaves: Option<Moment>,
 }
 
 /// All tags.
@@ -221,6 +235,7 @@ pub struct Registry {
     next: u64,
     programs: u32,
     generation: u64,
+    rates: BTreeMap<By, Bucket>,
 }
 
 /// What came of clearing.
@@ -235,7 +250,7 @@ pub struct Cleared {
 impl Registry {
     /// An empty one, for somebody with this reach.
     pub fn new(reach: Reach) -> Self {
-        Self { reach, tags: BTreeMap::new(), next: 0, programs: 0, generation: 0 }
+        Self { reach, tags: BTreeMap::new(), next: 0, programs: 0, generation: 0, rates: BTreeMap::new() }
     }
 
     /// Whether somebody may have a process's threads moved.
@@ -294,20 +309,31 @@ impl Registry {
             let same = self.tags.get(&id).is_some_and(|tag| tag.group == group);
             if same {
                 if let Some(tag) = self.tags.get_mut(&id) {
-                    tag.renewed = now;
+                    (tag.renewed, tag.leaves) = (now, None);
                 }
                 return Ok((id, false));
             }
-            // Of another program from now on: another tag.
-            self.tags.remove(&id);
         }
-        let theirs = self.tags.values().filter(|tag| tag.by == by).count();
-        if by != By::User(0) && theirs >= TAGS_OF_USER_MAX {
-            return Err(Refusal::TooMany { limit: TAGS_OF_USER_MAX });
+        let is_root = by == By::User(0);
+        if !is_root {
+            let theirs = || self.tags.iter().filter(|(id, tag)| tag.by == by && Some(**id) != known);
+            if theirs().count() >= TAGS_OF_USER_MAX {
+                return Err(Refusal::TooMany { limit: TAGS_OF_USER_MAX });
+            }
+            let is_group = |mark: &Mark| matches!(mark, Mark::Cgroup(_));
+            if is_group(&mark)
+                && theirs().filter(|(_, tag)| is_group(&tag.mark)).count() >= CGROUPS_OF_USER_MAX
+            {
+                return Err(Refusal::TooManyGroups { limit: CGROUPS_OF_USER_MAX });
+            }
         }
-        if self.tags.len() >= TAGS_MAX {
-            return Err(Refusal::TooMany { limit: TAGS_MAX });
+        let limit = if is_root { TAGS_MAX } else { TAGS_MAX - OF_ROOT };
+        if self.tags.len() >= limit && known.is_none() {
+            return Err(Refusal::TooMany { limit });
         }
+        self.change(&by, now).map_err(|wait| Refusal::TooOften { ms: 1 + wait.0 / 1_000_000 })?;
+        // Of another program from now on: another tag.
+        known.map(|id| self.tags.remove(&id));
         let fellow = self.tags.values().find(|tag| group.is_some() && tag.by == by && tag.group == group);
         let program = fellow.map_or_else(
             || {
@@ -322,12 +348,12 @@ impl Registry {
         let id = TagId(self.next);
         self.next += 1;
         self.generation += 1;
-        self.tags.insert(id, Tag { mark, by, only, group, program, since: now, renewed: now });
+        self.tags.insert(id, Tag { mark, by, only, group, program, since: now, renewed: now, leaves: None });
         Ok((id, true))
     }
 
     /// Clears what a user means; all of the user's own where nothing is named.
-    pub fn clear(&mut self, who: Who, what: Option<&What>) -> Cleared {
+    pub fn clear(&mut self, who: Who, what: Option<&What>, now: Moment) -> Cleared {
         let meant = |tag: &Tag| what.is_none_or(|what| tag.mark.is(what));
         let own = |tag: &Tag| tag.by == By::User(who.uid);
         let theirs = |tag: &Tag| own(tag) || (who.over_others() && what.is_some());
@@ -341,8 +367,49 @@ impl Registry {
         }
         for id in &cleared.tags {
             self.end(*id);
+            // It is never refused, and tells on what is tagged next.
+            let _ = self.change(&By::User(who.uid), now);
         }
         cleared
+    }
+
+    /// One more tag of theirs comes or goes.
+    ///
+    /// # Errors
+    /// There were too many: how long until there may be one.
+    fn change(&mut self, by: &By, now: Moment) -> Result<(), Span> {
+        // Root's own business; and masks are looked at seldom.
+        if matches!(by, By::User(0) | By::Pinned) {
+            return Ok(());
+        }
+        if self.rates.len() > RATES_KEPT {
+            self.rates.retain(|_, rate| !rate.is_full(now));
+        }
+        let new = || Bucket::new(CHANGES, CHANGES_A_SECOND);
+        self.rates.entry(by.clone()).or_insert_with(new).take(now)
+    }
+
+    /// Clears what a guest tagged, at a later moment: unless it is tagged again until then, so that a guest which cannot make up its mind has
+    /// nothing moved to and fro.
+    pub fn clear_later(&mut self, by: &By, mark: &Mark, at: Moment) {
+        let meant = |tag: &&mut Tag| tag.by == *by && tag.mark == *mark;
+        for tag in self.tags.values_mut().filter(meant) {
+            tag.leaves.get_or_insert(at);
+        }
+    }
+
+    /// Ends the tags that were to go by now, and those of guests that were not asked for again for so long.
+    pub fn end_due(&mut self, now: Moment, lease: Span) {
+        let over = |tag: &Tag| {
+            tag.leaves.is_some_and(|at| at <= now)
+                || (matches!(tag.by, By::Guest(_)) && now.since(tag.renewed) > lease)
+        };
+        let due: Vec<(TagId, By)> =
+            self.tags.iter().filter(|(_, tag)| over(tag)).map(|(id, tag)| (*id, tag.by.clone())).collect();
+        for (id, by) in due {
+            self.end(id);
+            let _ = self.change(&by, now);
+        }
     }
 
     /// Clears what a guest, or nobody, tagged.

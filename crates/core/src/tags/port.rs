@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Problem: behind the port is somebody else's system, which may say anything, at any speed, for ever. Idea: lines are short and of two
-//! kinds; so many are heard a second, and who asks for more is not read until that is over; what is no line is counted, closes nothing, and
-//! when there was too much of it the port is not listened to any more. Nothing that is said can name anything but a CPU of that very
+//! kinds; so many are heard a second, and who asks for more is not read until that is over; what is no line is counted, a line without an
+//! end as often as it is as long as the longest, closes nothing, and when there was too much of it the port is not listened to any more. Nothing that is said can name anything but a CPU of that very
 //! machine.
 
 use super::bucket::Bucket;
@@ -50,14 +50,14 @@ pub enum PortState {
 #[derive(Clone, Debug)]
 pub struct Port {
     line: Vec<u8>,
-    /// The rest of a line that was too long is thrown away.
-    skipping: bool,
+    /// The rest of a line that was too long is thrown away: so much of it since that was counted last.
+    skipping: Option<usize>,
     bucket: Bucket,
     /// Whether it is listened to.
     pub state: PortState,
     /// Lines heard.
     pub lines: u64,
-    /// Lines that meant nothing.
+    /// Lines that meant nothing, and parts of such that had no end.
     pub garbage: u64,
     /// Lines that were too many.
     pub dropped: u64,
@@ -67,7 +67,7 @@ impl Default for Port {
     fn default() -> Self {
         Self {
             line: Vec::new(),
-            skipping: false,
+            skipping: None,
             bucket: Bucket::new(BURST, A_SECOND),
             state: PortState::Open,
             lines: 0,
@@ -110,23 +110,37 @@ impl Port {
             if self.state == PortState::Ignored {
                 break;
             }
-            if byte != b'\n' {
-                if self.line.len() < LINE_MAX && !self.skipping {
-                    self.line.push(byte);
-                } else {
-                    self.line.clear();
-                    self.skipping = true;
+            // What was said is a line, or enough of one that has no end.
+            let said = match (&mut self.skipping, byte) {
+                (Some(_), b'\n') => {
+                    self.skipping = None;
+                    continue;
                 }
-                continue;
-            }
-            let line = std::mem::take(&mut self.line);
-            let skipped = std::mem::take(&mut self.skipping);
+                (Some(skipped), _) => {
+                    *skipped += 1;
+                    if *skipped < LINE_MAX {
+                        continue;
+                    }
+                    *skipped = 0;
+                    None
+                }
+                (None, b'\n') => Some(std::mem::take(&mut self.line)),
+                (None, _) if self.line.len() < LINE_MAX => {
+                    self.line.push(byte);
+                    continue;
+                }
+                (None, _) => {
+                    self.line.clear();
+                    self.skipping = Some(1);
+                    None
+                }
+            };
             if let Err(wait) = self.bucket.take(now) {
                 self.dropped += 1;
                 rest = Some(wait);
                 continue;
             }
-            match PortLine::parse(&line).filter(|_| !skipped) {
+            match said.and_then(|line| PortLine::parse(&line)) {
                 Some(line) => {
                     self.lines += 1;
                     heard.push(line);
@@ -145,7 +159,7 @@ impl Port {
     /// The connection is another one: what was half said is forgotten, and what was counted is not.
     pub fn anew(&mut self) {
         self.line.clear();
-        self.skipping = false;
+        self.skipping = None;
         if self.state != PortState::Ignored {
             self.state = PortState::Open;
         }
@@ -196,14 +210,30 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_one_line_of_garbage_and_takes_no_memory() {
+    fn an_endless_line_is_garbage_as_often_as_it_is_long_and_takes_no_memory() {
         let mut port = Port::default();
-        for _ in 0..1_000 {
-            assert_eq!(port.take(&[b'x'; 4_096], Moment(1)).0, []);
+        assert_eq!(port.take(&[b'x'; LINE_MAX], Moment(1)), (vec![], None));
+        assert_eq!(port.garbage, 0, "it may end yet");
+        assert_eq!(port.take(b"x\ntag vcpu 1\n", Moment(1)).0, [PortLine::Tag(1)]);
+        assert_eq!(port.garbage, 1);
+        for round in 1..=5 {
+            assert_eq!(port.take(&[b'x'; 1_024], Moment(1)).0, []);
+            assert_eq!(port.garbage, 1 + round * 16);
             assert!(port.line.capacity() <= 4 * LINE_MAX);
         }
-        assert_eq!(port.take(b"\ntag vcpu 1\n", Moment(1)).0, [PortLine::Tag(1)]);
-        assert_eq!(port.garbage, 1);
+        let mut port = Port::default();
+        for second in 0..u64::MAX {
+            if port.state == PortState::Ignored {
+                break;
+            }
+            assert!(second < 1_000, "it is listened to for ever");
+            port.take(&[b'x'; 4_096], Moment(second * 1_000_000_000));
+        }
+        assert_eq!(port.garbage, GARBAGE_MAX);
+        // As fast as it can it is thinned first.
+        let mut port = Port::default();
+        let (_, rest) = port.take(&[b'x'; 1 << 20], Moment(1));
+        assert!(port.state == PortState::Ignored || rest.is_some());
     }
 
     #[test]
@@ -233,9 +263,14 @@ mod tests {
             for (at, part) in parts.iter().enumerate() {
                 heard += port.take(part, Moment(at as u64)).0.len() as u64;
             }
-            let lines = parts.iter().flatten().filter(|byte| **byte == b'\n').count() as u64;
             prop_assert_eq!(heard, port.lines);
-            prop_assert_eq!(port.lines + port.garbage + port.dropped, lines);
+            // Each line once, and one that is too long once more for each time that it is as long as the longest.
+            let all: Vec<u8> = parts.into_iter().flatten().collect();
+            let mut lines: Vec<&[u8]> = all.split(|byte| *byte == b'\n').collect();
+            let unfinished = lines.pop().unwrap_or_default();
+            let whole: usize = lines.iter().map(|line| (line.len() / LINE_MAX).max(1)).sum();
+            let times = whole + if unfinished.len() > LINE_MAX { unfinished.len() / LINE_MAX } else { 0 };
+            prop_assert_eq!(port.lines + port.garbage + port.dropped, times as u64);
         }
     }
 }

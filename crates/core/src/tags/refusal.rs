@@ -38,6 +38,18 @@ pub enum Refusal {
         /// The limit.
         limit: usize,
     },
+    /// There are too many control groups.
+    #[error("{limit} control groups are tagged already: clear some, or tag one that holds them")]
+    TooManyGroups {
+        /// The limit.
+        limit: usize,
+    },
+    /// There are too many machines.
+    #[error("{limit} machines are watched already: clear some")]
+    TooManyMachines {
+        /// The limit.
+        limit: usize,
+    },
     /// There are too many connections.
     #[error("too many connections: try again")]
     Busy,
@@ -74,6 +86,16 @@ pub enum Refusal {
         /// Its user.
         uid: u32,
     },
+    /// Somebody else's group.
+    #[error(
+        "the control group {path} belongs to user {uid}: only that user and root may tag it; tag processes of yours in it"
+    )]
+    NotYourGroup {
+        /// Its path.
+        path: String,
+        /// Its user.
+        uid: u32,
+    },
     /// The daemon may not move it.
     #[error(
         "process {pid} belongs to user {uid}, and this daemon is user {own}'s: ask one that root runs (systemctl start trimtab)"
@@ -88,7 +110,7 @@ pub enum Refusal {
     },
     /// Numbers of processes mean others there.
     #[error(
-        "you are in another container than the daemon, where process numbers mean others: tag from outside, or by --cgroup"
+        "you are in another container than the daemon, where process numbers mean others: ask from outside"
     )]
     Namespace,
     /// No such group.

@@ -73,14 +73,14 @@ fn only_ones_own_is_cleared_but_by_root() {
     tags.tag(ANN, Mark::Cgroup("/a".into()), None, None, now).unwrap();
     tags.tag(ROOT, process(5), owner(5, 1_000), None, now).unwrap();
     let five = What::Process { pid: 5 };
-    let cleared = tags.clear(BOB, Some(&five));
+    let cleared = tags.clear(BOB, Some(&five), now);
     assert_eq!((cleared.tags.len(), cleared.others, tags.len()), (0, 3, 4));
-    let cleared = tags.clear(ANN, Some(&five));
+    let cleared = tags.clear(ANN, Some(&five), now);
     assert_eq!((cleared.tags.len(), cleared.others), (2, 1), "the process and its thread");
-    assert_eq!(tags.clear(ANN, Some(&five)), Cleared { tags: vec![], others: 1 }, "again is no error");
+    assert_eq!(tags.clear(ANN, Some(&five), now), Cleared { tags: vec![], others: 1 }, "again is no error");
     // All of one's own is all of one's own, also for root.
-    assert_eq!(tags.clear(ROOT, None).tags.len(), 1);
-    assert_eq!(tags.clear(ROOT, Some(&What::Cgroup("/a".into()))).tags.len(), 1);
+    assert_eq!(tags.clear(ROOT, None, now).tags.len(), 1);
+    assert_eq!(tags.clear(ROOT, Some(&What::Cgroup("/a".into())), now).tags.len(), 1);
     assert!(tags.is_empty());
 }
 
@@ -94,8 +94,8 @@ fn guests_speak_of_their_own_machine_and_are_cleared_by_it() {
     tags.tag_by(By::Guest("b".into()), vcpu("b", 0), Moment(1)).unwrap();
     assert_eq!(tags.clear_by(&by, |mark| *mark == vcpu("a", 1)).len(), 1);
     assert_eq!(tags.clear_by(&by, |mark| *mark == vcpu("a", 1)).len(), 0);
-    assert_eq!(tags.clear(ROOT, Some(&What::Vm("a".into()))).tags.len(), 1);
-    assert_eq!(tags.clear(ROOT, Some(&What::Vm("9".into()))).tags.len(), 1, "by its process");
+    assert_eq!(tags.clear(ROOT, Some(&What::Vm("a".into())), Moment(1)).tags.len(), 1);
+    assert_eq!(tags.clear(ROOT, Some(&What::Vm("9".into())), Moment(1)).tags.len(), 1, "by its process");
 }
 
 #[test]
@@ -108,11 +108,90 @@ fn there_is_an_end_to_tags() {
     }
     // What is there already is no more than it was.
     assert!(tags.tag(ANN, process(1), owner(1, 1_000), None, Moment(1)).is_ok());
+    // However many users there are, there is room for root.
+    for uid in 1_001..1_009u32 {
+        for pid in 1..=512u32 {
+            let came = tags.tag(Who { uid }, process(pid), owner(pid, uid), None, Moment(1)).map(|_| ());
+            assert!(came.is_ok() || came == limit(TAGS_MAX - OF_ROOT), "{came:?}");
+        }
+    }
+    assert_eq!(tags.len(), TAGS_MAX - OF_ROOT);
+    let by = By::Guest("a".into());
+    assert_eq!(tags.tag_by(by, process(1), Moment(1)).map(|_| ()), limit(TAGS_MAX - OF_ROOT));
     for pid in 1..=4_000u32 {
         let came = tags.tag(ROOT, process(pid), owner(pid, 0), None, Moment(1)).map(|_| ());
         assert_eq!(came, if tags.len() < TAGS_MAX || came.is_ok() { Ok(()) } else { limit(TAGS_MAX) });
     }
     assert_eq!(tags.len(), TAGS_MAX);
+}
+
+#[test]
+fn groups_are_few_since_each_may_hold_very_many() {
+    let mut tags = Registry::new(Reach::All);
+    let group = |at: usize| Mark::Cgroup(format!("/{at}"));
+    for at in 0..100 {
+        let came = tags.tag(ANN, group(at), None, None, Moment(1)).map(|_| ());
+        let few = at < CGROUPS_OF_USER_MAX;
+        let refused = Refusal::TooManyGroups { limit: CGROUPS_OF_USER_MAX };
+        assert_eq!(came, if few { Ok(()) } else { Err(refused) });
+        assert!(tags.tag(ROOT, group(at), None, None, Moment(1)).is_ok());
+    }
+    assert!(tags.tag(ANN, group(0), None, Some("g".into()), Moment(1)).is_ok(), "in another's stead");
+    assert!(tags.tag(ANN, process(1), owner(1, 1_000), None, Moment(1)).is_ok());
+}
+
+/// However fast somebody tags and clears, what that makes others do is bounded; and nobody else is held up by it.
+#[test]
+fn who_flaps_is_told_to_wait() {
+    let mut tags = Registry::new(Reach::All);
+    let (mut granted, mut now) = (0u64, Moment(1));
+    for _ in 0..10_000 {
+        match tags.tag(ANN, process(5), owner(5, 1_000), None, now) {
+            Ok((_, new)) => granted += u64::from(new),
+            Err(refusal) => assert!(matches!(refusal, Refusal::TooOften { ms } if ms > 0), "{refusal}"),
+        }
+        tags.clear(ANN, None, now);
+        now = now + Span::from_ms(10);
+    }
+    assert!((500..=1_024 + 400).contains(&granted), "{granted} in 100 s");
+    assert!(tags.tag(BOB, process(6), owner(6, 1_001), None, now).is_ok());
+    let before = tags.generation();
+    for _ in 0..2_000 {
+        tags.tag(ROOT, process(7), owner(7, 0), None, now).unwrap();
+        tags.clear(ROOT, None, now);
+    }
+    assert_eq!(tags.generation(), before + 4_000);
+}
+
+#[test]
+fn a_guest_that_cannot_make_up_its_mind_changes_nothing() {
+    let mut tags = Registry::new(Reach::All);
+    let vcpu = |index| Mark::Vcpu { vm: "a".into(), pid: 9, start: 7, index };
+    let (by, lease) = (By::Guest("a".into()), Span::from_ms(60_000));
+    let (first, _) = tags.tag_by(by.clone(), vcpu(0), Moment(1)).unwrap();
+    let before = tags.generation();
+    let mut now = Moment(1);
+    for _ in 0..10_000 {
+        tags.clear_later(&by, &vcpu(0), now + Span::from_ms(2_000));
+        now = now + Span::from_ms(1);
+        tags.end_due(now, lease);
+        assert_eq!(tags.tag_by(by.clone(), vcpu(0), now), Ok((first, false)));
+    }
+    assert_eq!(tags.generation(), before);
+    // Who keeps saying so is heard in the time that the first word set.
+    for ms in 0..2_000 {
+        assert_eq!(tags.len(), 1);
+        tags.clear_later(&by, &vcpu(0), now + Span::from_ms(ms) + Span::from_ms(2_000));
+        tags.clear_later(&by, &vcpu(1), now);
+        tags.end_due(now + Span::from_ms(ms), lease);
+    }
+    tags.end_due(now + Span::from_ms(2_000), lease);
+    assert!(tags.is_empty());
+    // Without a word for as long as a lease is, it is over too; of users no word is needed.
+    tags.tag_by(by, vcpu(0), now).unwrap();
+    tags.tag(ANN, process(5), owner(5, 1_000), None, now).unwrap();
+    tags.end_due(now + Span::from_ms(60_001), lease);
+    assert_eq!(tags.len(), 1);
 }
 
 #[test]
@@ -124,6 +203,15 @@ fn what_is_said_is_short_plain_and_of_this_version() {
     assert_eq!(parse(r#"{"version":1,"ask":"status"}"#), Ok(Request::of(Ask::Status, None)));
     assert_eq!(parse(r#"{"version":2,"ask":{"teleport":1}}"#), Err(Refusal::Version { spoken: 1 }));
     assert_eq!(Request::parse(&[b' '; 5_000]), Err(Refusal::TooLong { most: 4_096 }));
+    let group =
+        |path: &str| parse(&format!(r#"{{"version":1,"ask":{{"clear":{{"what":{{"cgroup":"{path}"}}}}}}}}"#));
+    let plain = Request::of(Ask::Clear { what: Some(What::Cgroup("/a/b".into())) }, None);
+    for same in ["/a/b", "//a/b", "/a///b/"] {
+        assert_eq!(group(same), Ok(plain.clone()), "one group has one name");
+    }
+    assert!(
+        matches!(group("/"), Ok(Request { ask: Ask::Clear { what: Some(What::Cgroup(path)) }, .. }) if path == "/")
+    );
     let garbage = [
         "",
         "{}",
@@ -188,7 +276,7 @@ proptest! {
                 prop_assert_eq!(came.is_ok(), may);
                 may && set.insert((uid, pid))
             } else {
-                tags.clear(who, Some(&What::Process { pid }));
+                tags.clear(who, Some(&What::Process { pid }), Moment(1));
                 let size = set.len();
                 set.retain(|(by, of)| *of != pid || (uid != 0 && *by != uid));
                 set.len() != size

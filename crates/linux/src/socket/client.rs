@@ -1,7 +1,10 @@
 //! The other end: one question, one answer.
 
 use super::SocketError;
-use rustix::net::sockopt::socket_peercred;
+use super::found::connect_to;
+use crate::sys::peer;
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
 use rustix::process::geteuid;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// No answer is longer. Chosen: some thousand tags.
 const ANSWER_MAX: usize = 16 << 20;
+
+/// A queue that is full is tried again after this.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -23,17 +29,36 @@ impl Connection {
     ///
     /// # Errors
     /// [`SocketError`].
-    pub fn open(path: &Path, named: bool) -> Result<Self, SocketError> {
-        let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                SocketError::Nobody { path: path.to_owned() }
+    pub fn open(path: &Path, named: bool, patience: Duration) -> Result<Self, SocketError> {
+        let failed =
+            |attempt, error: Errno| SocketError::Io { attempt, path: path.to_owned(), source: error.into() };
+        let address = SocketAddrUnix::new(path).map_err(|errno| failed("connecting to", errno))?;
+        let begin = Instant::now();
+        let socket = loop {
+            match connect_to(&address) {
+                Ok(socket) => break socket,
+                Err(Errno::NOENT | Errno::CONNREFUSED) => {
+                    return Err(SocketError::Nobody { path: path.to_owned() });
+                }
+                Err(Errno::ACCESS | Errno::PERM) => {
+                    return Err(SocketError::Refused { path: path.to_owned() });
+                }
+                // So many wait there already that it takes in nobody more.
+                Err(Errno::AGAIN) if begin.elapsed() < patience => std::thread::sleep(AGAIN),
+                Err(Errno::AGAIN) => {
+                    let why = format!("it took in nobody more within {patience:?}");
+                    return Err(SocketError::Silent { path: path.to_owned(), why });
+                }
+                Err(errno) => return Err(failed("connecting to", errno)),
             }
-            ErrorKind::PermissionDenied => SocketError::Refused { path: path.to_owned() },
-            _ => SocketError::Io { attempt: "connecting to", path: path.to_owned(), source },
+        };
+        let stream = UnixStream::from(socket);
+        stream.set_nonblocking(false).map_err(|source| SocketError::Io {
+            attempt: "connecting to",
+            path: path.to_owned(),
+            source,
         })?;
-        let uid = socket_peercred(&stream).map(|peer| peer.uid.as_raw()).map_err(|error| {
-            SocketError::Io { attempt: "asking who listens at", path: path.to_owned(), source: error.into() }
-        })?;
+        let uid = peer::credentials(&stream).map_err(|errno| failed("asking who listens at", errno))?.uid;
         if !named && ![0, geteuid().as_raw()].contains(&uid) {
             return Err(SocketError::Stranger { path: path.to_owned(), uid });
         }
@@ -82,5 +107,26 @@ impl Connection {
 /// # Errors
 /// [`SocketError`].
 pub fn ask(path: &Path, named: bool, line: &str, patience: Duration) -> Result<Vec<u8>, SocketError> {
-    Connection::open(path, named)?.ask(line, patience)
+    Connection::open(path, named, patience)?.ask(line, patience)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+
+    #[test]
+    fn who_takes_in_nobody_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&socket, 0).unwrap();
+        let patience = Duration::from_millis(50);
+        let _first = Connection::open(&path, false, patience).unwrap();
+        let second = Connection::open(&path, false, patience).unwrap_err();
+        assert!(matches!(second, SocketError::Silent { .. }), "{second}");
+        assert!(second.to_string().contains("nobody more within 50ms"), "{second}");
+    }
 }

@@ -10,6 +10,7 @@
 
 mod client;
 mod door;
+pub(crate) mod found;
 mod notify;
 mod place;
 mod port;

@@ -1,12 +1,15 @@
 //! The host's end of a guest's port: a Unix socket at which the machine's monitor listens.
 //!
-//! The monitor may come and go; it is looked for again now and then. Nothing is ever written to it.
+//! The monitor may come and go; it is looked for again now and then, and never waited for. Nothing is ever written to it, and what is at
+//! the name counts only where the socket and whoever listens there are the monitor's user's, or root's.
 
-use rustix::fs::FileType;
+use super::found::FoundSocket;
+use crate::sys::peer;
 use std::io::{ErrorKind, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 /// So often a port is looked for that nobody answers at. Chosen.
@@ -19,6 +22,8 @@ const PIECE: usize = 4 << 10;
 pub struct PortLink {
     path: PathBuf,
     stream: Option<UnixStream>,
+    /// It is being looked for, in a thread of its own: a name may lead into a file system that does not answer.
+    sought: Option<Receiver<Result<OwnedFd, Missing>>>,
     next: Option<Instant>,
     /// Nothing is read before.
     rest: Option<Instant>,
@@ -27,27 +32,44 @@ pub struct PortLink {
 impl PortLink {
     /// The port at this socket; it is not looked for yet.
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), stream: None, next: None, rest: None }
+        Self { path: path.to_owned(), stream: None, sought: None, next: None, rest: None }
     }
 
-    /// Connects, if it is not connected and it is time to try; whether it was connected just now.
-    pub fn connect(&mut self) -> bool {
+    /// Connects to what this user, or root, listens at, if it is not connected and it is time to try; whether it has connected since
+    /// the last call. Nothing is waited for.
+    ///
+    /// # Errors
+    /// Somebody else's socket is there: whose.
+    pub fn connect(&mut self, user: u32) -> Result<bool, u32> {
         let now = Instant::now();
-        if self.stream.is_some() || self.next.is_some_and(|next| next > now) {
-            return false;
+        if let Some(sought) = &self.sought {
+            let found = match sought.try_recv() {
+                Err(TryRecvError::Empty) => return Ok(false),
+                Err(TryRecvError::Disconnected) => Err(Missing::Nobody),
+                Ok(found) => found,
+            };
+            self.sought = None;
+            self.next = Some(now + AGAIN);
+            return match found {
+                Ok(socket) => {
+                    self.stream = Some(UnixStream::from(socket));
+                    Ok(true)
+                }
+                Err(Missing::Stranger(uid)) => Err(uid),
+                Err(Missing::Nobody) => Ok(false),
+            };
         }
-        self.next = Some(now + AGAIN);
-        let is_socket = rustix::fs::stat(&self.path)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
-        if !is_socket {
-            return false;
+        if self.stream.is_none() && self.next.is_none_or(|next| next <= now) {
+            self.next = Some(now + AGAIN);
+            let (told, sought) = channel();
+            let path = self.path.clone();
+            let seek = move || drop(told.send(seek(&path, user)));
+            // Without a thread it is tried again later.
+            if std::thread::Builder::new().name("port".to_owned()).spawn(seek).is_ok() {
+                self.sought = Some(sought);
+            }
         }
-        // A listener whose queue is full would let us wait; monitors have one client.
-        let Ok(stream) = UnixStream::connect(&self.path) else { return false };
-        if stream.set_nonblocking(true).is_ok() {
-            self.stream = Some(stream);
-        }
-        self.stream.is_some()
+        Ok(false)
     }
 
     /// Whether it is connected.
@@ -86,5 +108,92 @@ impl PortLink {
     pub fn close(&mut self) {
         self.stream = None;
         self.next = Some(Instant::now() + AGAIN);
+    }
+}
+
+/// Why a port has no other end.
+#[derive(Debug)]
+enum Missing {
+    Nobody,
+    Stranger(u32),
+}
+
+/// Connects to what this user, or root, listens at.
+fn seek(path: &Path, user: u32) -> Result<OwnedFd, Missing> {
+    let theirs = |uid: u32| if [0, user].contains(&uid) { Ok(()) } else { Err(Missing::Stranger(uid)) };
+    let found = FoundSocket::at(path).map_err(|_| Missing::Nobody)?;
+    theirs(found.owner)?;
+    // A listener whose queue is full serves another client.
+    let socket = found.connect().map_err(|_| Missing::Nobody)?;
+    let peer = peer::credentials(&socket).map_err(|_| Missing::Nobody)?;
+    theirs(peer.uid)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+    use rustix::process::geteuid;
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
+
+    /// What comes of one try.
+    fn connects(link: &mut PortLink, user: u32) -> Result<bool, u32> {
+        link.next = None;
+        let mut came = link.connect(user);
+        while link.sought.is_some() {
+            std::thread::yield_now();
+            came = link.connect(user);
+        }
+        came
+    }
+
+    #[test]
+    fn a_port_is_heard_once_somebody_listens_and_again_after_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("port");
+        let own = geteuid().as_raw();
+        let mut link = PortLink::new(&path);
+        assert_eq!(connects(&mut link, own), Ok(false));
+        let listener = UnixListener::bind(&path).unwrap();
+        assert_eq!((link.connect(own), link.sought.is_some()), (Ok(false), false), "not before it is time");
+        assert_eq!(connects(&mut link, own), Ok(true));
+        let (mut monitor, _) = listener.accept().unwrap();
+        assert_eq!(link.read(), Some(Vec::new()));
+        monitor.write_all(b"tag").unwrap();
+        assert_eq!(link.read(), Some(b"tag".to_vec()));
+        drop(monitor);
+        assert_eq!((link.read(), link.is_open()), (None, false));
+        assert_eq!(connects(&mut link, own), Ok(true));
+    }
+
+    #[test]
+    fn a_listener_that_takes_in_nobody_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("port");
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&socket, 0).unwrap();
+        let _first = UnixStream::connect(&path).unwrap();
+        let mut link = PortLink::new(&path);
+        assert_eq!((connects(&mut link, geteuid().as_raw()), link.is_open()), (Ok(false), false));
+    }
+
+    #[test]
+    fn somebody_elses_socket_is_no_port() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("port");
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        std::os::unix::fs::chown(&path, Some(4_000_000), None).unwrap();
+        let mut link = PortLink::new(&path);
+        assert_eq!(connects(&mut link, 4_000_001), Err(4_000_000));
+        assert!(listener.accept().is_err() && !link.is_open());
+        assert_eq!(connects(&mut link, 4_000_000), Ok(true), "ours, at the machine's user's socket");
     }
 }

@@ -2,20 +2,25 @@
 
 use super::place::Claim;
 use crate::process::Pid;
+use crate::sys::peer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use trimtab_core::tags::Bucket;
+use trimtab_core::time::{Moment, Span};
 
 /// A rest after a failed accept: when descriptors have run out, the next would fail likewise.
 const REST: Duration = Duration::from_millis(100);
 /// So many are taken in at one turn, so that those who connect do not keep off those who are served.
 const ACCEPTED: usize = 16;
+/// So many at once, and so many a second after that: who connects over and over costs no more. Chosen: some 2 % of a CPU.
+const CONNECTS: u32 = 256;
+const CONNECTS_A_SECOND: u32 = 1_000;
 
 /// What is granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,10 +29,28 @@ pub struct Limits {
     pub clients: usize,
     /// Of each user but root.
     pub of_user: usize,
+    /// Of all, so many are root's alone.
+    pub of_root: usize,
     /// The longest line.
     pub line: usize,
     /// The longest time without progress: for a line, and for reading the answer.
     pub patience: Duration,
+}
+
+impl Limits {
+    /// Whether somebody is served, where those are served already.
+    fn admits(&self, uid: u32, served: impl Iterator<Item = u32> + Clone) -> bool {
+        let others = || served.clone().filter(|of| *of != 0);
+        let room = served.clone().count() < self.clients;
+        match uid {
+            0 => room,
+            _ => {
+                others().filter(|of| *of == uid).count() < self.of_user
+                    && others().count() < self.clients.saturating_sub(self.of_root)
+                    && room
+            }
+        }
+    }
 }
 
 /// A connection's number, never used again.
@@ -39,8 +62,8 @@ pub struct ClientId(u64);
 pub struct Peer {
     /// The user.
     pub uid: u32,
-    /// The process.
-    pub pid: Pid,
+    /// The process; `None` where it is in a namespace of processes that is not seen from here.
+    pub pid: Option<Pid>,
 }
 
 /// What was heard.
@@ -79,6 +102,8 @@ struct Client {
     closing: bool,
     /// Of those beyond the limits.
     extra: bool,
+    /// It is not listened to before.
+    rest: Option<Instant>,
     progress: Instant,
 }
 
@@ -90,6 +115,8 @@ pub struct Server {
     clients: BTreeMap<ClientId, Client>,
     next: u64,
     rest: Option<Instant>,
+    began: Instant,
+    connects: Bucket,
     counted: Counted,
 }
 
@@ -97,7 +124,16 @@ impl Server {
     /// Begins to serve at a place.
     pub fn new(claim: Claim, limits: Limits) -> Self {
         let counted = Counted::default();
-        Self { claim, limits, clients: BTreeMap::new(), next: 0, rest: None, counted }
+        Self {
+            claim,
+            limits,
+            clients: BTreeMap::new(),
+            next: 0,
+            rest: None,
+            began: Instant::now(),
+            connects: Bucket::new(CONNECTS, CONNECTS_A_SECOND),
+            counted,
+        }
     }
 
     /// Where.
@@ -132,7 +168,8 @@ impl Server {
             fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), wanted));
         }
         let due = self.clients.values().map(|client| client.progress + self.limits.patience).min();
-        let due = due.into_iter().chain(self.rest.filter(|rest| *rest > now)).min();
+        let rests = self.clients.values().filter_map(|client| client.rest).chain(self.rest);
+        let due = due.into_iter().chain(rests.filter(|rest| *rest > now)).min();
         let timeout = due.map_or(timeout, |due| timeout.min(due.saturating_duration_since(now)));
         match poll(&mut fds, Some(&timespec(timeout))) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -145,12 +182,12 @@ impl Server {
         let mut heard = Vec::new();
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for (id, flags) in ids.into_iter().zip(ready.iter().skip(1 + others.len())) {
+            let Some(client) = self.clients.get_mut(&id) else { continue };
+            let rested = client.rest.take_if(|rest| *rest <= Instant::now()).is_some();
             // Who hung up while we think about an answer will not hear it, and would wake us until then.
-            if flags.intersects(PollFlags::HUP | PollFlags::ERR)
-                && self.clients.get(&id).is_some_and(|client| client.asked)
-            {
+            if flags.intersects(PollFlags::HUP | PollFlags::ERR) && (client.asked || client.rest.is_some()) {
                 self.clients.remove(&id);
-            } else if !flags.is_empty() {
+            } else if !flags.is_empty() || rested {
                 self.serve(id, &mut heard);
             }
         }
@@ -163,6 +200,11 @@ impl Server {
 
     fn accept(&mut self, heard: &mut Vec<Heard>) {
         for _ in 0..ACCEPTED {
+            let now = Span::from(self.began.elapsed());
+            if let Err(wait) = self.connects.take(Moment(0) + now) {
+                self.rest = Some(Instant::now() + Duration::from(wait));
+                return;
+            }
             let stream = match self.claim.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -172,17 +214,18 @@ impl Server {
                     return;
                 }
             };
-            let Ok(who) = socket_peercred(&stream) else { continue };
+            let Ok(who) = peer::credentials(&stream) else { continue };
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            let pid = u32::try_from(who.pid.as_raw_nonzero().get()).unwrap_or(0);
-            let peer = Peer { uid: who.uid.as_raw(), pid: Pid(pid) };
-            let theirs = self.clients.values().filter(|client| client.peer.uid == peer.uid).count();
-            let extra =
-                (peer.uid != 0 && theirs >= self.limits.of_user) || self.clients.len() >= self.limits.clients;
-            // Those that are told so are bounded too.
-            if extra && self.clients.len() >= 2 * self.limits.clients {
+            let peer = Peer { uid: who.uid, pid: who.pid.map(Pid) };
+            let of = |extra: bool| {
+                let clients = self.clients.values().filter(move |client| client.extra == extra);
+                clients.map(|client| client.peer.uid)
+            };
+            let extra = !self.limits.admits(peer.uid, of(false));
+            // Those that are told so are bounded likewise.
+            if extra && !self.limits.admits(peer.uid, of(true)) {
                 self.counted.dropped += 1;
                 continue;
             }
@@ -199,6 +242,7 @@ impl Server {
                     ended: false,
                     closing: false,
                     extra,
+                    rest: None,
                     progress: Instant::now(),
                 },
             );
@@ -255,6 +299,13 @@ impl Server {
         self.finish(id);
     }
 
+    /// Does not listen to a connection for so long.
+    pub fn rest(&mut self, id: ClientId, time: Duration) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.rest = Some(Instant::now() + time);
+        }
+    }
+
     /// Closes a connection when what was answered has been read.
     pub fn close(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(&id) {
@@ -278,7 +329,7 @@ impl Server {
 impl Client {
     /// Whether it is listened to: not before it has taken what was answered, or answers would pile up here.
     fn may_ask(&self) -> bool {
-        !self.asked && !self.closing && self.outbox.is_empty()
+        !self.asked && !self.closing && self.rest.is_none() && self.outbox.is_empty()
     }
 
     /// Writes; whether the connection lives.
@@ -354,7 +405,8 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::net::Shutdown;
 
-    const LIMITS: Limits = Limits { clients: 4, of_user: 4, line: 64, patience: Duration::from_secs(3_600) };
+    const LIMITS: Limits =
+        Limits { clients: 4, of_user: 4, of_root: 0, line: 64, patience: Duration::from_secs(3_600) };
 
     fn server(limits: Limits) -> (Server, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
@@ -393,7 +445,7 @@ mod tests {
         client.write_all(b"one\ntwo\nthr").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
         let [Heard::Line(_, peer, line)] = &heard[..] else { panic!("{heard:?}") };
-        assert_eq!((peer.pid, peer.uid), (Pid::own(), rustix::process::geteuid().as_raw()));
+        assert_eq!((peer.pid, peer.uid), (Some(Pid::own()), rustix::process::geteuid().as_raw()));
         assert_eq!(line, b"one");
         let (more, _) = server.turn(&[], Duration::from_millis(1)).unwrap();
         assert_eq!(more, [], "not before the first is answered");
@@ -483,6 +535,70 @@ mod tests {
         server.turn(&[], Duration::from_secs(60)).unwrap();
         assert_eq!(server.counted().now, 0);
         server.answer(id, b"late", &mut Vec::new());
+    }
+
+    #[test]
+    fn whoever_connects_there_is_room_for_root() {
+        let limits = Limits { clients: 6, of_user: 3, of_root: 2, ..LIMITS };
+        let admits = |uid: u32, served: &[u32]| limits.admits(uid, served.iter().copied());
+        assert!(admits(7, &[7, 7, 0, 8]) && !admits(7, &[7, 7, 7]), "so many of each user");
+        assert!(!admits(9, &[7, 7, 8, 8]), "so many of all");
+        assert!(admits(0, &[7, 7, 8, 8]) && admits(0, &[7, 7, 8, 8, 0]));
+        assert!(!admits(0, &[7, 7, 8, 8, 0, 0]) && !admits(7, &[0; 6]));
+    }
+
+    #[test]
+    fn those_that_are_told_that_they_are_too_many_take_nobodys_place() {
+        let limits = Limits { clients: 2, of_user: 2, ..LIMITS };
+        let (mut server, _folder) = server(limits);
+        let mut clients: Vec<UnixStream> =
+            (0..3).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
+        server.turn(&[], Duration::from_secs(60)).unwrap();
+        assert_eq!(server.counted().now, 3, "one is extra, and not answered yet");
+        drop(clients.remove(0));
+        server.turn(&[], Duration::from_secs(60)).unwrap();
+        clients.push(UnixStream::connect(server.path()).unwrap());
+        let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
+        assert_eq!((heard, server.counted().served), (Vec::new(), 3));
+    }
+
+    #[test]
+    fn who_is_to_rest_is_not_heard_and_may_hang_up() {
+        let (mut server, _folder) = server(LIMITS);
+        let mut client = UnixStream::connect(server.path()).unwrap();
+        client.write_all(b"one\ntwo\n").unwrap();
+        let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
+        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let mut more = Vec::new();
+        server.rest(id, Duration::from_secs(3_600));
+        server.answer(id, b"too often", &mut more);
+        client.write_all(b"three\n").unwrap();
+        let (heard, _) = server.turn(&[], Duration::from_millis(20)).unwrap();
+        assert_eq!((&more, heard), (&Vec::new(), Vec::new()));
+        server.rest(id, Duration::ZERO);
+        let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
+        let [Heard::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
+        assert_eq!(line, b"two");
+        server.rest(id, Duration::from_secs(3_600));
+        server.answer(id, b"too often", &mut more);
+        drop(client);
+        server.turn(&[], Duration::from_secs(60)).unwrap();
+        assert_eq!(server.counted().now, 0, "and does not wake us until its rest is over");
+    }
+
+    #[test]
+    fn who_connects_over_and_over_is_taken_in_no_faster_than_so_many_a_second() {
+        let limits = Limits { clients: 10_000, of_user: 10_000, ..LIMITS };
+        let (mut server, _folder) = server(limits);
+        // Time stands still.
+        server.connects = Bucket::new(20, 1);
+        server.began = Instant::now() + Duration::from_secs(3_600);
+        let _clients: Vec<UnixStream> =
+            (0..40).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
+        for _ in 0..5 {
+            server.turn(&[], Duration::from_millis(5)).unwrap();
+        }
+        assert_eq!(server.counted().served, 20);
     }
 
     #[test]

@@ -52,8 +52,8 @@ impl CommandLine {
         Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|name| !name.is_empty())
     }
 
-    /// The sockets by which QEMU can be asked.
-    pub(super) fn sockets(&self, proc: &Path, pid: Pid) -> Vec<PathBuf> {
+    /// The sockets by which QEMU can be asked, as it calls them.
+    pub(super) fn sockets(&self) -> Vec<PathBuf> {
         if self.monitor() != Some(Monitor::Qemu) {
             return Vec::new();
         }
@@ -74,7 +74,7 @@ impl CommandLine {
             .filter(|value| value_of(value, "id", false).is_some_and(|id| controls.contains(&id)))
             .filter_map(|value| value_of(value, "path", false));
         let paths = short.chain(long).filter(|path| !path.is_empty()).take(SOCKETS_MAX);
-        paths.filter_map(|path| reachable(proc, pid, Path::new(OsStr::from_bytes(&path)))).collect()
+        paths.map(|path| PathBuf::from(OsStr::from_bytes(&path))).collect()
     }
 
     /// The values of an option, as in `-name x`, `--name x`, `--name=x`.
@@ -106,15 +106,6 @@ fn value_of(list: &[u8], key: &str, first: bool) -> Option<Vec<u8>> {
     let named = parts.iter().find_map(|part| part.strip_prefix(key.as_bytes())?.strip_prefix(b"="));
     let alone = parts.first().filter(|part| first && !part.contains(&b'='));
     named.map(<[u8]>::to_vec).or_else(|| alone.cloned())
-}
-
-/// The path by which we come to what a process calls so: it may have another folder, or another root.
-fn reachable(proc: &Path, pid: Pid, path: &Path) -> Option<PathBuf> {
-    let inside = match path.strip_prefix("/") {
-        Ok(below) => proc.join(format!("{pid}/root")).join(below),
-        Err(_) => proc.join(format!("{pid}/cwd")).join(path),
-    };
-    if path.is_absolute() && path.exists() { Some(path.to_owned()) } else { Some(inside) }
 }
 
 #[cfg(test)]
@@ -153,23 +144,17 @@ mod tests {
     #[test]
     fn qmp_sockets_are_read_from_the_command_line() {
         let sockets = |text: &str| {
-            let found = line(text).sockets(Path::new("/proc"), Pid(7));
+            let found = line(text).sockets();
             found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ")
         };
-        let own = std::env::temp_dir();
-        let there = own.display();
-        assert_eq!(
-            sockets(&format!("qemu-system-x86_64 -qmp unix:{there},server=on,wait=off")),
-            own.display().to_string()
-        );
-        assert_eq!(sockets("qemu-system-x86_64 -qmp unix:/no/s,server"), "/proc/7/root/no/s");
-        assert_eq!(sockets("qemu-system-x86_64 -qmp-pretty unix:q.sock,server"), "/proc/7/cwd/q.sock");
+        assert_eq!(sockets("qemu-system-x86_64 -qmp unix:/no/s,server=on,wait=off"), "/no/s");
+        assert_eq!(sockets("qemu-system-x86_64 -qmp-pretty unix:q.sock,server"), "q.sock");
         assert_eq!(
             sockets(
                 "qemu-system-x86_64 -chardev socket,id=a,path=/no/a,server=on -chardev socket,id=b,path=/no/b \
                      -mon chardev=a,mode=control -mon b"
             ),
-            "/proc/7/root/no/a"
+            "/no/a"
         );
         assert_eq!(sockets("qemu-system-x86_64 -chardev socket,id=a,fd=3 -mon chardev=a,mode=control"), "");
         assert_eq!(sockets("qemu-system-x86_64 -qmp tcp:localhost:4444,server"), "");
@@ -182,7 +167,7 @@ mod tests {
             let mut text = b"qemu-system-x86_64\0-name\0".to_vec();
             text.extend(&bytes);
             let command = CommandLine::parse(&text);
-            let _ = (command.name(), command.sockets(Path::new("/proc"), Pid(1)));
+            let _ = (command.name(), command.sockets());
             let _ = value_of(list.as_bytes(), "a", true);
         }
     }

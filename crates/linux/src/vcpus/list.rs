@@ -9,6 +9,11 @@ use std::fs;
 impl Vms {
     /// All virtual machines that can be seen, by process: those of known monitors by their command lines, others by KVM's debugfs.
     pub fn list(&self) -> Vec<Listed> {
+        self.list_of(|_| true)
+    }
+
+    /// The same, of these processes alone: of others not even the command line is read, which may take as long as its owner likes.
+    pub fn list_of(&self, meant: impl Fn(Pid) -> bool) -> Vec<Listed> {
         let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(Pid);
         let all = fs::read_dir(&self.proc).into_iter().flatten().flatten().filter_map(number);
         let by_kvm = self.makers();
@@ -20,7 +25,7 @@ impl Vms {
             Some(Listed { pid, name: command.name(), monitor })
         };
         let found: BTreeSet<Pid> = all.collect();
-        found.into_iter().filter_map(machine).collect()
+        found.into_iter().filter(|pid| meant(*pid)).filter_map(machine).collect()
     }
 
     /// The processes that made a machine of KVM's, as far as debugfs tells.

@@ -6,13 +6,16 @@
 
 use super::{Vcpu, VirtualMachine, VmError, Vms};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// How often is looked. As the bounds of groups.
 const EVERY: Duration = Duration::from_millis(1_000);
+/// Looking takes at most one part in this many of a CPU, however many threads there are, and however they come and go.
+const SHARE: u32 = 400;
 /// After so many looks without cause all is asked again.
 const ANYWAY: u32 = 30;
 /// After so many where a CPU's number is not known: it may sleep then, and tell.
@@ -43,9 +46,10 @@ impl Shared {
 
 impl Shared {
     /// Waits until it is time to look again; false when it is over.
-    fn goes_on(&self) -> bool {
+    fn goes_on(&self, cost: Duration) -> bool {
         let guard = self.lock();
-        let waited = self.ended.wait_timeout_while(guard, EVERY, |(_, ended)| !*ended);
+        let rest = EVERY.max(cost * SHARE);
+        let waited = self.ended.wait_timeout_while(guard, rest, |(_, ended)| !*ended);
         !waited.unwrap_or_else(PoisonError::into_inner).0.1
     }
 }
@@ -72,6 +76,22 @@ impl Lookout {
         let seen = &self.0.lock().0;
         (Some(seen.version) != since).then(|| seen.clone())
     }
+
+    /// By what to know whether its thread has ended.
+    pub fn pulse(&self) -> Pulse {
+        Pulse(Arc::downgrade(&self.0))
+    }
+}
+
+/// Whether a lookout's thread lives, which may be a while after the lookout was dropped.
+#[derive(Debug)]
+pub struct Pulse(Weak<Shared>);
+
+impl Pulse {
+    /// Whether it does.
+    pub fn beats(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 impl Drop for Lookout {
@@ -87,7 +107,9 @@ fn look_out(vms: &Vms, mut vm: VirtualMachine, shared: &Shared) {
     // Just now all was asked.
     let mut links = links_of(&tasks);
     let mut idle = 0;
-    while shared.goes_on() {
+    let mut worked = worked_until_now();
+    while shared.goes_on(worked_until_now().saturating_sub(worked)) {
+        worked = worked_until_now();
         let now = links_of(&tasks);
         let settled = links == now && now.is_ok();
         links = now;
@@ -116,6 +138,12 @@ fn look_out(vms: &Vms, mut vm: VirtualMachine, shared: &Shared) {
             seen.version += 1;
         }
     }
+}
+
+/// The CPU time of this thread.
+fn worked_until_now() -> Duration {
+    let worked = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(worked.tv_sec).unwrap_or(0), u32::try_from(worked.tv_nsec).unwrap_or(0))
 }
 
 /// How many links the folder of threads has: two more than threads.

@@ -11,6 +11,8 @@
 //! - Nothing is guessed: when no way finds a thread, [`VmError::NoVcpus`] says what each answered, and what would help.
 //! - What others say is checked: a thread that a QMP socket or debugfs names counts only where it belongs to the machine's process,
 //!   and the process of a socket's answer only where it belongs to the user who listens there, or that is root.
+//! - Nobody is sent anywhere by what a process says of itself: a socket that a command line names is asked only where the socket, and whoever
+//!   listens there, is the process's user's.
 //! - Nothing waits for long: a socket has a second and a half for everything together ([`Vms::patient`]), and an answer has a greatest size.
 //!
 //! The names are those of QEMU 7 to 10, Firecracker, Cloud Hypervisor, crosvm and kvmtool.
@@ -25,11 +27,14 @@ mod names;
 pub mod qmp;
 
 pub use error::{Tried, VmError};
-pub use lookout::{Lookout, Seen};
+pub use lookout::{Lookout, Pulse, Seen};
 
 use crate::process::{self, Pid, StartTime, Tid};
+use crate::socket::found::FoundSocket;
 use crate::text;
 use command::CommandLine;
+use qmp::QmpError;
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt;
@@ -183,8 +188,10 @@ pub struct VirtualMachine {
     pub vcpus: Vec<Vcpu>,
     /// How they were found.
     pub found: Method,
-    /// The socket that answered.
+    /// The socket that answered, as whoever named it calls it.
     pub qmp: Option<PathBuf>,
+    /// The user who listened there.
+    pub speaker: Option<u32>,
     /// What was asked before, and why that did not help.
     pub tried: Vec<Tried>,
 }
@@ -269,7 +276,7 @@ impl Vms {
     /// # Errors
     /// As [`Vms::find`].
     pub fn again(&self, vm: &VirtualMachine) -> Result<VirtualMachine, VmError> {
-        let now = self.look_at(vm.pid, vm.qmp.iter().cloned().collect())?;
+        let now = self.look_at(vm.pid, vm.qmp.iter().cloned().collect(), vm.speaker)?;
         if now.start == vm.start { Ok(now) } else { Err(VmError::NoProcess(vm.pid)) }
     }
 
@@ -288,6 +295,20 @@ impl Vms {
         self.look_with(pid.ok_or(qmp(qmp::QmpError::Nobody))?, Some((path, &answer)))
     }
 
+    /// Asks a socket that the machine's own command line, or somebody before now, named: anybody may have put anything there.
+    fn ask_theirs(&self, pid: Pid, path: &Path, speaker: Option<u32>) -> Result<qmp::Answer, QmpError> {
+        let failed = |errno: Errno| QmpError::Connect(errno.into());
+        let user = process::identity(&self.proc, pid).map_err(|_| QmpError::Nobody)?.effective;
+        let found = match FoundSocket::of_process(&self.proc.join(pid.to_string()), path) {
+            // Named by somebody who sees other folders than the machine does.
+            Err(Errno::NOENT) => FoundSocket::at(path),
+            found => found,
+        };
+        let found = found.map_err(failed)?;
+        let user = speaker.filter(|speaker| *speaker == found.owner).unwrap_or(user);
+        qmp::ask_theirs(&found, (pid, user), self.patience)
+    }
+
     /// Whether a socket's answer may name this process: its listener is that process, its user, or root.
     fn may_speak_for(&self, answer: &qmp::Answer, pid: Pid) -> bool {
         let owner = process::status(&self.proc, pid).ok().map(|status| status.uid);
@@ -302,9 +323,9 @@ impl Vms {
 
     /// The machine that a process runs, asking the sockets of its command line first.
     fn look(&self, pid: Pid) -> Result<VirtualMachine, VmError> {
-        let sockets = CommandLine::of(&self.proc, pid).sockets(&self.proc, pid);
+        let sockets = CommandLine::of(&self.proc, pid).sockets();
         let none = sockets.is_empty();
-        let mut vm = self.look_at(pid, sockets);
+        let mut vm = self.look_at(pid, sockets, None);
         if let Err(VmError::NoVcpus { tried, .. }) = &mut vm
             && none
         {
@@ -314,21 +335,21 @@ impl Vms {
         vm
     }
 
-    /// The same, asking these sockets first.
-    fn look_at(&self, pid: Pid, sockets: Vec<PathBuf>) -> Result<VirtualMachine, VmError> {
+    /// The same, asking these sockets first, as far as they are the machine's user's, or this other one's.
+    fn look_at(
+        &self,
+        pid: Pid,
+        sockets: Vec<PathBuf>,
+        speaker: Option<u32>,
+    ) -> Result<VirtualMachine, VmError> {
         let mut tried = Vec::new();
         for path in sockets {
-            let why = match qmp::ask(&path, self.patience) {
-                Ok(answer) if self.may_speak_for(&answer, pid) => {
-                    match self.look_with(pid, Some((&path, &answer))) {
-                        Ok(vm) if vm.found == Method::Qmp => return Ok(vm),
-                        Ok(_) | Err(VmError::NoVcpus { .. }) => {
-                            "it names no thread of the process".to_owned()
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-                Ok(_) => "another user listens there".to_owned(),
+            let why = match self.ask_theirs(pid, &path, speaker) {
+                Ok(answer) => match self.look_with(pid, Some((&path, &answer))) {
+                    Ok(vm) if vm.found == Method::Qmp => return Ok(vm),
+                    Ok(_) | Err(VmError::NoVcpus { .. }) => "it names no thread of the process".to_owned(),
+                    Err(error) => return Err(error),
+                },
                 Err(error) => error.to_string(),
             };
             let path = text::printable(path.as_os_str().as_encoded_bytes());
@@ -370,7 +391,9 @@ impl Vms {
                 Ok(vcpus) if vcpus.is_empty() => {}
                 Ok(vcpus) => {
                     let name = command.name().unwrap_or(stat.comm);
-                    let qmp = socket.filter(|_| method == Method::Qmp).map(|(path, _)| path.to_owned());
+                    let asked = socket.filter(|_| method == Method::Qmp);
+                    let qmp = asked.map(|(path, _)| path.to_owned());
+                    let speaker = asked.and_then(|(_, answer)| answer.user);
                     let vcpus = in_order(vcpus);
                     let start = stat.start;
                     return Ok(VirtualMachine {
@@ -381,6 +404,7 @@ impl Vms {
                         vcpus,
                         found: method,
                         qmp,
+                        speaker,
                         tried,
                     });
                 }

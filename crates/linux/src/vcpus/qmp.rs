@@ -6,11 +6,11 @@
 
 use super::GuestPlace;
 use crate::process::Pid;
+use crate::socket::found::{FoundSocket, connect_to};
+use crate::sys::peer::{self, PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with, sockopt,
-};
+use rustix::net::{SendFlags, SocketAddrUnix, send};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::io;
@@ -37,6 +37,16 @@ pub enum QmpError {
     /// It is not for us.
     #[error("only its user and root may connect: try as that user, or with sudo")]
     Refused,
+    /// It is another user's than the machine.
+    #[error(
+        "it is user {owner}'s, and the machine is user {user}'s: nobody is asked on behalf of others; name the socket itself"
+    )]
+    Theirs {
+        /// Whose the socket, or whoever listens there, is.
+        owner: u32,
+        /// Whose the machine is.
+        user: u32,
+    },
     /// Another client is served.
     #[error(
         "it serves another client and lets in one at a time: end that one, give the machine a second -qmp socket, or name the \
@@ -136,25 +146,53 @@ impl From<CpuFast> for Cpu {
 /// # Errors
 /// [`QmpError`].
 pub fn ask(path: &Path, patience: Duration) -> Result<Answer, QmpError> {
-    let mut talk = Talk::begin(path, patience)?;
-    let peer = sockopt::socket_peercred(&talk.socket).ok();
-    match talk.next() {
-        Ok(Message { greeting: Some(_), .. }) => {}
-        Ok(_) => return Err(QmpError::Strange("it does not greet as QMP does")),
-        // Not even a greeting: it will come when the other client has gone.
-        Err(QmpError::Silent(_)) if talk.text.is_empty() => return Err(QmpError::Busy),
-        Err(error) => return Err(error),
+    let address = SocketAddrUnix::new(path).map_err(|errno| QmpError::Connect(errno.into()))?;
+    let mut talk = Talk::begin(connect_to(&address), patience)?;
+    let peer = peer::credentials(&talk.socket).ok();
+    talk.cpus(peer)
+}
+
+/// Asks a socket that others chose, if it and whoever listens there are the machine's: `process`, which is of `user`. Nothing is said
+/// before that is known.
+///
+/// # Errors
+/// [`QmpError`].
+pub(super) fn ask_theirs(
+    socket: &FoundSocket,
+    (process, user): (Pid, u32),
+    patience: Duration,
+) -> Result<Answer, QmpError> {
+    if socket.owner != user {
+        return Err(QmpError::Theirs { owner: socket.owner, user });
     }
-    talk.question("qmp_capabilities")?;
-    let answer = talk.question("query-cpus-fast")?;
-    let cpus: Vec<CpuFast> = serde_json::from_value(answer)
-        .map_err(|_| QmpError::Strange("its list of CPUs has not the fields that it should have"))?;
-    Ok(Answer {
-        cpus: cpus.into_iter().map(Cpu::from).collect(),
-        // The kernel's number for "in no namespace that you see" is 0, which is no process.
-        peer: peer.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok()).map(Pid),
-        user: peer.map(|peer| peer.uid.as_raw()),
-    })
+    let mut talk = Talk::begin(socket.connect(), patience)?;
+    let peer = peer::credentials(&talk.socket).map_err(|errno| QmpError::Connect(errno.into()))?;
+    if peer.uid != user && peer.pid != Some(process.0) {
+        return Err(QmpError::Theirs { owner: peer.uid, user });
+    }
+    talk.cpus(Some(peer))
+}
+
+impl Talk {
+    /// The CPUs, as whoever is at the other end tells them.
+    fn cpus(&mut self, peer: Option<PeerCredentials>) -> Result<Answer, QmpError> {
+        match self.next() {
+            Ok(Message { greeting: Some(_), .. }) => {}
+            Ok(_) => return Err(QmpError::Strange("it does not greet as QMP does")),
+            // Not even a greeting: it will come when the other client has gone.
+            Err(QmpError::Silent(_)) if self.text.is_empty() => return Err(QmpError::Busy),
+            Err(error) => return Err(error),
+        }
+        self.question("qmp_capabilities")?;
+        let answer = self.question("query-cpus-fast")?;
+        let cpus: Vec<CpuFast> = serde_json::from_value(answer)
+            .map_err(|_| QmpError::Strange("its list of CPUs has not the fields that it should have"))?;
+        Ok(Answer {
+            cpus: cpus.into_iter().map(Cpu::from).collect(),
+            peer: peer.and_then(|peer| peer.pid).map(Pid),
+            user: peer.map(|peer| peer.uid),
+        })
+    }
 }
 
 /// A connection that has a last moment.
@@ -169,17 +207,13 @@ struct Talk {
 }
 
 impl Talk {
-    fn begin(path: &Path, patience: Duration) -> Result<Self, QmpError> {
-        let failed = |errno: Errno| QmpError::Connect(errno.into());
-        let address = SocketAddrUnix::new(path).map_err(failed)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed)?;
-        connect(&socket, &address).map_err(|errno| match errno {
+    fn begin(connected: Result<OwnedFd, Errno>, patience: Duration) -> Result<Self, QmpError> {
+        let socket = connected.map_err(|errno| match errno {
             // The queue of those who want to be let in is full.
             Errno::AGAIN => QmpError::Busy,
             Errno::CONNREFUSED => QmpError::Stale,
             Errno::ACCESS | Errno::PERM => QmpError::Refused,
-            errno => failed(errno),
+            errno => QmpError::Connect(errno.into()),
         })?;
         let end = Instant::now() + patience;
         Ok(Self { socket, patience, end, text: Vec::new(), read: 0 })

@@ -25,6 +25,7 @@ fn machine(worker: &Worker, tids: &[Tid]) -> VirtualMachine {
         vcpus: (0..).zip(tids).map(vcpu).collect(),
         found: Method::Names,
         qmp: None,
+        speaker: None,
         tried: Vec::new(),
     }
 }

@@ -253,3 +253,58 @@ fn damaged_answers_are_read_without_harm() {
         }
     }
 }
+
+/// A process that calls itself QEMU and says that it is asked at this socket, of another user.
+struct Impostor(std::process::Child);
+
+impl Impostor {
+    fn new(socket: &Path, user: u32) -> Self {
+        use std::os::unix::process::CommandExt;
+        let mut command = std::process::Command::new("sh");
+        command.arg0("qemu-system-x86_64").args(["-c", "echo up; read x", "sh", "-qmp"]);
+        command.arg(format!("unix:{}", socket.display())).uid(user).current_dir("/");
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0; 3]).unwrap();
+        Self(child)
+    }
+
+    /// What comes of asking for its CPUs.
+    fn said(&self) -> String {
+        let pid = trimtab_linux::process::Pid(self.0.id());
+        Vms::new(Path::new("/proc")).patient(SHORT).find(&VmName::Pid(pid)).unwrap_err().to_string()
+    }
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn nobody_is_sent_anywhere_by_what_a_command_line_says() {
+    let user = 65_534;
+    need!(rustix::process::geteuid().is_root().then_some(()), "to act as two users a test needs root");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("system");
+    let listener = UnixListener::bind(&path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let process = Impostor::new(&path, user);
+    let said = process.said();
+    assert!(said.contains("is user 0's") && said.contains(&format!("is user {user}'s")), "{said}");
+    assert!(listener.accept().is_err(), "a socket of ours was connected to on the user's behalf");
+    // By a name that changes its meaning.
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert!(Impostor::new(&link, user).said().contains("is user 0's"));
+    assert!(listener.accept().is_err());
+    // The file is the user's, and whoever listens there is not: nothing is said.
+    std::os::unix::fs::chown(&path, Some(user), None).unwrap();
+    assert!(process.said().contains("is user 0's"));
+    let (mut client, _) = listener.accept().unwrap();
+    let mut text = Vec::new();
+    client.read_to_end(&mut text).unwrap();
+    assert_eq!(text, b"");
+}
