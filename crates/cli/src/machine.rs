@@ -1,7 +1,7 @@
 //! Which machine is meant: this one, a file's, or a description's.
 
-use crate::world::World;
-use anyhow::{Context, Result};
+use crate::world::{MACHINE, World};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use trimtab_core::topology::Machine;
@@ -11,7 +11,7 @@ use trimtab_linux::machine::{self, Options};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "from", content = "of", rename_all = "lowercase")]
 pub enum Which {
-    /// The one this runs on.
+    /// The one this runs on, as it is found, or as [`MACHINE`] says that it is.
     Live,
     /// An hwloc XML file's.
     Xml(PathBuf),
@@ -29,13 +29,17 @@ impl Which {
         }
     }
 
-    /// Loads it. The second value says why the model could not be kept for the next start, if so.
+    /// Loads it. The second value is what the user should know of how it was come by, if anything: the model could not be kept for
+    /// the next start, or is another than what was found.
     ///
     /// # Errors
     /// The file, the description or the discovery fails; the message names cause and remedy.
     pub fn load(&self, world: &World) -> Result<(Machine, Option<String>)> {
         match self {
             Self::Live => {
+                if let Some(text) = world.text(MACHINE).filter(|text| !text.is_empty()) {
+                    return believed(world, &text);
+                }
                 let options = Options {
                     helper: None,
                     system_cache: Some(PathBuf::from(machine::SYSTEM_CACHE)),
@@ -50,6 +54,22 @@ impl Which {
             Self::Synthetic(text) => Ok((machine::from_synthetic(text).context("--machine")?, None)),
         }
     }
+}
+
+/// This machine, as somebody says that it is: for machines whose firmware is wrong about itself, and for tests. Whatever is moved is
+/// moved by the numbers of CPUs, so all of them must be here.
+fn believed(world: &World, text: &str) -> Result<(Machine, Option<String>)> {
+    let said = || format!("{MACHINE}={text}");
+    let (machine, _) = Which::of(Some(text)).load(world).with_context(said)?;
+    let online = machine::online(&world.sys()).context("cannot tell which CPUs are here")?;
+    let missing = machine.cpus().difference(&online);
+    if !missing.is_empty() {
+        bail!("{}: CPUs {missing} are not on this machine, which has {online}", said());
+    }
+    Ok((
+        machine,
+        Some(format!("the machine is taken for what {} says, and not for what is found here", said())),
+    ))
 }
 
 /// Descriptions hold a colon and no slash; anything that looks like a path or exists is a file.

@@ -12,6 +12,8 @@ pub const SET_BY_US: &str = "TRIMTAB_SET";
 pub const LEDGER: &str = "TRIMTAB_LEDGER";
 /// Where site and user files are, instead of `/etc/trimtab` and the user's configuration folder.
 pub const CONFIG: &str = "TRIMTAB_CONFIG";
+/// What this machine is like, instead of what is found: a file of hwloc's or a description, as for `--machine`.
+pub const MACHINE: &str = "TRIMTAB_MACHINE";
 /// Where the service listens, instead of the usual places.
 pub const SOCKET: &str = "TRIMTAB_SOCKET";
 

@@ -5,7 +5,7 @@ use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::guest;
 use crate::situation::{Situation, location};
-use crate::world::World;
+use crate::world::{MACHINE, World};
 use serde::Serialize;
 use std::path::Path;
 use trimtab_core::place::{MemoryPlan, MemoryPolicy};
@@ -67,7 +67,7 @@ impl Finding {
 pub fn run(world: &World, args: &DoctorArgs) -> Result<u8, Exit> {
     let situation = Situation::live(world, false);
     let nodes = situation.as_ref().map_or(0, |situation| situation.machine.nodes().len());
-    let mut findings = vec![machine(&situation)];
+    let mut findings = vec![machine(world, &situation)];
     findings.extend(bounds(world));
     findings.extend([
         ledger(world),
@@ -104,8 +104,11 @@ fn words(findings: &[Finding]) -> String {
     lines.join("\n")
 }
 
-fn machine(situation: &anyhow::Result<Situation>) -> Finding {
+fn machine(world: &World, situation: &anyhow::Result<Situation>) -> Finding {
+    let said = world.raw(MACHINE).is_some_and(|said| !said.is_empty());
     match situation {
+        Ok(situation) if said => Finding::note("machine", situation.warnings.join("; ")),
+        Err(error) if said => Finding::fault("machine", format!("{error:#}"), "unset it"),
         Ok(situation) if situation.warnings.is_empty() => {
             Finding::good("machine", draw::summary(&situation.machine))
         }

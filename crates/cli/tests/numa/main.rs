@@ -1,7 +1,7 @@
 //! The `trimtab` program on machines with several NUMA nodes: where its programs run, and where their pages really are.
 //!
 //! Few have such a machine at hand, so `make test-numa` boots some (`testbed/`) and runs these tests in them, those of
-//! [`dies`], [`smt`] and [`memory_only`] where the machine is made for them. On a real one, `cargo test` runs what does
+//! [`dies`], [`smt`], [`memory_only`] and [`misses`] where the machine is made for them. On a real one, `cargo test` runs what does
 //! not change the machine's settings. What a machine is like is read from the kernel's files here ([`shape`]), and not
 //! asked of trimtab.
 
@@ -37,6 +37,8 @@ mod ledger;
 mod masks;
 mod memory;
 mod memory_only;
+mod misses;
 mod nested;
 mod ranks;
 mod smt;
+mod vcpus;

@@ -22,6 +22,7 @@ mod descriptors;
 mod doctor;
 mod environment;
 mod figures;
+mod homes;
 mod huge_pages;
 mod installed;
 mod ledger;

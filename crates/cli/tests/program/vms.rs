@@ -2,6 +2,7 @@
 
 use crate::balance::lines;
 use crate::guest::{Guest, NO_QEMU, Setup, Work};
+use crate::serve::{ask, daemon, status};
 use crate::util::{Sandbox, cpus, eventually, need, text, two, two_users};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -106,6 +107,44 @@ fn paused_it_stays_attached_and_killed_it_ends() {
     guest.kill();
     let said = attached.ends().ok();
     assert_eq!(said.lines().last().unwrap(), "{\"end\":{\"why\":\"the programs ended\"}}");
+}
+
+#[test]
+fn a_tagged_machine_is_balanced_through_pause_and_plug_until_it_is_killed() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let name = format!("served-{}", std::process::id());
+    let mut guest = need!(guest(&name), "{NO_QEMU}");
+    let sandbox = Sandbox::new();
+    let whole = BTreeSet::from([a, b]);
+    let vcpus = guest.cpu_threads();
+    let daemon = daemon(&sandbox, "");
+    let by_name = ask(&sandbox, &format!("tag --vm {name}")).ends().ok();
+    assert_eq!(by_name, format!("machine {name} (process {}): tagged", guest.pid()));
+    let again = ask(&sandbox, &format!("tag --vm {}", guest.pid())).ends().ok();
+    assert!(again.ends_with("tagged already"), "{again}");
+    eventually("its CPUs are moved", || is_bound(&vcpus));
+    let others: Vec<u32> =
+        guest.threads().into_iter().map(|(tid, _)| tid).filter(|tid| !vcpus.contains(tid)).collect();
+    assert!(masks(&others).iter().all(|mask| *mask == whole));
+    let mut qmp = guest.qmp();
+    qmp.tell(r#"{"execute":"stop"}"#);
+    eventually("it is told that nothing changed", || status(&sandbox)["tags"][0]["threads"] == 2);
+    assert!(is_bound(&vcpus));
+    qmp.tell(r#"{"execute":"cont"}"#);
+    qmp.plug(2);
+    drop(qmp);
+    eventually("the CPU that was plugged in is moved too", || {
+        let all = guest.cpu_threads();
+        all.len() == 3 && is_bound(&all)
+    });
+    ask(&sandbox, &format!("clear --vm {name}")).ends().ok();
+    eventually("all have their own masks", || masks(&guest.cpu_threads()).iter().all(|mask| *mask == whole));
+    ask(&sandbox, &format!("tag --vm {}", guest.socket().display())).ends().ok();
+    eventually("its CPUs are moved again", || is_bound(&guest.cpu_threads()));
+    guest.kill();
+    eventually("the tag has ended with it", || status(&sandbox)["tags"].as_array().unwrap().is_empty());
+    daemon.signal(Signal::TERM);
+    daemon.ends().ok();
 }
 
 #[test]

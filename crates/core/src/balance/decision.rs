@@ -114,6 +114,9 @@ pub enum Reason {
         /// The share of the time it wanted a CPU and had none.
         waits: f64,
     },
+    /// It is kept in the node where it is while a move from or to there is on trial: what the kernel moves meanwhile would be taken for
+    /// the trial's doing.
+    Steady,
     /// The CPUs that may be used where it was put changed.
     Changed,
     /// It stayed where it was put, so its memory comes after it.
@@ -155,6 +158,7 @@ impl fmt::Display for Reason {
             Self::Crowded { waits } => {
                 write!(f, "waits {} of the time for a CPU there, others idle", percent(*waits))
             }
+            Self::Steady => f.write_str("kept where it is while a move is on trial there"),
             Self::Changed => f.write_str("the CPUs there that may be used changed"),
             Self::Stayed => f.write_str("it stayed there, and its memory follows"),
             Self::Undo => f.write_str("the move before did not help"),

@@ -39,8 +39,8 @@ pub enum Fault {
     Stranded(ThreadId),
     /// A thread that we hold on one CPU is nudged: it would come back to that.
     NudgedHeld(ThreadId),
-    /// A thread is sent somewhere on account of its memory, and that is not a whole node or a whole last cache of one, as far as it may be
-    /// used.
+    /// A thread is sent somewhere on account of its memory, kept there or taken back, and that is not a whole unit (a last cache of a node, or
+    /// the node that has only one), as far as it may be used.
     NoUnit(ThreadId, CpuSet),
     /// The memory of a process is to be brought to a node that the machine does not have.
     NoNode(ThreadId),
@@ -58,6 +58,8 @@ pub struct Account {
     asked: BTreeMap<ThreadId, Decision>,
     bound: BTreeMap<ThreadId, CpuSet>,
     freed: BTreeSet<ThreadId>,
+    /// Who is where it was sent on account of its memory.
+    sent: BTreeSet<ThreadId>,
     forbidden: BTreeSet<ThreadId>,
     meanwhile: BTreeSet<ThreadId>,
     pending: BTreeSet<ThreadId>,
@@ -123,6 +125,11 @@ impl Account {
             match (end, decision.act) {
                 (Settled::Applied, Act::Confine(to)) => {
                     self.bound.insert(*thread, to);
+                    if for_memory(&decision.reason) {
+                        self.sent.insert(*thread);
+                    } else {
+                        self.sent.remove(thread);
+                    }
                     if matches!(decision.reason, Reason::Free { .. }) {
                         self.freed.insert(*thread);
                     }
@@ -130,6 +137,7 @@ impl Account {
                 (Settled::Applied, Act::Release) => {
                     self.bound.remove(thread);
                     self.freed.remove(thread);
+                    self.sent.remove(thread);
                 }
                 (Settled::Refused(Refusal::Permission), _) => {
                     self.forbidden.insert(*thread);
@@ -145,6 +153,7 @@ impl Account {
             self.asked.remove(thread);
             self.bound.remove(thread);
             self.pending.remove(thread);
+            self.sent.remove(thread);
             if let Some((program, home)) = self.homes.remove(thread) {
                 let all = self.ended.entry(program).or_default();
                 *all = all.union(&home);
@@ -157,6 +166,7 @@ impl Account {
         let ours = |thread: &ThreadId| seen.thread(*thread).is_some_and(ThreadView::movable);
         self.bound.retain(|thread, _| ours(thread));
         self.freed.retain(ours);
+        self.sent.retain(ours);
         for view in seen.threads.iter().filter(|view| !view.movable()) {
             self.forbidden.remove(&view.id());
         }
@@ -192,9 +202,10 @@ impl Account {
             faults.push(Fault::NoNode(thread));
         }
         let Some(to) = decision.act.to() else { return };
-        let for_memory =
-            matches!(decision.reason, Reason::Explore | Reason::Stalls { .. } | Reason::Exchanged { .. });
-        if for_memory && !is_unit(machine, to, &view.info.home.intersection(seen.usable)) {
+        let undone_there = decision.reason == Reason::Undo && self.sent.contains(&thread);
+        if (for_memory(&decision.reason) || undone_there)
+            && !is_unit(machine, to, &view.info.home.intersection(seen.usable))
+        {
             faults.push(Fault::NoUnit(thread, to.clone()));
         }
         if to.is_empty() {
@@ -238,15 +249,19 @@ impl Account {
     }
 }
 
-/// Whether CPUs are all those of a memory node, or of a last cache of it, that a thread may use.
+/// Whether CPUs are all those of a unit that a thread may use: of a last cache of a memory node, which is the node where it has only one.
 fn is_unit(machine: &Machine, cpus: &CpuSet, may: &CpuSet) -> bool {
     let place = |cpu: OsCpu| {
         let core = machine.core(machine.core_of(machine.pu(cpu)?));
         Some((core.node, core.llc))
     };
     let Some((node, llc)) = cpus.first().and_then(place) else { return false };
-    let all = |same: &dyn Fn(OsCpu) -> bool| may.iter().filter(|cpu| same(*cpu)).collect::<CpuSet>() == *cpus;
-    all(&|cpu| place(cpu) == Some((node, llc))) || all(&|cpu| place(cpu).is_some_and(|at| at.0 == node))
+    may.iter().filter(|cpu| place(*cpu) == Some((node, llc))).collect::<CpuSet>() == *cpus
+}
+
+/// Whether that is a reason on account of memory.
+fn for_memory(reason: &Reason) -> bool {
+    matches!(reason, Reason::Explore | Reason::Stalls { .. } | Reason::Exchanged { .. } | Reason::Steady)
 }
 
 /// Whether an exchange has its other half: a partner in the same turn who names this thread.
@@ -382,6 +397,16 @@ mod tests {
         ] {
             assert_eq!(faults(&observer(None), vec![decision.clone()]), [expected], "{decision:?}");
         }
+        // A node of two last caches is two units.
+        let machine = parse_synthetic("numa:1 l3:2 core:2 pu:1").unwrap();
+        let of = |to: &str, reason: Reason| {
+            let turn = Turn { decisions: vec![confine(1, to, reason)], next: Moment(9), ..Turn::default() };
+            Account::default().check_turn(&machine, false, &observer(None).observation(), &turn)
+        };
+        for reason in [Reason::Explore, Reason::Steady] {
+            assert_eq!(of("0-3", reason.clone()), [Fault::NoUnit(t(1), set("0-3"))], "{reason:?}");
+            assert_eq!(of("2-3", reason), []);
+        }
         let kept = faults(&observer(Some(Left::Asked)), vec![confine(0, "1", Reason::Start)]);
         assert_eq!(kept, [Fault::HandsOff(t(0))]);
     }
@@ -418,6 +443,13 @@ mod tests {
             twice(free.clone(), Settled::Applied, quiet(), undo.clone()),
             [Fault::NotHome(t(0), set("2-3"))]
         );
+        // Who was sent to a unit is taken back to one; others' moves are undone wherever they came from.
+        let sent = confine(1, "0-3", Reason::Explore);
+        assert_eq!(
+            twice(sent, Settled::Applied, quiet(), confine(1, "1-2", Reason::Undo)),
+            [Fault::NoUnit(t(1), set("1-2"))]
+        );
+        assert_eq!(twice(start("3"), Settled::Applied, quiet(), confine(1, "1-2", Reason::Undo)), []);
         let usable = Sample { notices: vec![Notice::Usable(set("2-3"))], ..quiet() };
         assert_eq!(twice(free, Settled::Applied, usable, confine(0, "2-3", Reason::Undo)), []);
     }

@@ -11,3 +11,4 @@ mod penalty;
 mod run;
 mod script;
 mod traps;
+mod trials;

@@ -91,6 +91,10 @@ pub(crate) struct Nodes {
     pub(crate) usable: CpuSet,
     /// When other CPUs become usable.
     pub(crate) events: Vec<(f64, CpuSet)>,
+    /// When threads begin to compute from their caches.
+    pub(crate) calms: Vec<(f64, usize)>,
+    /// How often a second the kernel moves somebody who is loose to another node, for no reason.
+    pub(crate) restless: f64,
     pub(crate) moves: Vec<(f64, Decision)>,
     pub(crate) fetches: bool,
     draw: Draw,
@@ -139,6 +143,8 @@ impl Nodes {
             cost: None,
             usable: all.clone(),
             events: Vec::new(),
+            calms: Vec::new(),
+            restless: 0.0,
             moves: Vec::new(),
             fetches: false,
             draw: Draw::new(seed ^ 0xabcd),
@@ -281,8 +287,18 @@ impl Nodes {
                 self.told = false;
                 (0..self.threads.len()).for_each(|at| self.resettle(at));
             }
+            if self.calms.first().is_some_and(|(when, _)| *when <= self.now) {
+                let (_, at) = self.calms.remove(0);
+                self.threads[at].m = 0.001;
+            }
             self.pull();
             let step = (until - self.now).min(0.005);
+            if self.draw.unit() < self.restless * step {
+                let (at, node) = (self.draw.below(self.threads.len()), self.draw.below(self.nodes));
+                if self.allowed(at, node) && self.count(node) < self.open(node) {
+                    self.threads[at].node = node;
+                }
+            }
             let (penalties, speeds) = (self.penalties(), self.speeds());
             let counts: Vec<usize> = (0..self.nodes).map(|node| self.count(node)).collect();
             for at in 0..self.threads.len() {

@@ -3,7 +3,7 @@
 use crate::nodes::{Nodes, Ran, run, settings};
 use crate::script::{Script, ran};
 use std::collections::BTreeMap;
-use trimtab_core::balance::{Act, Candidates, Finding, Kind, PenaltySettings, Reason, Settings};
+use trimtab_core::balance::{Act, Candidates, Decision, Finding, Kind, PenaltySettings, Reason, Settings};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::observe::Notice;
 use trimtab_core::penalty::{Index, Mean};
@@ -13,6 +13,12 @@ const CLIMBERS: [Kind; 2] = [Kind::Brm, Kind::Serial];
 
 fn with(kind: Kind, seed: u64, penalty: PenaltySettings) -> Settings {
     Settings { penalty, ..settings(kind, seed) }
+}
+
+/// How many moves were made: who is kept where it is while a move is on trial, or let go, is not moved.
+fn moves<'a>(all: impl IntoIterator<Item = &'a (f64, Decision)>) -> usize {
+    let kept = |decision: &Decision| matches!(decision.reason, Reason::Steady | Reason::Done);
+    all.into_iter().filter(|(_, decision)| !kept(decision)).count()
 }
 
 fn said(ran: &Ran, wanted: impl Fn(&Finding) -> bool) -> usize {
@@ -30,7 +36,7 @@ fn what_is_kept_is_better_than_standing_still() {
             start += first / best / 3.0;
             for (kind, near) in CLIMBERS.into_iter().zip(&mut near) {
                 let ran = run(model.clone(), kind, &settings(kind, seed));
-                let (of_start, moves) = (ran.late / first, ran.nodes.moves.len());
+                let (of_start, moves) = (ran.late / first, moves(&ran.nodes.moves));
                 assert!(
                     of_start > 0.97,
                     "{kind}: {threads} on {nodes} x {cores}, {seed}: {of_start} of the start"
@@ -56,7 +62,7 @@ fn noise_makes_nobody_thrash() {
             (0..8).for_each(|at| model.threads[at].node = at % 2);
             let first = model.pace();
             let ran = run(model, kind, &settings(kind, seed));
-            let late = ran.nodes.moves.iter().filter(|(at, _)| *at > 15.0).count();
+            let late = moves(ran.nodes.moves.iter().filter(|(at, _)| *at > 15.0));
             assert!(late < 60, "{kind}: {late} moves in the second half");
             assert!(ran.late > 0.96 * first, "{kind}: {} of {first}", ran.late);
             // And where a lot is to be gained it is found all the same.
@@ -116,14 +122,15 @@ fn looks_that_cost_too_much_become_seldom() {
 #[test]
 fn moves_keep_their_rate() {
     for kind in CLIMBERS {
-        let slow = PenaltySettings { moves: 1.0, ..PenaltySettings::default() };
+        let slow = PenaltySettings { moves: Some(1.0), ..PenaltySettings::default() };
         let mut model = Nodes::mixed(3, 8, 2, 8);
         model.end = 12.0;
         let ran = run(model.clone(), kind, &with(kind, 3, slow));
-        assert!(ran.nodes.moves.len() <= 18, "{kind}: {} moves in 12 s", ran.nodes.moves.len());
-        let none = PenaltySettings { moves: 0.0, ..PenaltySettings::default() };
+        let made = moves(&ran.nodes.moves);
+        assert!(made <= 18, "{kind}: {made} moves in 12 s");
+        let none = PenaltySettings { moves: Some(0.0), ..PenaltySettings::default() };
         let ran = run(model, kind, &with(kind, 3, none));
-        assert!(ran.nodes.moves.len() <= 8, "{kind}: {} moves", ran.nodes.moves.len());
+        assert_eq!(ran.nodes.moves.len(), 0, "{kind}: nobody is to be moved");
     }
 }
 
@@ -265,8 +272,7 @@ fn who_waits_for_a_cpu_where_it_was_put_is_let_go() {
         model.events = vec![(8.0, "0,4-7".parse().unwrap())];
         let ran = run(model, kind, &settings(kind, 2));
         let crowded = ran.nodes.moves.iter().filter(|(at, decision)| {
-            *at > 8.0
-                && matches!(decision.reason, Reason::Crowded { .. } | Reason::Explore | Reason::Stalls { .. })
+            *at > 8.0 && matches!(decision.reason, Reason::Crowded { .. }) && decision.act == Act::Release
         });
         assert!(crowded.count() >= 1, "{kind}: {:?}", ran.nodes.moves);
     }
@@ -275,7 +281,8 @@ fn who_waits_for_a_cpu_where_it_was_put_is_let_go() {
 /// What the slides' pseudo code does, written again: one mind a thread, drawn from the generator of Steele, Lea and Flood.
 struct Slides {
     state: u64,
-    minds: BTreeMap<usize, ([f64; 2], i64, usize)>,
+    nodes: usize,
+    minds: BTreeMap<usize, (Vec<f64>, i64, usize)>,
 }
 
 impl Slides {
@@ -291,9 +298,10 @@ impl Slides {
     /// Where the thread goes, if it does.
     fn tick(&mut self, thread: usize, node: usize, global: f64) -> Option<usize> {
         let draw = self.hundred();
-        let (unc, prob, bias) = self.minds.entry(thread).or_insert(([0.0; 2], 0, 1 - node));
+        let next = (node + 1) % self.nodes;
+        let (unc, prob, bias) = self.minds.entry(thread).or_insert((vec![0.0; self.nodes], 0, next));
         unc[node] = global;
-        if unc[node] > unc[0].min(unc[1]) {
+        if unc.iter().any(|other| *other < global) {
             *prob += 1;
         } else {
             *prob -= 1;
@@ -309,14 +317,16 @@ impl Slides {
 
 #[test]
 fn the_published_rule_is_played_to_the_letter() {
-    for (seed, tagged) in [(0, None), (7, Some(2)), (99, None)] {
+    for (seed, tagged, nodes) in [(0, None, 2), (7, Some(2), 2), (99, None, 2), (3, None, 3), (4, Some(1), 3)]
+    {
         let settings = settings(Kind::BrmPaper, seed);
-        let mut script = Script::new("numa:2 l3:1 core:2 pu:1", Kind::BrmPaper, &settings, &["0-3"; 4]);
+        let machine = format!("numa:{nodes} l3:1 core:2 pu:1");
+        let mut script = Script::new(&machine, Kind::BrmPaper, &settings, &["0-5"; 4]);
         script.notices.push(Notice::Counting(Rung::Exact));
         if let Some(at) = tagged {
             script.tag(at);
         }
-        let mut slides = Slides { state: seed, minds: BTreeMap::new() };
+        let mut slides = Slides { state: seed, nodes, minds: BTreeMap::new() };
         let mut places = [0_u32, 1, 2, 3];
         let mut last = [None; 4];
         let mut moves = 0;
@@ -325,7 +335,7 @@ fn the_published_rule_is_played_to_the_letter() {
             let counted: Vec<Option<Counts>> = (0..4_u64)
                 .map(|at| {
                     let node = u64::from(places[at as usize] / 2);
-                    let cycles = 50 + 40 * ((at + node + look / 300) % 2) + (look * (7 + at)) % 13;
+                    let cycles = 50 + 40 * ((at + node + look / 300) % nodes as u64) + (look * (7 + at)) % 13;
                     let counts = Counts {
                         enabled: Span::from_ms(10),
                         running: Span::from_ms(10),
@@ -333,9 +343,11 @@ fn the_published_rule_is_played_to_the_letter() {
                         requests: Some(1000),
                         ..Counts::default()
                     };
-                    (at != 3 || look % 3 == 0).then_some(counts)
+                    // Of some looks nothing is counted at all.
+                    ((at != 3 || look % 3 == 0) && look % 50 != 17).then_some(counts)
                 })
                 .collect();
+            let none = counted.iter().all(Option::is_none);
             script.count(&counted);
             let did: Vec<_> = places.iter().map(|cpu| Some(ran(1.0, *cpu))).collect();
             let turn = script.step(&did);
@@ -349,7 +361,7 @@ fn the_published_rule_is_played_to_the_letter() {
                 }
                 let global: f64 = last.iter().flatten().sum();
                 let candidates: Vec<usize> = tagged.map_or_else(|| (0..4).collect(), |at| vec![at]);
-                for at in candidates {
+                for at in candidates.into_iter().filter(|_| !none) {
                     if let Some(to) = slides.tick(at, places[at] as usize / 2, global) {
                         wanted.push((at, to));
                     }

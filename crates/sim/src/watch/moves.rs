@@ -4,8 +4,11 @@
 //! only if it and its taking back are saved up; what was saved is at most a second's moves, or `LEAST`. Moves of several trials that are taken back
 //! at once may overdraw that by as much again.
 //!
-//! Bound: moves a second, times the time, and twice the most that may be saved. Not judged are runs in which moves were refused or readings spoiled at
-//! any time: who is refused is asked again at each look.
+//! Where nothing was asked for they may make as many moves a second as there are threads to move, and at least ten; as it is not seen from here
+//! which threads those are, all that were there at any time so far are taken. Who is let go for being crowded is moved too.
+//!
+//! Bound: moves a second, times the time, and twice the most that may be saved; none where none was asked for. Not judged are runs in which moves
+//! were refused or readings spoiled at any time: who is refused is asked again at each look.
 
 use super::{Checker, Found, Law, Terms};
 use trimtab_core::balance::{Decision, Kind, Reason};
@@ -15,18 +18,27 @@ use trimtab_core::time::Moment;
 /// So many moves may be saved up in any case.
 const LEAST: f64 = 4.0;
 
+/// So many a second may be made where nothing else was asked for, or as many as there are threads.
+const USUAL: f64 = 10.0;
+
 /// The checker.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     began: Option<Moment>,
     made: u64,
+    /// The most threads that were there at a time.
+    threads: usize,
 }
 
 /// Whether a decision is one on account of where memory is.
 fn migrates(decision: &Decision) -> bool {
     matches!(
         decision.reason,
-        Reason::Explore | Reason::Stalls { .. } | Reason::Exchanged { .. } | Reason::Undo
+        Reason::Explore
+            | Reason::Stalls { .. }
+            | Reason::Exchanged { .. }
+            | Reason::Undo
+            | Reason::Crowded { .. }
     )
 }
 
@@ -47,8 +59,10 @@ impl Checker for Moves {
                 format!("moves thread {} where nobody stalls: {}", first.thread, first.reason),
             );
         }
-        let rate = settings.penalty.moves.max(0.0);
-        let most = rate * long.seconds() + 2.0 * rate.max(LEAST);
+        self.threads = self.threads.max(step.seen.threads.len());
+        let rate = settings.penalty.moves.unwrap_or_else(|| USUAL.max(self.threads as f64)).max(0.0);
+        let saved = if rate > 0.0 { rate.max(LEAST) } else { 0.0 };
+        let most = rate * long.seconds() + 2.0 * saved;
         if *kind != Kind::BrmPaper && !terms.faults && self.made as f64 > most {
             found.add(
                 Law::Moves,

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | readiness has no bounds: ten calm seconds cost ten more | 0 to 100 |
 //! | the unit to go to is the last one that was best while it was there | the best one |
-//! | units never visited seem perfect for ever | tried at most once each, alone and by exchange; again when a move elsewhere was kept, and after a minute and a half that doubles |
+//! | units never visited seem perfect for ever | tried at most once each, alone and by exchange; again when a move from or to there was kept, and after a minute and a half that doubles |
+//! | which of them comes first is left open | first where other threads of the program suffer less, then by lot, last where they suffer more |
 //! | what was remembered of a unit is never refreshed | it ages towards the present with [`AGES`] |
 //! | anything above the least counts as worse | by the margin, and by twice the scatter of the index |
 //! | all draw at once, and each takes the others' doing for its own | a unit has one move at a time |
@@ -25,7 +26,7 @@ use super::trial::{End, Mover};
 use crate::ids::ThreadId;
 use crate::stats::Random;
 use crate::time::{Moment, Span};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Over how long what was remembered ages.
 const AGES: f64 = 2.0;
@@ -63,6 +64,29 @@ struct Mind {
     again: bool,
 }
 
+/// What a thread could try.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    unit: u16,
+    /// How much all would suffer, as far as that is known, or hoped for.
+    level: f64,
+    /// 0 alone, 1 by exchange.
+    kind: usize,
+    /// Whether it was not tried yet.
+    new: bool,
+    /// What else tells choices apart: what the program's threads met there, and a lot.
+    rank: (f64, usize),
+}
+
+impl Choice {
+    /// Whether it comes before another: calm units first, then by level, then by rank.
+    fn before(&self, other: &Self, scene: &Scene<'_>) -> bool {
+        let key = |one: &Self| (!scene.calm(one.unit), one.level, one.rank.0, one.rank.1);
+        let (a, b) = (key(self), key(other));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2)).then(a.3.cmp(&b.3)).is_lt()
+    }
+}
+
 /// The index, smoothed.
 #[derive(Clone, Copy, Debug)]
 struct Smooth {
@@ -76,8 +100,8 @@ struct Smooth {
 pub(super) struct Bias {
     minds: BTreeMap<ThreadId, Mind>,
     smooth: Option<Smooth>,
-    /// Increases when a move was kept: what was tried before may be different now.
-    epoch: u32,
+    /// By unit, increases when a move from or to it was kept: what was tried before may be different now.
+    epochs: Vec<u32>,
     renewed: Moment,
     renewals: u32,
 }
@@ -102,23 +126,25 @@ impl Bias {
         margin + 2.0 * LEFT * smooth.scatter.sqrt()
     }
 
-    /// What a thread could try, and how good that seems: the unit, the level, and the kind of trial (0 alone, 1 by exchange).
+    /// What a thread could try best.
     fn best(
         &self,
         one: &Candidate,
         scene: &Scene<'_>,
         here: f64,
         threshold: f64,
-    ) -> Option<(u16, f64, usize, bool)> {
+        random: &mut Random,
+    ) -> Option<Choice> {
         let mind = self.minds.get(&one.id)?;
-        let mut best: Option<(u16, f64, usize, bool)> = None;
+        let mut best: Option<Choice> = None;
         for unit in others(scene, one.unit) {
             if !scene.may(one.i, unit) {
                 continue;
             }
             let memory = &mind.units[usize::from(unit)];
             let room = scene.room(one.unit, unit);
-            let untried = |kind: usize| memory.tried[kind] != Some(self.epoch);
+            let epoch = self.epochs.get(usize::from(unit)).copied();
+            let untried = |kind: usize| memory.tried[kind].is_none() || memory.tried[kind] != epoch;
             let (level, kind, new) = if room && untried(0) {
                 (here * (1.0 - 2.0 * threshold).max(0.0), 0, true)
             } else if untried(1) {
@@ -128,8 +154,11 @@ impl Bias {
                 (memory.level.unwrap_or(here), usize::from(!room), false)
             };
             let level = memory.level.map_or(level, |known| level.min(known));
-            if best.is_none_or(|(_, least, _, _)| level < least) {
-                best = Some((unit, level, kind, new));
+            // Where nobody of the program was it may be as good as here.
+            let hint = scene.herd.hint(one.i, unit).unwrap_or(1.0);
+            let choice = Choice { unit, level, kind, new, rank: (hint, random.below(1 << 16)) };
+            if best.is_none_or(|best| choice.before(&best, scene)) {
+                best = Some(choice);
             }
         }
         best
@@ -153,7 +182,7 @@ impl Bias {
         if self.renewed == Moment::default() {
             self.renewed = at;
         } else if at.since(self.renewed) >= long {
-            self.epoch += 1;
+            self.epochs.iter_mut().for_each(|epoch| *epoch += 1);
             self.renewals += 1;
             self.renewed = at;
         }
@@ -165,6 +194,7 @@ impl Way for Bias {
     const ALL: bool = false;
 
     fn propose(&mut self, scene: &Scene<'_>, random: &mut Random) -> Vec<Proposal> {
+        self.epochs.resize(scene.loads.len(), 0);
         self.renew(scene.at);
         let Some((smooth, seconds)) = self.smooth(scene) else { return Vec::new() };
         let (here, threshold) = (smooth.level, Self::threshold(&smooth, scene.margin));
@@ -185,7 +215,11 @@ impl Way for Bias {
                 }
             }
             mind.units[usize::from(one.unit)].level = Some(here);
-            let Some((to, level, kind, new)) = self.best(&one, scene, here, threshold) else { continue };
+            let Some(Choice { unit: to, level, kind, new, .. }) =
+                self.best(&one, scene, here, threshold, random)
+            else {
+                continue;
+            };
             let Some(mind) = self.minds.get_mut(&one.id) else { continue };
             let better = here > level * (1.0 + threshold);
             mind.ready = (mind.ready + if better { 1 } else { -1 }).clamp(0, 100);
@@ -194,10 +228,9 @@ impl Way for Bias {
             if draw >= mind.ready || !better || !one.ready || !calm || scene.at < mind.rests {
                 continue;
             }
-            mind.ready = 0;
             let partner = if kind == 1 {
                 let Some(partner) = Self::partner(&one, scene, to, random) else {
-                    mind.units[usize::from(to)].tried[1] = Some(self.epoch);
+                    mind.units[usize::from(to)].tried[1] = self.epochs.get(usize::from(to)).copied();
                     continue;
                 };
                 Some(partner)
@@ -215,14 +248,16 @@ impl Way for Bias {
         let kind = usize::from(movers.len() > 1);
         for mover in movers {
             if let Some(mind) = self.minds.get_mut(&mover.id) {
+                mind.ready = 0;
                 let tried = &mut mind.units[usize::from(mover.to)].tried[kind];
                 mind.again = tried.is_some();
-                *tried = Some(self.epoch);
+                *tried = self.epochs.get(usize::from(mover.to)).copied();
             }
         }
     }
 
     fn learned(&mut self, movers: &[Mover], end: End, at: Moment) {
+        let kind = usize::from(movers.len() > 1);
         for mover in movers {
             let Some(mind) = self.minds.get_mut(&mover.id) else { continue };
             match end {
@@ -233,15 +268,23 @@ impl Way for Bias {
                     if let Some((ratio, here)) = ratio.zip(here) {
                         mind.units[usize::from(mover.to)].level = Some(here * ratio);
                     }
-                    mind.failures += u32::from(mind.again);
+                    mind.failures += u32::from(mind.again || ratio.is_none());
                 }
-                End::Lost => {}
+                End::Lost | End::Dropped => {}
+            }
+            if matches!(end, End::Undone(None) | End::Lost | End::Dropped) {
+                // Nothing was learnt of it.
+                mind.units[usize::from(mover.to)].tried[kind] = None;
             }
             mind.ready = 0;
             mind.rests = at + REST.times(f64::from(1_u32 << mind.failures.min(DOUBLINGS)));
         }
         if let End::Kept(_) = end {
-            self.epoch += 1;
+            for unit in movers.iter().flat_map(|mover| [mover.from, mover.to]).collect::<BTreeSet<u16>>() {
+                if let Some(epoch) = self.epochs.get_mut(usize::from(unit)) {
+                    *epoch += 1;
+                }
+            }
             self.renewals = 0;
             self.renewed = at;
         }
@@ -252,5 +295,53 @@ impl Way for Bias {
         if alive.is_none() {
             self.smooth = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mind(ready: i32) -> Mind {
+        Mind {
+            units: vec![Memory { level: Some(1.0), ..Memory::default() }; 4],
+            ready,
+            rests: Moment::default(),
+            failures: 0,
+            again: false,
+        }
+    }
+
+    fn way() -> (Bias, Mover) {
+        let id = ThreadId(7);
+        let mut bias = Bias { epochs: vec![0; 4], ..Bias::default() };
+        bias.minds.insert(id, mind(60));
+        (bias, Mover { id, from: 1, to: 2, reason: Reason::Explore })
+    }
+
+    #[test]
+    fn who_is_kept_makes_only_its_two_units_new() {
+        let (mut bias, mover) = way();
+        bias.began(std::slice::from_ref(&mover));
+        bias.learned(&[mover], End::Kept(0.9), Moment(5));
+        assert_eq!(bias.epochs, [0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn readiness_is_spent_when_a_trial_begins_and_what_taught_nothing_may_be_tried_again() {
+        let (mut bias, mover) = way();
+        assert_eq!(bias.minds[&mover.id].ready, 60);
+        bias.began(std::slice::from_ref(&mover));
+        assert_eq!(bias.minds[&mover.id].ready, 0);
+        assert_eq!(bias.minds[&mover.id].units[2].tried, [Some(0), None]);
+        for end in [End::Lost, End::Dropped, End::Undone(None)] {
+            let (mut bias, mover) = way();
+            bias.began(std::slice::from_ref(&mover));
+            bias.learned(std::slice::from_ref(&mover), end, Moment(5));
+            assert_eq!(bias.minds[&mover.id].units[2].tried, [None, None], "{end:?}");
+        }
+        bias.learned(std::slice::from_ref(&mover), End::Undone(Some(1.2)), Moment(5));
+        let memory = bias.minds[&mover.id].units[2];
+        assert_eq!((memory.tried, memory.level), ([Some(0), None], Some(1.2)));
     }
 }

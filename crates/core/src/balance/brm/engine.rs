@@ -6,14 +6,18 @@
 //!
 //! Properties: a unit takes part in one trial at a time, so that what changes there changes by that move; a thread goes alone only
 //! where there is room, else it exchanges places; nothing is moved in the first second, nor by who rests after a minute in vain,
-//! whereafter all have their own masks; threads that wait for a CPU where they were put while others idle are let go.
+//! whereafter all have their own masks; threads that wait for a CPU where they were put while others idle are let go, and so is who was
+//! put somewhere and has been no candidate for [`CALM_LONG`].
 
 use super::super::sitter::{Sitter, Standing};
 use super::super::{Act, Decision, Finding, Kind, Policy, Reason, Settings, Settled, Turn, Wanted};
+use super::fence::Fences;
 use super::fetch::Fetches;
 use super::guard::{Gain, Moves, Pace};
-use super::herd::{Herd, sum};
-use super::trial::{BEFORE, End, Mover, Trial};
+use super::herd::{CALM_LONG, Herd, sum};
+use super::judge::COUNTED;
+use super::ledger::Ledger;
+use super::trial::{End, Mover, Terms, Trial};
 use super::units::Load;
 use crate::counts::Rung;
 use crate::ids::ThreadId;
@@ -138,9 +142,14 @@ pub(super) struct Engine<W> {
     trials: Vec<Trial>,
     pace: Pace,
     moves: Moves,
+    ledger: Ledger,
     gain: Gain,
     fetches: Fetches,
+    fences: Fences,
     began: Option<Moment>,
+    looked: Option<Moment>,
+    /// Since when who was put somewhere is no candidate.
+    idle: BTreeMap<ThreadId, Moment>,
     /// Where threads were put, and what was asked for since; `None` is their own mask.
     put: BTreeMap<ThreadId, CpuSet>,
     asked: BTreeMap<ThreadId, Option<CpuSet>>,
@@ -161,9 +170,13 @@ impl<W: Way> Engine<W> {
             trials: Vec::new(),
             pace: Pace::new(settings.interval, settings.penalty.budget),
             moves: Moves::new(settings.penalty.moves),
+            ledger: Ledger::default(),
             gain: Gain::default(),
             fetches: Fetches::default(),
+            fences: Fences::default(),
             began: None,
+            looked: None,
+            idle: BTreeMap::new(),
             put: BTreeMap::new(),
             asked: BTreeMap::new(),
             waits: BTreeMap::new(),
@@ -187,6 +200,7 @@ impl<W: Way> Engine<W> {
         }
         self.put.retain(|id, _| seen.thread(*id).is_some());
         self.asked.retain(|id, _| seen.thread(*id).is_some());
+        self.idle.retain(|id, _| seen.thread(*id).is_some());
     }
 
     /// Puts right who is where he may not be any more, or may be in more places again.
@@ -237,7 +251,9 @@ impl<W: Way> Engine<W> {
             (*wanted, *waited) = (0.0, 0.0);
             let elsewhere =
                 loads.iter().enumerate().any(|(at, load)| at != usize::from(unit) && load.has_cpu());
-            if waits >= CROWDED && elsewhere && !busy.contains(&unit) && self.herd.movable(i) {
+            let free = !busy.contains(&unit) && self.herd.movable(i) && self.moves.allow(1);
+            if waits >= CROWDED && elsewhere && free {
+                self.moves.spend(1);
                 decisions.push(self.herd.base.seating.release(i, Reason::Crowded { waits }));
                 // One a look: the next may have a CPU for it.
                 break;
@@ -246,8 +262,33 @@ impl<W: Way> Engine<W> {
         decisions
     }
 
+    /// Lets go who was put somewhere and has long been no candidate: where it is matters no more.
+    fn let_go(&mut self, candidates: &[Candidate], busy: &[u16], at: Moment) -> Vec<Decision> {
+        let all: BTreeSet<ThreadId> = candidates.iter().map(|candidate| candidate.id).collect();
+        let mut decisions = Vec::new();
+        for i in 0..self.herd.len() {
+            let (id, standing) = (self.herd.sitter(i).id, self.herd.sitter(i).standing);
+            let Standing::Within(unit) = standing else {
+                self.idle.remove(&id);
+                continue;
+            };
+            if all.contains(&id) || self.fences.holds(id) || self.herd.sitter(i).taken() {
+                self.idle.remove(&id);
+                continue;
+            }
+            let since = *self.idle.entry(id).or_insert(at);
+            if at.since(since) >= CALM_LONG && !busy.contains(&unit) && self.herd.movable(i) {
+                self.idle.remove(&id);
+                decisions.push(self.herd.base.seating.release(i, Reason::Done));
+            }
+        }
+        decisions
+    }
+
     /// Gives everybody his own mask back who is still kept somewhere.
     fn release(&mut self) -> Vec<Decision> {
+        self.fences.clear();
+        self.fetches.let_go();
         let kept = |sitter: &Sitter| matches!(sitter.standing, Standing::Within(_)) && sitter.free();
         let kept: Vec<usize> = (0..self.herd.len()).filter(|i| kept(self.herd.sitter(*i))).collect();
         kept.into_iter().map(|i| self.herd.base.seating.release(i, Reason::Done)).collect()
@@ -260,7 +301,7 @@ impl<W: Way> Engine<W> {
             }
             let unit = self.herd.unit(i)?;
             let book = self.herd.books.get(&view.id());
-            let known = book.is_some_and(|book| book.recent.len() >= BEFORE);
+            let known = book.is_some_and(|book| book.recent.len() >= COUNTED);
             let weight = book.and_then(super::herd::Book::weight).unwrap_or(0.0);
             let ready = known && self.herd.movable(i);
             Some(Candidate { i, id: view.id(), unit, ready, weight })
@@ -270,11 +311,26 @@ impl<W: Way> Engine<W> {
 
     /// Goes on with what is on trial.
     fn trials(&mut self, index: Index, at: Moment) -> Vec<Decision> {
-        let (mean, margin) = (self.herd.mean(), self.herd.settings().margin);
+        let (mean, margin, tick) = (self.herd.mean(), self.herd.settings().margin, self.pace.tick());
+        let terms = Terms { index, mean, margin, at, tick };
         let mut decisions = Vec::new();
         for mut trial in std::mem::take(&mut self.trials) {
-            let (more, end) = trial.step(&mut self.herd, index, mean, margin);
+            let before = trial.moved();
+            let (more, end) = trial.step(&mut self.herd, terms);
+            if before {
+                self.moves.spend(more.len());
+            } else if trial.moved() {
+                // These were paid for when it began.
+                self.gain.moved(at);
+                self.herd.moved = true;
+                trial.movers.iter().for_each(|mover| self.fences.remove(mover.id));
+            }
             decisions.extend(more);
+            match end {
+                Some(_) if trial.moved() => self.ledger.spend(trial.movers.len(), trial.cost),
+                Some(_) => self.moves.give_back(trial.movers.len()),
+                None => {}
+            }
             match end {
                 None => self.trials.push(trial),
                 Some(end) => {
@@ -288,7 +344,6 @@ impl<W: Way> Engine<W> {
                 }
             }
         }
-        self.moves.spend(decisions.len());
         decisions
     }
 
@@ -296,6 +351,9 @@ impl<W: Way> Engine<W> {
     fn begin(&mut self, proposals: Vec<Proposal>, seen: &Observation<'_>) -> Vec<Decision> {
         let mut decisions = Vec::new();
         for proposal in proposals {
+            if !self.ledger.allows() {
+                break;
+            }
             let moves = 1 + usize::from(proposal.partner.is_some());
             let partner = proposal.partner.filter(|&j| self.herd.movable(j));
             let Some(from) = self.herd.unit(proposal.i).filter(|_| self.herd.movable(proposal.i)) else {
@@ -308,28 +366,23 @@ impl<W: Way> Engine<W> {
                 continue;
             }
             let id = self.herd.sitter(proposal.i).id;
-            let mut movers = vec![Mover { id, from, to: proposal.to }];
+            let [first, second] = match partner {
+                None => [proposal.reason.clone(), proposal.reason],
+                Some(j) => [self.herd.sitter(j).id, id].map(|partner| Reason::Exchanged { partner }),
+            };
+            let mut movers = vec![Mover { id, from, to: proposal.to, reason: first }];
             if let Some(j) = partner {
-                movers.push(Mover { id: self.herd.sitter(j).id, from: proposal.to, to: from });
+                let id = self.herd.sitter(j).id;
+                movers.push(Mover { id, from: proposal.to, to: from, reason: second });
             }
             let units = if W::ALL {
                 (0..self.herd.units.all.len()).filter_map(|unit| u16::try_from(unit).ok()).collect()
             } else {
                 vec![from, proposal.to]
             };
-            let trial = Trial::new(&self.herd, movers, units);
-            let [first, second] = match partner {
-                None => [proposal.reason.clone(), proposal.reason],
-                Some(j) => [self.herd.sitter(j).id, id].map(|partner| Reason::Exchanged { partner }),
-            };
-            for ((i, to), reason) in
-                [(proposal.i, proposal.to)].into_iter().chain(partner.map(|j| (j, from))).zip([first, second])
-            {
-                let cpus = self.herd.room(i, to);
-                decisions.push(self.herd.base.seating.keep_within(i, to, cpus, reason));
-            }
+            decisions.extend(self.fences.raise(&mut self.herd, seen, &units));
+            let trial = Trial::new(&self.herd, movers, units, seen.at);
             self.moves.spend(moves);
-            self.gain.moved(seen.at);
             self.way.began(&trial.movers);
             self.trials.push(trial);
         }
@@ -367,7 +420,8 @@ impl<W: Way> Engine<W> {
         }
         let mut decisions = self.trials(index, at);
         let mean = self.herd.mean();
-        if self.gain.vain(&mut self.herd, index, mean, at) {
+        let touched = self.herd.touched().saturating_sub(self.fences.len());
+        if self.gain.vain(&mut self.herd, index, mean, touched, at) {
             findings.push(Finding::NoGain);
             self.way.forget(None);
             self.trials.clear();
@@ -377,8 +431,12 @@ impl<W: Way> Engine<W> {
         let loads = self.herd.loads();
         let candidates = self.candidates(seen);
         findings.extend(self.tell(&candidates, at));
+        self.moves.fill(at, candidates.len());
+        let long = self.looked.replace(at).map_or(Span::ZERO, |before| at.since(before));
+        self.ledger.fill(candidates.len(), long);
         let busy = self.busy();
         decisions.extend(self.uncrowd(seen, &loads, &busy));
+        decisions.extend(self.let_go(&candidates, &busy, at));
         let alive = |id: ThreadId| seen.thread(id).is_some();
         if !seen.gone.is_empty() {
             self.way.forget(Some(&alive));
@@ -398,9 +456,10 @@ impl<W: Way> Engine<W> {
             let proposals = self.way.propose(&scene, &mut self.random);
             decisions.extend(self.begin(proposals, seen));
         }
+        let busy = self.busy();
+        decisions.extend(self.fences.lower(&mut self.herd, at, &busy));
         if self.herd.settings().move_memory {
             self.fetches.look(seen);
-            let busy = self.busy();
             if let Some((decision, unit)) = self.fetches.next(&mut self.herd, seen, &busy) {
                 // What is counted from now on is with the memory there.
                 self.herd.disturb(&[unit]);
@@ -434,7 +493,6 @@ impl<W: Way> Policy for Engine<W> {
         let at = seen.at;
         let slower = self.pace.look(seen);
         let mut findings = self.herd.look(seen);
-        self.moves.fill(at);
         self.believe(seen);
         if !seen.threads.is_empty() {
             self.began.get_or_insert(at);
@@ -445,6 +503,7 @@ impl<W: Way> Policy for Engine<W> {
         let (rests, rested) = self.gain.rests(at);
         if rested {
             self.herd.begin_again();
+            self.herd.moved = false;
             self.began = Some(at);
         }
         let mut decisions = self.follow();

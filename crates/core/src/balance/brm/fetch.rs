@@ -33,6 +33,11 @@ impl Fetches {
         self.kept.insert(id, at);
     }
 
+    /// Nobody is kept anywhere any more.
+    pub(super) fn let_go(&mut self) {
+        self.kept.clear();
+    }
+
     /// What became of earlier ones.
     pub(super) fn look(&mut self, seen: &Observation<'_>) {
         for outcome in seen.outcomes {

@@ -3,12 +3,14 @@
 //! Unit: CPU time of whoever looks, moves a second, parts of the index. Problem: looks that read counters cost, more in a virtual machine
 //! and more with more threads; moves cost whoever is moved; and a program may be one that no placement helps. Idea: the time between
 //! looks follows what a look really costs; moves are drawn from a bucket that fills at a fixed rate; and once a minute what
-//! all suffer is compared with what they suffered before the first move. A minute in which no move was kept was in vain by itself.
+//! all suffer is compared with what they suffered in the last second before the first move, as far as they still do the same. A minute in
+//! which no move was kept was in vain by itself.
 //!
 //! Properties: without a host that tells costs the tick is the settings'; the tick never exceeds [`TICK_MAX`] nor falls below the settings'; taking a
 //! move back is never refused, but it is paid for.
 
 use super::herd::Herd;
+use crate::counts::Counts;
 use crate::observe::Observation;
 use crate::penalty::{Index, Mean, change};
 use crate::time::{Moment, Span};
@@ -67,29 +69,46 @@ impl Pace {
 /// Moves that may be made.
 #[derive(Debug)]
 pub(super) struct Moves {
+    /// As asked for; `None` for as many as there are threads to move.
+    asked: Option<f64>,
     rate: f64,
     left: f64,
     at: Moment,
 }
 
 impl Moves {
-    /// An exchange and its taking back always fit.
+    /// An exchange and its taking back always fit, where anybody may be moved at all.
     const LEAST: f64 = 4.0;
 
-    pub(super) fn new(rate: f64) -> Self {
-        Self { rate: rate.max(0.0), left: rate.max(Self::LEAST), at: Moment::default() }
+    /// So many are allowed at least where nothing was asked for.
+    const USUAL: f64 = 10.0;
+
+    pub(super) fn new(asked: Option<f64>) -> Self {
+        let rate = asked.unwrap_or(Self::USUAL).max(0.0);
+        let mut moves = Self { asked, rate, left: 0.0, at: Moment::default() };
+        moves.left = moves.most();
+        moves
     }
 
-    /// Time passes.
-    pub(super) fn fill(&mut self, at: Moment) {
-        let most = self.rate.max(Self::LEAST);
-        self.left = (self.left + self.rate * at.since(self.at).seconds()).min(most);
+    fn most(&self) -> f64 {
+        if self.rate > 0.0 { self.rate.max(Self::LEAST) } else { 0.0 }
+    }
+
+    /// Time passes. There are so many threads that may be moved.
+    pub(super) fn fill(&mut self, at: Moment, candidates: usize) {
+        self.rate = self.asked.unwrap_or(Self::USUAL.max(candidates as f64)).max(0.0);
+        self.left = (self.left + self.rate * at.since(self.at).seconds()).min(self.most());
         self.at = at;
     }
 
     /// Whether so many moves may be made, and be taken back.
     pub(super) fn allow(&self, moves: usize) -> bool {
         self.left >= 2.0 * moves as f64
+    }
+
+    /// So many were paid for and not made.
+    pub(super) fn give_back(&mut self, moves: usize) {
+        self.left = (self.left + moves as f64).min(self.most());
     }
 
     /// So many were made.
@@ -104,6 +123,10 @@ const DOUBLINGS: u32 = 6;
 
 /// Less than this part is no gain, if all were moved: what two seconds differ by without a cause.
 const GAIN: f64 = 0.02;
+
+/// By what factor the requests of an instruction must have changed for a thread to do something else than before: placement leaves them
+/// as they are, since private caches are private.
+const ANOTHER: f64 = 1.5;
 
 /// Whether all of it brings anything.
 #[derive(Debug, Default)]
@@ -138,20 +161,34 @@ impl Gain {
     }
 
     /// Whether a minute of moving brought nothing: then it is let be.
-    pub(super) fn vain(&mut self, herd: &mut Herd, index: Index, mean: Mean, at: Moment) -> bool {
+    pub(super) fn vain(
+        &mut self,
+        herd: &mut Herd,
+        index: Index,
+        mean: Mean,
+        touched: usize,
+        at: Moment,
+    ) -> bool {
         let Some(since) = self.since.filter(|since| at.since(*since) >= VAIN) else { return false };
+        for book in herd.books.values_mut() {
+            // Who does something else now is no measure for what moving did.
+            if book.first.as_ref().zip(book.second.as_ref()).is_some_and(|(then, now)| another(then, now)) {
+                book.first = None;
+            }
+        }
         let both = herd.books.values().filter_map(|book| book.first.as_ref().zip(book.second.as_ref()));
         let known = both.clone().count();
-        // Most of those who are there now were not there then: from now on it is compared with now.
+        // Most of those who are there now were not there then, or did something else: from now on it is compared with now.
         let changed = 2 * known < herd.books.values().filter(|book| book.second.is_some()).count();
         let ratio = change(index, mean, both);
+        herd.books.values_mut().filter(|book| book.first.is_none()).for_each(|book| book.first = book.second);
         self.since = Some(at.max(since));
         if self.kept && (changed || ratio.is_none()) {
             herd.books.values_mut().for_each(|book| book.first = book.second);
             return false;
         }
         // One of many who is better off makes all better by little.
-        let touched = herd.touched() as f64 / (known as f64).max(1.0);
+        let touched = touched as f64 / (known as f64).max(1.0);
         if self.kept && ratio.is_some_and(|ratio| 1.0 - ratio > GAIN * touched.min(1.0)) {
             self.failures = 0;
             return false;
@@ -160,6 +197,18 @@ impl Gain {
         self.failures += 1;
         true
     }
+}
+
+/// Whether a thread does something else now.
+fn another(then: &Counts, now: &Counts) -> bool {
+    let often = |counts: &Counts| {
+        let requests = counts.requests.or(counts.llc_lookups)? as f64;
+        counts.instructions.filter(|instructions| *instructions > 0).map(|all| requests / all as f64)
+    };
+    often(then).zip(often(now)).is_some_and(|(then, now)| {
+        let (least, most) = (then.min(now), then.max(now));
+        most > ANOTHER * least
+    })
 }
 
 #[cfg(test)]
@@ -195,21 +244,41 @@ mod tests {
     }
 
     #[test]
+    fn who_makes_other_requests_does_something_else() {
+        let counts = |requests, instructions| Counts {
+            requests: Some(requests),
+            instructions: Some(instructions),
+            ..Counts::default()
+        };
+        let then = counts(1_000, 100_000);
+        assert!(!another(&then, &counts(1_300, 100_000)) && !another(&then, &counts(2_000, 200_000)));
+        assert!(another(&then, &counts(1_600, 100_000)) && another(&then, &counts(600, 100_000)));
+        assert!(!another(&then, &Counts::default()), "what was not counted tells nothing");
+    }
+
+    #[test]
     fn moves_come_at_their_rate() {
-        let mut moves = Moves::new(10.0);
+        let mut moves = Moves::new(Some(10.0));
         let mut made = 0;
         for ms in (0..10_000).step_by(10) {
-            moves.fill(Moment(ms * 1_000_000));
+            moves.fill(Moment(ms * 1_000_000), 500);
             if moves.allow(2) {
                 moves.spend(4);
                 made += 4;
             }
         }
         assert!((96..=112).contains(&made), "{made}");
-        let mut none = Moves::new(0.0);
-        none.fill(Moment(u64::MAX));
-        none.spend(4);
-        none.fill(Moment(u64::MAX));
+        // As many as there are threads, where nothing else was asked for.
+        let mut usual = Moves::new(None);
+        usual.fill(Moment(1_000_000_000), 40);
+        (0..10).for_each(|_| usual.spend(4));
+        assert!(!usual.allow(1), "ten were saved up, and forty a second came");
+        usual.fill(Moment(2_000_000_000), 40);
+        assert!(usual.allow(1));
+        // None at all is none, also to begin with.
+        let mut none = Moves::new(Some(0.0));
+        assert!(!none.allow(1));
+        none.fill(Moment(u64::MAX), 40);
         assert!(!none.allow(1));
     }
 }

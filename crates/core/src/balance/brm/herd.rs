@@ -31,10 +31,17 @@ const REQUESTS: f64 = 1e5;
 
 /// Over how long that is asked, and for how long a thread must be calm.
 const ASKED: Span = Span::from_ms(1_000);
-const CALM_LONG: Span = Span::from_ms(5_000);
+pub(super) const CALM_LONG: Span = Span::from_ms(5_000);
 
 /// So many looks are kept.
 pub(super) const KEPT: usize = 64;
+
+/// So many looks are left out after a unit was disturbed: caches are cold.
+pub(super) const COLD: u64 = 2;
+
+/// How much of what was learnt of a unit is left at the next look there, and after how many looks it is worth something.
+const HINT_KEEPS: f64 = 0.99;
+const HINT_LOOKS: f64 = 5.0;
 
 /// A thread that runs this much of the time and yet stalls less than [`CALM`], in a program of which others stall, spins.
 const SPINS_RUN: f64 = 0.5;
@@ -68,9 +75,15 @@ pub(super) struct Book {
     /// What was counted at this look, and when it was counted last.
     pub(super) now: Option<Counts>,
     pub(super) last: Option<Counts>,
-    /// The looks since its unit was last disturbed, newest last.
+    /// The looks since its unit was last disturbed and had warmed up again, newest last.
     pub(super) recent: VecDeque<Tick>,
-    /// What was counted in the first whole second, and in the last.
+    /// Looks up to this one are cold.
+    cold: u64,
+    /// The look in which it was counted last.
+    counted: u64,
+    /// By unit: what its index was there, numerator and denominator, and over how many looks.
+    there: BTreeMap<u16, [f64; 3]>,
+    /// What was counted in the last whole second before the first move, and in the last.
     pub(super) first: Option<Counts>,
     pub(super) second: Option<Counts>,
     /// Whether it stalls.
@@ -86,8 +99,8 @@ impl Book {
         self.second.as_ref().or(self.now.as_ref()).and_then(stall_share)
     }
 
-    /// Takes a second's counts in.
-    fn ask(&mut self, at: Moment, counts: Option<Counts>) {
+    /// Takes a second's counts in. Until somebody was `moved` the newest second is the one to compare with: the first ones are cold.
+    fn ask(&mut self, at: Moment, counts: Option<Counts>, moved: bool) {
         let (since, all) = self.asked.get_or_insert((at, None));
         *all = match (*all, counts) {
             (Some(all), Some(more)) => Some(all.plus(&more)),
@@ -101,7 +114,7 @@ impl Book {
         self.asked = Some((at, None));
         let Some(all) = all else { return };
         self.second = Some(all);
-        self.first = self.first.or(self.second);
+        self.first = if moved { self.first.or(self.second) } else { self.second };
         let Some(share) = stall_share(&all) else { return };
         let ran = all.enabled.seconds() / all.running.seconds().max(1e-9);
         let often = all
@@ -117,6 +130,10 @@ impl Book {
         }
     }
 }
+
+/// What a thread's program tells of a unit: by what factor the index of its threads is higher there than this thread's is where it is.
+/// Threads of a program often share their data, so that what one of them met the others may expect.
+pub(super) type Hint = f64;
 
 /// What part of its time a thread loses beyond its caches: W, else what instructions do not explain, else the far share.
 fn stall_share(counts: &Counts) -> Option<f64> {
@@ -146,6 +163,15 @@ pub(super) struct Herd {
     spins: BTreeMap<ProgramId, (f64, f64)>,
     spinning: bool,
     said: BTreeSet<&'static str>,
+    /// Whether a move was made since there is anything to compare with.
+    pub(super) moved: bool,
+    /// By what threads were compared at the last look.
+    compared: Option<Index>,
+    /// Who computes and suffers, in which unit; and by unit the look since which that is so.
+    suffer: BTreeMap<ThreadId, u16>,
+    quiet: BTreeMap<u16, u64>,
+    /// By program and unit: what the index was there, as of a thread.
+    hints: BTreeMap<ProgramId, BTreeMap<u16, [f64; 3]>>,
 }
 
 impl Herd {
@@ -163,6 +189,11 @@ impl Herd {
             spins: BTreeMap::new(),
             spinning: false,
             said: BTreeSet::new(),
+            moved: false,
+            compared: None,
+            suffer: BTreeMap::new(),
+            quiet: BTreeMap::new(),
+            hints: BTreeMap::new(),
         }
     }
 
@@ -204,6 +235,11 @@ impl Herd {
         for id in seen.gone {
             self.books.remove(id);
         }
+        let index = self.index();
+        if self.compared != index {
+            self.compared = index;
+            self.books.values_mut().for_each(|book| book.there.clear());
+        }
         let mut counted = false;
         for (i, view) in seen.threads.iter().enumerate() {
             counted |= view.counted.is_some();
@@ -219,6 +255,8 @@ impl Herd {
             self.since = Some(seen.at);
         }
         self.spins(seen);
+        self.gather(seen);
+        self.meet();
         if self.one_unit() {
             findings.extend(self.say(Finding::OneUnit));
         } else if self.uncounted(seen.at) {
@@ -233,6 +271,7 @@ impl Herd {
         if unit.is_some() && book.unit != unit {
             // What was counted elsewhere is no measure for here.
             book.recent.clear();
+            book.cold = if book.unit.is_some() { self.look + COLD } else { 0 };
             book.unit = unit;
         }
         // Counters that were not there at one of the two readings make no difference.
@@ -240,7 +279,18 @@ impl Herd {
         let counted = view.counted.filter(told);
         book.now = counted;
         book.last = counted.or(book.last);
-        if let Some(counts) = counted {
+        if counted.is_some() {
+            book.counted = self.look;
+        }
+        if let Some(counts) = counted.filter(|_| self.look > book.cold) {
+            if let Some(((above, below), unit)) =
+                self.compared.and_then(|index| index.parts(&counts)).zip(book.unit)
+            {
+                let there = book.there.entry(unit).or_default();
+                for (sum, more) in there.iter_mut().zip([above, below, 1.0]) {
+                    *sum = *sum * HINT_KEEPS + more;
+                }
+            }
             let ran = view.rates.and_then(|rates| {
                 let seconds = rates.span.seconds();
                 Some((rates.run * seconds, (rates.run + rates.wait?) * seconds))
@@ -250,7 +300,62 @@ impl Herd {
                 book.recent.pop_front();
             }
         }
-        book.ask(at, counted);
+        book.ask(at, counted, self.moved);
+    }
+
+    /// Who suffers where, and in which units that is not as it was.
+    fn meet(&mut self) {
+        let suffers = |i: usize| {
+            let sitter = self.sitter(i);
+            let unit = self.unit(i).filter(|_| sitter.active() && self.weighs(sitter.id))?;
+            Some((sitter.id, unit))
+        };
+        let now: BTreeMap<ThreadId, u16> = (0..self.len()).filter_map(suffers).collect();
+        for (id, unit) in &now {
+            let before = self.suffer.get(id);
+            if before != Some(unit) {
+                self.quiet.extend(before.into_iter().chain([unit]).map(|unit| (*unit, self.look)));
+            }
+        }
+        for (id, unit) in &self.suffer {
+            if !now.contains_key(id) {
+                self.quiet.insert(*unit, self.look);
+            }
+        }
+        self.suffer = now;
+    }
+
+    /// The look since which those who suffer in these units are the same.
+    pub(super) fn quiet(&self, units: &[u16]) -> u64 {
+        units.iter().filter_map(|unit| self.quiet.get(unit)).copied().max().unwrap_or(0)
+    }
+
+    /// What is known of a thread that is counted now and then.
+    pub(super) fn counted(&self, id: ThreadId) -> Option<&Book> {
+        self.books.get(&id).filter(|book| book.last.is_some() && self.look <= book.counted + KEPT as u64)
+    }
+
+    /// What programs' threads met in each unit.
+    fn gather(&mut self, seen: &Observation<'_>) {
+        self.hints.clear();
+        for view in &seen.threads {
+            let Some(book) = self.books.get(&view.id()) else { continue };
+            let all = self.hints.entry(view.info.program).or_default();
+            for (unit, there) in &book.there {
+                let sum = all.entry(*unit).or_default();
+                sum.iter_mut().zip(there).for_each(|(sum, more)| *sum += more);
+            }
+        }
+    }
+
+    /// What thread `i`'s program tells of a unit.
+    pub(super) fn hint(&self, i: usize, unit: u16) -> Option<Hint> {
+        let sitter = self.sitter(i);
+        let ratio =
+            |[above, below, looks]: &[f64; 3]| (*looks >= HINT_LOOKS && *below > 0.0).then(|| above / below);
+        let here = self.books.get(&sitter.id)?.there.get(&self.unit(i)?).and_then(ratio)?;
+        let there = self.hints.get(&sitter.program)?.get(&unit).and_then(ratio)?;
+        (here > 0.0).then(|| there / here)
     }
 
     /// Who runs and makes no requests while others of its program stall waits for them.
@@ -345,11 +450,6 @@ impl Herd {
         self.units.room(&self.base.seating, i, unit)
     }
 
-    /// How many threads are kept in a unit.
-    pub(super) fn touched(&self) -> usize {
-        (0..self.len()).filter(|i| matches!(self.sitter(*i).standing, Standing::Within(_))).count()
-    }
-
     /// Whether thread `i` may be asked to move now.
     pub(super) fn movable(&self, i: usize) -> bool {
         let sitter = self.sitter(i);
@@ -371,13 +471,26 @@ impl Herd {
         self.movable(i) && (self.settings().candidates != Candidates::Tagged || view.info.tagged)
     }
 
-    /// The threads of some units are not what they were: what was counted of them is no measure any more.
+    /// How many threads are kept in a unit.
+    pub(super) fn touched(&self) -> usize {
+        (0..self.len()).filter(|i| matches!(self.sitter(*i).standing, Standing::Within(_))).count()
+    }
+
+    /// The threads of some units are not what they were: what was counted of them is no measure any more, nor is what is counted while
+    /// caches are cold.
     pub(super) fn disturb(&mut self, units: &[u16]) {
         for book in self.books.values_mut() {
             if book.unit.is_some_and(|unit| units.contains(&unit)) {
                 book.recent.clear();
+                book.cold = self.look + COLD;
             }
         }
+    }
+
+    /// Whether a thread suffers enough for others to feel where it is.
+    pub(super) fn weighs(&self, id: ThreadId) -> bool {
+        let weight = self.books.get(&id).and_then(Book::weight);
+        weight.is_some_and(|weight| weight >= CALM)
     }
 }
 
@@ -389,5 +502,34 @@ fn rung_of(counts: &Counts) -> Rung {
         Rung::Generic
     } else {
         Rung::Residency
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_before_the_first_move_is_the_one_to_compare_with() {
+        let mut book = Book::default();
+        let counts = |busy| {
+            let long = ASKED;
+            Some(Counts {
+                enabled: long,
+                running: long,
+                busy: Some(busy),
+                cycles: Some(1_000_000),
+                requests: Some(1_000_000),
+                ..Counts::default()
+            })
+        };
+        let mut at = Moment(0);
+        book.ask(at, counts(0), false);
+        for (busy, moved, first) in [(900, false, 900), (500, false, 500), (400, true, 500), (300, true, 500)]
+        {
+            at = at + ASKED;
+            book.ask(at, counts(busy), moved);
+            assert_eq!(book.first.and_then(|counts| counts.busy), Some(first), "{busy}");
+        }
     }
 }

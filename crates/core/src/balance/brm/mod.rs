@@ -15,9 +15,12 @@
 
 mod bias;
 mod engine;
+mod fence;
 mod fetch;
 mod guard;
 mod herd;
+mod judge;
+mod ledger;
 mod paper;
 mod serial;
 mod settings;

@@ -20,7 +20,8 @@
 //!
 //! Candidates are the tagged threads, or all where none is tagged. Nothing is on trial, nothing is undone, no guard stops it.
 //!
-//! Properties: equal seeds, equal draws: one a candidate and tick, in order of threads; a look without any counts changes nothing.
+//! Properties: equal seeds, equal draws: one a candidate and tick, in order of threads; a look without any counts changes nothing; `prob` is
+//! reset when a core is selected, also one of the unit where the thread is, and not for a thread that cannot be asked to go.
 //!
 //! Source: the pseudo code of the slides of Rao, Wang, Zhou, Xu, HPCA 2013.
 
@@ -57,8 +58,11 @@ impl Paper {
         Self { herd: Herd::new(machine, settings), random: Random(settings.seed), minds: BTreeMap::new() }
     }
 
-    /// The global penalty now.
+    /// The global penalty now; `None` where nothing was counted since the look before.
     fn global(&self) -> Option<f64> {
+        if self.herd.books.values().all(|book| book.now.is_none()) {
+            return None;
+        }
         let settings = self.herd.settings();
         let index = settings.index.unwrap_or(Index::Penalty).on(self.herd.rung()?);
         level(index, settings.mean.unwrap_or(Mean::Sum), self.herd.books.values().map(|book| book.last)).value
@@ -97,10 +101,14 @@ impl Paper {
         if draw >= mind.prob {
             return None;
         }
-        mind.prob = 0;
         let (bias, there) = (mind.bias, mind.unc[usize::from(mind.bias)]);
         let to = self.herd.room(i, bias);
-        if bias == unit || to.is_empty() || !self.herd.movable(i) {
+        // Who cannot be asked to go was not: it is as ready as before.
+        if to.is_empty() || !self.herd.movable(i) {
+            return None;
+        }
+        mind.prob = 0;
+        if bias == unit {
             return None;
         }
         let reason = if there > 0.0 {

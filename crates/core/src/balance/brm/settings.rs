@@ -71,8 +71,10 @@ pub struct PenaltySettings {
     pub margin: f64,
     /// The share of one CPU that looking, deciding and moving may take; looks become seldom enough for it. `brm-paper` keeps its tick.
     pub budget: f64,
-    /// Moves a second, all threads together. `brm-paper` knows no such limit.
-    pub moves: f64,
+    /// Moves a second, all threads together; `None` for as many as there are threads to move, and at least ten. With none at all nobody is
+    /// moved. `brm-paper` knows no such limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves: Option<f64>,
     /// Whether `brm-paper` keeps its readiness from 0 to 100, as a probability. The slides say nothing of bounds; without them ten calm
     /// seconds cost ten more before the first chance.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -88,7 +90,7 @@ impl Default for PenaltySettings {
             move_memory: false,
             margin: 0.03,
             budget: 0.01,
-            moves: 10.0,
+            moves: None,
             bounded: false,
         }
     }

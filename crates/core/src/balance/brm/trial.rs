@@ -1,70 +1,48 @@
-//! Whether a move helped: what its units suffer after it against what they suffered before.
+//! A move, or an exchange, on trial: how it is prepared, done, watched, and taken back.
 //!
-//! Unit: parts of the index before. Problem: one look in three has the wrong sign, moves of other threads look like one's own, and
-//! a mean over threads that do different things rises when the one that suffers most gets better. Idea: a move has its units to itself
-//! until it is judged. Each thread there weighs after the move what it weighed before ([`change`](crate::penalty::change)),
-//! and the scatter from look to look says how much of a difference is believed. Waiting for a CPU counts too: what threads wanted over
-//! what they had.
+//! Problem: moves of other threads look like one's own, a state that was measured with cold caches looks worse than it is, and half an
+//! exchange is worse than none. Idea: a move has its units to itself until it is judged. Who computes there is kept there ([`fence`](super::fence));
+//! then as much is measured as it takes to tell the margin, without the first looks after whatever happened there before; then it is
+//! done, the first looks are left out again, and what was is compared with what is ([`judge`](super::judge)).
 //!
-//! Properties: the first looks after a move are left out, since caches are cold; a move is kept only if all together save more than
-//! the margin of what the moved threads take, so that one of many can still pass, and more than [`SURE`] standard errors of it, for
-//! which more looks are taken if need be; what cannot be compared is undone. Where cycles are counted, what is saved is a part of
-//! them: a third less of stalls that are a tenth of the time is a thirtieth.
+//! Properties: nothing is moved before every thread that computes there and can be counted was counted [`BEFORE`] times; when
+//! threads that suffer come or go by other hands than the trial's, nothing can be told, and it is undone; what cannot be done
+//! whole is undone whole, as far as threads are left; no phase lasts longer than [`LATE`], or what its looks need.
 
 use super::super::sitter::Standing;
 use super::super::{Decision, Reason};
-use super::herd::{Herd, KEPT, Tick, sum};
+use super::herd::{COLD, Herd, Tick, sum};
+use super::judge::{AFTER, BEFORE, BEFORE_MAX, COUNTED, Pair, Verdict, compare, steady};
 use crate::counts::Counts;
 use crate::ids::ThreadId;
-use crate::penalty::{Index, Mean, weight};
-use crate::time::Span;
-use std::collections::BTreeMap;
+use crate::penalty::{Index, Mean};
+use crate::time::{Moment, Span};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// So many looks are left out after a move, and so many are compared at least and at most.
-const COLD: u64 = 2;
-pub(super) const BEFORE: usize = 5;
-const AFTER: usize = 8;
-const AFTER_MAX: usize = KEPT - 4;
-
-/// Who was counted less often than this is not compared.
-const COUNTED: usize = 3;
-
-/// So many standard errors are believed at the end of a trial. Who asks at every look is told a chance difference some time: early ones must
-/// be larger, by the root of what is missing (the boundary of O'Brien and Fleming).
-const SURE: f64 = 2.0;
-
-/// A trial that is not over by then is undone: counts that come seldom, threads that sleep. In looks.
-const LOOKS_MAX: u64 = 200;
-
-/// What a trial says so far.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Verdict {
-    /// Not enough was seen.
-    Open,
-    /// Better, by what factor the index changed.
-    Better(f64),
-    /// Worse, or alike.
-    Vain(f64),
-    /// It cannot be told.
-    Unlike,
-}
+/// A phase that lasts longer is given up: counts that come seldom, threads that sleep. Where looks are far apart, it lasts [`LATE_LOOKS`].
+const LATE: Span = Span::from_ms(3_000);
+const LATE_LOOKS: f64 = 16.0;
 
 /// A thread that goes from one unit to another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Mover {
     pub(super) id: ThreadId,
     pub(super) from: u16,
     pub(super) to: u16,
+    /// Why.
+    pub(super) reason: Reason,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// It was decided in this look.
-    Asked(u64),
-    /// It was done at this look.
-    Settling(u64),
-    /// It is taken back since this look; whether that is because it was no good, or because it was only done in part.
-    Undoing(u64),
+    /// What is there is measured.
+    Measuring,
+    /// It was decided.
+    Asked,
+    /// It was done.
+    Settling,
+    /// It is taken back.
+    Undoing,
 }
 
 /// How a trial ended.
@@ -76,6 +54,19 @@ pub(super) enum End {
     Undone(Option<f64>),
     /// A thread of it ended, or is not ours any more.
     Lost,
+    /// Nothing was moved: what is there could not be measured, or the move was not possible any more.
+    Dropped,
+}
+
+/// By what trials are judged, and when it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) index: Index,
+    pub(super) mean: Mean,
+    pub(super) margin: f64,
+    pub(super) at: Moment,
+    /// The time between two looks.
+    pub(super) tick: Span,
 }
 
 /// A move, or an exchange, on trial.
@@ -84,82 +75,169 @@ pub(super) struct Trial {
     pub(super) movers: Vec<Mover>,
     /// The units that it concerns.
     pub(super) units: Vec<u16>,
+    /// Who computed there, and in which of them.
+    places: BTreeMap<ThreadId, u16>,
     before: BTreeMap<ThreadId, Vec<Tick>>,
-    /// How many threads computed there.
-    active: usize,
     phase: Phase,
-    end: Option<f64>,
+    /// The look and the moment at which the phase began.
+    since: (u64, Moment),
+    ratio: Option<f64>,
+    lost: bool,
+    /// Seconds of threads that it cost.
+    pub(super) cost: f64,
 }
 
 impl Trial {
-    /// One that begins now. `units` are those whose threads are compared.
-    pub(super) fn new(herd: &Herd, movers: Vec<Mover>, units: Vec<u16>) -> Self {
-        let before = (0..herd.len()).filter_map(|i| {
-            let id = herd.sitter(i).id;
-            let book = herd.books.get(&id).filter(|book| book.recent.len() >= COUNTED)?;
-            let there = herd.unit(i).is_some_and(|unit| units.contains(&unit));
-            there.then(|| (id, book.recent.iter().copied().collect()))
-        });
-        let before = before.collect();
-        let active = active(herd, &units);
-        Self { before, active, units, movers, phase: Phase::Asked(herd.look), end: None }
+    /// One that begins now. `units` are those whose threads are compared; who computes there is kept there.
+    pub(super) fn new(herd: &Herd, movers: Vec<Mover>, units: Vec<u16>, at: Moment) -> Self {
+        Self {
+            places: BTreeMap::new(),
+            before: BTreeMap::new(),
+            units,
+            movers,
+            phase: Phase::Measuring,
+            since: (herd.look, at),
+            ratio: None,
+            lost: false,
+            cost: 0.0,
+        }
     }
 
     /// What is to be done now, and whether it is over.
-    pub(super) fn step(
-        &mut self,
-        herd: &mut Herd,
-        index: Index,
-        mean: Mean,
-        margin: f64,
-    ) -> (Vec<Decision>, Option<End>) {
-        let places: Vec<Option<usize>> = self.movers.iter().map(|mover| herd.find(mover.id)).collect();
+    pub(super) fn step(&mut self, herd: &mut Herd, terms: Terms) -> (Vec<Decision>, Option<End>) {
+        let all: Vec<Option<usize>> = self.movers.iter().map(|mover| herd.find(mover.id)).collect();
         let ours = |place: &Option<usize>| place.is_some_and(|i| !herd.sitter(i).taken());
-        if !places.iter().all(ours) && !matches!(self.phase, Phase::Undoing(_)) {
-            herd.disturb(&self.units);
-            return (Vec::new(), Some(End::Lost));
-        }
-        let there = |(mover, place): (&Mover, &Option<usize>)| {
-            place.is_some_and(|i| herd.sitter(i).standing == Standing::Within(mover.to))
+        let lost = !all.iter().all(ours);
+        let there = |herd: &Herd| {
+            self.movers.iter().zip(&all).all(|(mover, place)| {
+                place.is_some_and(|i| herd.sitter(i).standing == Standing::Within(mover.to))
+            })
         };
         match self.phase {
-            Phase::Asked(since) => {
-                let waits = places.iter().flatten().any(|&i| herd.sitter(i).waits());
-                if waits && herd.look < since + LOOKS_MAX {
+            Phase::Measuring if lost => (Vec::new(), Some(End::Lost)),
+            Phase::Measuring => self.measure(herd, terms),
+            // Who is left of an exchange goes back.
+            Phase::Asked | Phase::Settling if lost => {
+                self.lost = true;
+                self.take_back(herd, terms)
+            }
+            Phase::Asked => {
+                let waits = all.iter().flatten().any(|&i| herd.sitter(i).waits());
+                if waits && !self.late(terms) {
                     return (Vec::new(), None);
                 }
-                let all = self.movers.iter().zip(&places).all(there);
+                if !there(herd) {
+                    return self.take_back(herd, terms);
+                }
                 herd.disturb(&self.units);
-                self.phase = if all { Phase::Settling(herd.look) } else { Phase::Undoing(herd.look) };
-                if all { (Vec::new(), None) } else { self.undo(herd) }
+                self.enter(Phase::Settling, herd, terms);
+                (Vec::new(), None)
             }
-            Phase::Settling(since) => {
-                if !self.movers.iter().zip(&places).all(there) {
+            Phase::Settling => {
+                if !there(herd) {
                     // Its CPUs were lost, or it was given back meanwhile.
-                    herd.disturb(&self.units);
-                    return (Vec::new(), Some(End::Lost));
+                    self.lost = true;
+                    return self.take_back(herd, terms);
                 }
-                match self.judge(herd, since, index, mean, margin) {
-                    Verdict::Open => (Vec::new(), None),
-                    Verdict::Better(ratio) => (Vec::new(), Some(End::Kept(ratio))),
-                    Verdict::Vain(ratio) => {
-                        self.end = Some(ratio);
-                        self.phase = Phase::Undoing(herd.look);
-                        self.undo(herd)
-                    }
-                    Verdict::Unlike => {
-                        self.phase = Phase::Undoing(herd.look);
-                        self.undo(herd)
-                    }
-                }
+                self.judge(herd, terms)
             }
-            Phase::Undoing(_) => self.undo(herd),
+            Phase::Undoing => self.undo(herd, terms),
         }
     }
 
+    fn enter(&mut self, phase: Phase, herd: &Herd, terms: Terms) {
+        self.phase = phase;
+        self.since = (herd.look, terms.at);
+    }
+
+    fn late(&self, terms: Terms) -> bool {
+        terms.at.since(self.since.1) >= LATE.max(terms.tick.times(LATE_LOOKS))
+    }
+
+    /// Who computes in the units now, and in which.
+    fn active(&self, herd: &Herd) -> BTreeMap<ThreadId, u16> {
+        let there = |i: usize| {
+            let unit = herd.unit(i).filter(|unit| self.units.contains(unit))?;
+            herd.sitter(i).active().then(|| (herd.sitter(i).id, unit))
+        };
+        (0..herd.len()).filter_map(there).collect()
+    }
+
+    /// Whether who suffers is not where it was, but for whom the trial moved; who does not is not felt.
+    fn mixed_up(&self, herd: &Herd) -> bool {
+        let now = self.active(herd);
+        let moved: BTreeSet<ThreadId> = self.movers.iter().map(|mover| mover.id).collect();
+        let differs = |id: &ThreadId| now.get(id) != self.places.get(id) && !moved.contains(id);
+        now.keys().chain(self.places.keys()).any(|id| differs(id) && herd.weighs(*id))
+    }
+
+    /// Measures what is there, and moves when that is known well enough.
+    fn measure(&mut self, herd: &mut Herd, terms: Terms) -> (Vec<Decision>, Option<End>) {
+        let dropped = (Vec::new(), Some(End::Dropped));
+        let waits = (0..herd.len())
+            .any(|i| herd.sitter(i).waits() && herd.unit(i).is_some_and(|unit| self.units.contains(&unit)));
+        let moved = |mover: &Mover| herd.find(mover.id).and_then(|i| herd.unit(i)) != Some(mover.from);
+        if self.late(terms) || self.movers.iter().any(moved) {
+            return dropped;
+        }
+        if self.places.is_empty() || self.mixed_up(herd) {
+            // What counts is measured from now on.
+            self.places = self.active(herd);
+        }
+        if waits {
+            return (Vec::new(), None);
+        }
+        let (mut before, mut fewest) = (BTreeMap::new(), usize::MAX);
+        let quiet = herd.quiet(&self.units);
+        for id in self.places.keys() {
+            let Some(book) = herd.counted(*id) else { continue };
+            let mut looks: Vec<Tick> = book.recent.iter().copied().filter(|tick| tick.look > quiet).collect();
+            looks.drain(..looks.len().saturating_sub(BEFORE_MAX));
+            fewest = fewest.min(looks.len());
+            before.insert(*id, looks);
+        }
+        if fewest < BEFORE || !self.movers.iter().all(|mover| before.contains_key(&mover.id)) {
+            return (Vec::new(), None);
+        }
+        let moves = |id: &ThreadId| self.movers.iter().any(|mover| mover.id == *id);
+        let pairs: Vec<Pair<'_>> =
+            before.iter().map(|(id, looks)| Pair { before: looks, after: &[], mover: moves(id) }).collect();
+        if fewest < BEFORE_MAX && !steady(&pairs, terms.index, terms.mean, terms.margin) {
+            return (Vec::new(), None);
+        }
+        self.before = before;
+        self.go(herd, terms)
+    }
+
+    /// Moves who is to be moved, if all of them still may be.
+    fn go(&mut self, herd: &mut Herd, terms: Terms) -> (Vec<Decision>, Option<End>) {
+        let ways = self.movers.iter().map(|mover| {
+            let i = herd.find(mover.id).filter(|i| herd.movable(*i))?;
+            let cpus = herd.room(i, mover.to);
+            (!cpus.is_empty()).then(|| (i, mover.to, cpus, mover.reason.clone()))
+        });
+        let Some(ways) = ways.collect::<Option<Vec<_>>>() else { return (Vec::new(), Some(End::Dropped)) };
+        let decisions = ways
+            .into_iter()
+            .map(|(i, to, cpus, reason)| herd.base.seating.keep_within(i, to, cpus, reason))
+            .collect();
+        self.enter(Phase::Asked, herd, terms);
+        (decisions, None)
+    }
+
+    /// Whether anybody was moved.
+    pub(super) fn moved(&self) -> bool {
+        self.phase != Phase::Measuring
+    }
+
+    fn take_back(&mut self, herd: &mut Herd, terms: Terms) -> (Vec<Decision>, Option<End>) {
+        herd.disturb(&self.units);
+        self.enter(Phase::Undoing, herd, terms);
+        self.undo(herd, terms)
+    }
+
     /// Puts back who is not back yet; over when nobody is left to put back.
-    fn undo(&mut self, herd: &mut Herd) -> (Vec<Decision>, Option<End>) {
-        let Phase::Undoing(since) = self.phase else { return (Vec::new(), None) };
+    fn undo(&mut self, herd: &mut Herd, terms: Terms) -> (Vec<Decision>, Option<End>) {
         let (mut decisions, mut left) = (Vec::new(), false);
         for mover in &self.movers {
             let Some(i) = herd.find(mover.id) else { continue };
@@ -177,141 +255,50 @@ impl Trial {
                 });
             }
         }
-        if left && herd.look < since + LOOKS_MAX {
+        if left && !self.late(terms) {
             return (decisions, None);
         }
         herd.disturb(&self.units);
-        (decisions, Some(End::Undone(self.end)))
+        (decisions, Some(if self.lost { End::Lost } else { End::Undone(self.ratio) }))
     }
 
-    fn judge(&self, herd: &Herd, since: u64, index: Index, mean: Mean, margin: f64) -> Verdict {
-        let late = herd.look >= since + LOOKS_MAX;
-        let mut pairs = Vec::new();
+    fn judge(&mut self, herd: &mut Herd, terms: Terms) -> (Vec<Decision>, Option<End>) {
+        let late = self.late(terms);
+        let mut afters = Vec::new();
+        let mut fewest = usize::MAX;
         for (id, before) in &self.before {
             let Some(book) = herd.books.get(id) else { continue };
             let after: Vec<Tick> =
-                book.recent.iter().copied().filter(|tick| tick.look > since + COLD).collect();
+                book.recent.iter().copied().filter(|tick| tick.look > self.since.0 + COLD).collect();
             let mover = self.movers.iter().any(|mover| mover.id == *id);
-            if mover && after.len() < AFTER {
-                return if late { Verdict::Unlike } else { Verdict::Open };
+            if mover {
+                fewest = fewest.min(after.len());
             }
             if after.len() >= COUNTED {
-                pairs.push((before.as_slice(), after, mover));
+                afters.push((before, after, mover));
             }
         }
-        if active(herd, &self.units) != self.active {
-            return Verdict::Unlike;
+        if self.mixed_up(herd) || late && fewest < AFTER {
+            return self.take_back(herd, terms);
         }
-        let looks = pairs.iter().map(|(_, after, _)| after.len()).max().unwrap_or(0);
+        if fewest < COUNTED {
+            return (Vec::new(), None);
+        }
         let pairs: Vec<Pair<'_>> =
-            pairs.iter().map(|(before, after, mover)| Pair { before, after, mover: *mover }).collect();
-        let Some(change) = compare(&pairs, index, mean) else { return Verdict::Unlike };
-        let (gain, least) = (1.0 - change.ratio, margin * change.movers);
-        let last = late || looks >= AFTER_MAX;
-        let early = (AFTER_MAX as f64 / looks.max(1) as f64).sqrt().max(1.0);
-        let sure = gain > SURE * early * change.error;
-        // What it would have to come to in the end, which is not hoped for any more when it is a whole error away.
-        let needed = least.max(SURE * change.error / early);
-        if gain > least && sure {
-            Verdict::Better(change.ratio)
-        } else if last || gain + change.error < needed {
-            Verdict::Vain(change.ratio)
-        } else {
-            Verdict::Open
-        }
-    }
-}
-
-fn active(herd: &Herd, units: &[u16]) -> usize {
-    let there = |i: &usize| herd.unit(*i).is_some_and(|unit| units.contains(&unit));
-    (0..herd.len()).filter(|i| herd.sitter(*i).active() && there(i)).count()
-}
-
-/// A thread before and after.
-#[derive(Clone, Copy)]
-pub(super) struct Pair<'a> {
-    pub(super) before: &'a [Tick],
-    pub(super) after: &'a [Tick],
-    /// Whether it was moved.
-    pub(super) mover: bool,
-}
-
-/// What changed over some threads.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Change {
-    /// By what factor the time that they need changed, or the index where cycles are not counted.
-    pub(super) ratio: f64,
-    /// The standard error of that.
-    pub(super) error: f64,
-    /// The part of the whole that the moved ones had.
-    pub(super) movers: f64,
-}
-
-/// What changed over threads as they were before and after; `None` where nothing can be compared.
-pub(super) fn compare(threads: &[Pair<'_>], index: Index, mean: Mean) -> Option<Change> {
-    // Stalls are cycles: where all are counted, what matters is how much of them is saved.
-    let cycles = |counts: &Counts| match (index, mean) {
-        (Index::Busy | Index::Penalty | Index::Estimate, Mean::Weighted) => {
-            counts.cycles.map(|cycles| cycles as f64)
-        }
-        _ => None,
-    };
-    let all_cycles = threads.iter().all(|pair| sum(pair.before).is_some_and(|all| cycles(&all).is_some()));
-    let (mut saved, mut whole, mut moved) = (0.0, 0.0, 0.0);
-    let (mut befores, mut afters) = (Series::default(), Series::default());
-    let (mut waited_then, mut waited_now) = ((0.0, 0.0), (0.0, 0.0));
-    for Pair { before, after, mover } in threads {
-        let (Some(all), Some(all_after)) = (sum(*before), sum(*after)) else { continue };
-        let Some(((weight, was), is)) = weight(index, mean, &all).zip(index.of(&all_after)) else { continue };
-        let part = cycles(&all).filter(|_| all_cycles).unwrap_or(weight * was);
-        saved += weight * (was - is);
-        whole += part;
-        moved += if *mover { part } else { 0.0 };
-        befores.add(before, index, weight, was);
-        afters.add(after, index, weight, is);
-        let ran = |ticks: &[Tick]| {
-            ticks.iter().try_fold((0.0, 0.0), |(ran, wanted), tick| {
-                tick.ran.map(|(more, want)| (ran + more, wanted + want))
-            })
+            afters.iter().map(|(before, after, mover)| Pair { before, after, mover: *mover }).collect();
+        let Some(change) = compare(&pairs, terms.index, terms.mean) else {
+            return self.take_back(herd, terms);
         };
-        if let Some((b, a)) = ran(before).zip(ran(after)) {
-            waited_then = (waited_then.0 + b.0, waited_then.1 + b.1);
-            waited_now = (waited_now.0 + a.0, waited_now.1 + a.1);
-        }
-    }
-    if whole <= 0.0 {
-        return None;
-    }
-    let delay = |(ran, wanted): (f64, f64)| if ran > 0.0 { (wanted / ran).max(1.0) } else { 1.0 };
-    let ratio = (1.0 - saved / whole) * delay(waited_now) / delay(waited_then);
-    let error = (befores.error(whole).powi(2) + afters.error(whole).powi(2)).sqrt();
-    Some(Change { ratio, error, movers: moved / whole })
-}
-
-/// The weighted sum of the index, look by look.
-#[derive(Default)]
-struct Series {
-    looks: BTreeMap<u64, f64>,
-}
-
-impl Series {
-    /// Adds how far one thread's looks are from its mean.
-    fn add(&mut self, ticks: &[Tick], index: Index, weight: f64, mean: f64) {
-        for tick in ticks {
-            if let Some(value) = index.of(&tick.counts) {
-                *self.looks.entry(tick.look).or_default() += weight * (value - mean);
+        match change.verdict(terms.margin, late) {
+            Verdict::Open => (Vec::new(), None),
+            Verdict::Better => (Vec::new(), Some(End::Kept(change.ratio))),
+            Verdict::Vain => {
+                let long = terms.at.since(self.since.1).seconds();
+                self.cost = (change.ratio - 1.0).max(0.0) * pairs.len() as f64 * long;
+                self.ratio = Some(change.ratio);
+                self.take_back(herd, terms)
             }
         }
-    }
-
-    /// The standard error of the mean, as a part of a whole.
-    fn error(&self, whole: f64) -> f64 {
-        let count = self.looks.len() as f64;
-        if count < 2.0 {
-            return 0.0;
-        }
-        let squares: f64 = self.looks.values().map(|off| (off / whole).powi(2)).sum();
-        (squares / (count - 1.0) / count).sqrt()
     }
 }
 
@@ -323,66 +310,4 @@ pub(super) fn shortest(tick: Span) -> Span {
 /// The counts of a thread's recent looks.
 pub(super) fn lately(herd: &Herd, id: ThreadId) -> Option<Counts> {
     herd.books.get(&id).and_then(|book| sum(&book.recent))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ticks(values: &[u64], requests: u64) -> Vec<Tick> {
-        let tick = |(look, value): (usize, &u64)| Tick {
-            look: look as u64,
-            counts: Counts { busy: Some(value * requests), requests: Some(requests), ..Counts::default() },
-            ran: None,
-        };
-        values.iter().enumerate().map(tick).collect()
-    }
-
-    fn pair<'a>(before: &'a [Tick], after: &'a [Tick]) -> Pair<'a> {
-        Pair { before, after, mover: false }
-    }
-
-    #[test]
-    fn threads_weigh_what_they_weighed_before() {
-        let (a0, a1) = (ticks(&[100; 6], 10), ticks(&[80; 6], 90));
-        let (b0, b1) = (ticks(&[10; 6], 100), ticks(&[10; 6], 100));
-        let all = [Pair { mover: true, ..pair(&a0, &a1) }, pair(&b0, &b1)];
-        let change = compare(&all, Index::Penalty, Mean::Weighted).unwrap();
-        assert!((change.ratio - 0.9).abs() < 1e-9 && change.error < 1e-9, "{change:?}");
-        assert!((change.movers - 0.5).abs() < 1e-9, "{change:?}");
-        let sum = compare(&all, Index::Penalty, Mean::Sum).unwrap();
-        assert!((sum.ratio - 90.0 / 110.0).abs() < 1e-9, "{sum:?}");
-        assert_eq!(compare(&all, Index::Cpi, Mean::Sum), None, "not counted");
-    }
-
-    #[test]
-    fn what_is_saved_is_a_part_of_all_cycles_where_they_are_counted() {
-        let with = |mut ticks: Vec<Tick>| {
-            ticks.iter_mut().for_each(|tick| tick.counts.cycles = Some(10_000));
-            ticks
-        };
-        let (before, after) = (with(ticks(&[100; 6], 10)), with(ticks(&[80; 6], 10)));
-        let change = compare(&[pair(&before, &after)], Index::Penalty, Mean::Weighted).unwrap();
-        assert!((change.ratio - 0.98).abs() < 1e-9, "{change:?}");
-    }
-
-    #[test]
-    fn scatter_is_the_error_of_the_mean() {
-        let (before, after) = (ticks(&[90, 110, 90, 110], 1), ticks(&[100; 4], 1));
-        let change = compare(&[pair(&before, &after)], Index::Penalty, Mean::Sum).unwrap();
-        // Deviations of a tenth: sqrt(4 * 0.01 / 3 / 4).
-        let error = (0.01_f64 / 3.0).sqrt();
-        assert!((change.ratio - 1.0).abs() < 1e-9 && (change.error - error).abs() < 1e-9, "{change:?}");
-    }
-
-    #[test]
-    fn waiting_for_a_cpu_is_a_cost_too() {
-        let with = |mut ticks: Vec<Tick>, ran: f64, wanted: f64| {
-            ticks.iter_mut().for_each(|tick| tick.ran = Some((ran, wanted)));
-            ticks
-        };
-        let (before, after) = (with(ticks(&[100; 5], 1), 0.01, 0.01), with(ticks(&[80; 5], 1), 0.005, 0.01));
-        let change = compare(&[pair(&before, &after)], Index::Penalty, Mean::Weighted).unwrap();
-        assert!((change.ratio - 1.6).abs() < 1e-9, "{change:?}");
-    }
 }

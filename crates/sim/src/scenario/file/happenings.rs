@@ -82,7 +82,7 @@ fn penalty(section: &Section<'_>) -> Result<PenaltySettings, FileError> {
         move_memory: section.flag("move_memory")?.unwrap_or(usual.move_memory),
         margin: section.number("margin", MARGIN)?.unwrap_or(usual.margin),
         budget: section.number("budget", BUDGET)?.unwrap_or(usual.budget),
-        moves: section.number("moves", MOVES)?.unwrap_or(usual.moves),
+        moves: section.number("moves", MOVES)?,
         bounded: section.flag("bounded")?.unwrap_or(usual.bounded),
     })
 }

@@ -181,10 +181,10 @@ fn policy(out: &mut Out, scenario: &Scenario) {
             ("move_memory", penalty.move_memory.to_string()),
             ("margin", number(penalty.margin)),
             ("budget", number(penalty.budget)),
-            ("moves", number(penalty.moves)),
             ("bounded", penalty.bounded.to_string()),
         ];
-        keys.extend(index.into_iter().chain(mean));
+        let moves = penalty.moves.map(|moves| ("moves", number(moves)));
+        keys.extend(index.into_iter().chain(mean).chain(moves));
         keys
     };
     let usual = keys(&Settings { seed: scenario.seed, ..Settings::of(*kind) });

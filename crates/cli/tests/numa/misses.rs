@@ -1,0 +1,169 @@
+//! Threads that begin far from their memory: how often they miss their caches for memory of their own node and of others, as the emulator
+//! counts it (`testbed/numacount.c`), who is asked by none of those who are judged by it.
+
+use crate::shape::{Cpus, Shape, testbed};
+use crate::util::{Running, Sandbox, c, cpus, need, skip};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// An emulated machine is slow, and a trial of one move takes seconds where memory is looked at twice a second.
+const LONG: Duration = Duration::from_secs(400);
+/// So many misses are a measurement.
+const ENOUGH: u64 = 1_000_000;
+
+/// Waits for what takes long, and looks seldom: who looks takes the one CPU that all of the guest's share.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < LONG, "not within {LONG:?}: {what}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// The file of counts, which is there where a guest was started so.
+fn counted() -> Option<String> {
+    let path = std::env::var("TRIMTAB_TESTBED_COUNTS").ok();
+    if path.is_none() {
+        skip("nobody counts this machine's misses: testbed/guest -n does");
+    }
+    path
+}
+
+/// Misses so far, for memory of the CPU's node and of others.
+#[derive(Clone, Copy, Default, Debug)]
+struct Misses {
+    near: u64,
+    far: u64,
+}
+
+impl Misses {
+    fn read(path: &str, shape: &Shape) -> Self {
+        let mut misses = Self::default();
+        // In the moment in which a new one takes its place there may be none.
+        for line in fs::read_to_string(path).unwrap_or_default().lines() {
+            let mut words = line.split(' ').map(|word| word.parse::<u64>().unwrap());
+            let home = shape.node_of(u32::try_from(words.next().unwrap()).unwrap());
+            for (node, count) in (0..).zip(words) {
+                *(if node == home { &mut misses.near } else { &mut misses.far }) += count;
+            }
+        }
+        misses
+    }
+
+    fn all(self) -> u64 {
+        self.near + self.far
+    }
+
+    /// What comes from now on, until it is enough.
+    fn next(path: &str, shape: &Shape) -> Self {
+        let mut begin = Self::default();
+        until("there is a count", || {
+            begin = Self::read(path, shape);
+            begin.all() > 0
+        });
+        let mut now = begin;
+        until("enough misses are counted", || {
+            now = Self::read(path, shape);
+            now.all() >= begin.all() + ENOUGH
+        });
+        Self { near: now.near - begin.near, far: now.far - begin.far }
+    }
+
+    /// For the record that `experiments/numa/measure` keeps.
+    #[expect(clippy::print_stdout, reason = "a result of the test, shown where it is asked for")]
+    fn tell(self, how: &str) {
+        println!("misses: {how}: near {}, far {}", self.near, self.far);
+    }
+
+    fn far_share(self) -> f64 {
+        self.far as f64 / self.all() as f64
+    }
+}
+
+/// A CPU of a node.
+pub(crate) fn first(shape: &Shape, node: u32) -> u32 {
+    *shape.of_node(node).iter().next().unwrap()
+}
+
+/// One thread or process for each node, with its memory there, begun on the next node.
+fn astray(shape: &Shape) -> Vec<String> {
+    let homes = shape.homes();
+    let nexts = homes.iter().cycle().skip(1);
+    homes
+        .iter()
+        .zip(nexts)
+        .map(|(&home, &next)| format!("{}:{}", first(shape, home), first(shape, next)))
+        .collect()
+}
+
+/// The threads, each with the node of its memory.
+fn homes(shape: &Shape, said: &[String]) -> BTreeMap<u32, u32> {
+    let pair = |line: &String| {
+        let (tid, home) = line.split_once(' ').unwrap();
+        (tid.parse().unwrap(), shape.node_of(home.parse().unwrap()))
+    };
+    said.iter().map(pair).collect()
+}
+
+pub(crate) fn mask(tid: u32) -> Cpus {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    cpus(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default())
+}
+
+/// The node of most of a thread's memory that is at the address of number `i`, by the kernel.
+fn memory_of(tid: u32, i: u64) -> Option<u32> {
+    let begin = format!("{:x} ", 0x1000_0000_0000_u64 + (i << 32));
+    let maps = fs::read_to_string(format!("/proc/{tid}/numa_maps")).ok()?;
+    let line = maps.lines().find(|line| line.starts_with(&begin))?;
+    let nodes = line.split(' ').filter_map(|word| {
+        let (node, pages) = word.strip_prefix('N')?.split_once('=')?;
+        Some((pages.parse::<u64>().ok()?, node.parse::<u32>().ok()?))
+    });
+    nodes.max().map(|(_, node)| node)
+}
+
+fn stop(program: Running<'_>) {
+    assert_eq!(program.ends().code, Some(9));
+}
+
+#[test]
+fn processes_far_from_their_memory_are_moved_to_it_and_miss_it_no_more() {
+    let path = given!(counted());
+    given!(testbed());
+    let shape = given!(Shape::here());
+    let program = need!(c("astray.c"), "no C compiler");
+    // The kernel would move pages and threads by itself.
+    fs::write("/proc/sys/kernel/numa_balancing", "0").unwrap();
+    let sandbox = Sandbox::new();
+    let count = shape.homes().len();
+
+    let mut plain =
+        sandbox.shell(&format!("exec {} processes {}", program.display(), astray(&shape).join(" "))).begins();
+    plain.lines(count);
+    let before = Misses::next(&path, &shape);
+    stop(plain);
+    before.tell("not balanced");
+    // The kernel spreads load, and meets some by chance.
+    assert!(before.far_share() > 0.5, "{before:?}");
+
+    let trace = sandbox.path("trace.jsonl");
+    let options = format!(
+        "-c {} --mem none --pin mask --balance=brm --interval 250ms --budget 50% --trace {}",
+        shape.cpus().len(),
+        trace.display()
+    );
+    let call = sandbox.run(&options).arg(&program).arg("processes").args(astray(&shape));
+    let mut balanced = call.begins();
+    let homes = homes(&shape, &balanced.lines(count));
+    let home = |(tid, node): (&u32, &u32)| mask(*tid) == shape.nodes[node].cpus;
+    until("each is kept on the node of its memory", || homes.iter().all(home));
+    for (i, (tid, node)) in (0..).zip(&homes) {
+        assert_eq!(memory_of(*tid, i), Some(*node), "memory stays where it is");
+    }
+    let after = Misses::next(&path, &shape);
+    after.tell("brm");
+    assert!(after.far_share() < 0.1, "{after:?}");
+    stop(balanced);
+}

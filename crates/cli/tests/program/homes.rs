@@ -1,0 +1,263 @@
+//! Threads that are better off on one memory node than on another, on a machine that has two because a file says so: each of two CPUs
+//! is a node. What they suffer is counted by the kernel for real (`c/homesick.c`), and so are moves, masks and what is told of them.
+
+use crate::balance::{child, lines};
+use crate::serve::{ask, socket, status};
+use crate::util::{Call, Running, Sandbox, c, cpus, eventually, eventually_within, need, text, two};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Time on a CPU for pages: both are the kernel's own counts, and there wherever anything may be counted.
+const COUNTED: &str =
+    "--counters busy=task-clock,requests=page-faults --candidates all --interval 20ms --budget 50%";
+/// Trials among the threads of other tests, on two CPUs, may take long.
+const LONG: Duration = Duration::from_secs(240);
+
+/// hwloc's way to write a set of one CPU or node.
+fn set(bit: u32) -> String {
+    let words: Vec<String> = (0..=bit / 32)
+        .rev()
+        .map(|word| format!("{:#010x}", if word == bit / 32 { 1_u32 << (bit % 32) } else { 0 }))
+        .collect();
+    words.join(",")
+}
+
+/// A file of a machine in which each of these CPUs is a package, a core and a node of its own.
+pub(crate) fn machine(sandbox: &Sandbox, all: &[u32]) -> PathBuf {
+    let sets = |cpu: u32, node: u32| {
+        let (cpu, node) = (set(cpu), set(node));
+        format!("cpuset=\"{cpu}\" complete_cpuset=\"{cpu}\" nodeset=\"{node}\" complete_nodeset=\"{node}\"")
+    };
+    let package = |(node, &cpu): (u32, &u32)| {
+        let sets = sets(cpu, node);
+        format!(
+            "<object type=\"Package\" os_index=\"{node}\" {sets}>\
+             <object type=\"NUMANode\" os_index=\"{node}\" {sets} local_memory=\"1073741824\"/>\
+             <object type=\"Core\" os_index=\"{node}\" {sets}>\
+             <object type=\"PU\" os_index=\"{cpu}\" {sets}/></object></object>"
+        )
+    };
+    let packages: String = (0..).zip(all).map(package).collect();
+    let whole = |of: &mut dyn Iterator<Item = u32>| {
+        let bits = of.fold([0_u32; 32], |mut bits, bit| {
+            bits[bit as usize / 32] |= 1 << (bit % 32);
+            bits
+        });
+        let last = bits.iter().rposition(|word| *word != 0).unwrap();
+        let words: Vec<String> = bits[..=last].iter().rev().map(|word| format!("{word:#010x}")).collect();
+        words.join(",")
+    };
+    let (cpus, nodes) = (whole(&mut all.iter().copied()), whole(&mut (0..all.len() as u32)));
+    let sets = format!(
+        "cpuset=\"{cpus}\" complete_cpuset=\"{cpus}\" allowed_cpuset=\"{cpus}\" \
+         nodeset=\"{nodes}\" complete_nodeset=\"{nodes}\" allowed_nodeset=\"{nodes}\""
+    );
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n\
+         <topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" {sets}>{packages}</object></topology>\n"
+    );
+    sandbox.write("nodes.xml", text)
+}
+
+/// Whether the kernel counts its own events for us.
+fn counts(sandbox: &Sandbox) -> Option<()> {
+    let said = sandbox.trimtab("counters --json --events busy=task-clock,requests=page-faults").ends();
+    let said: Value = serde_json::from_slice(&said.stdout).unwrap();
+    (said["rung"] == "exact").then_some(())
+}
+
+/// The lines `TID HOME` of the program.
+fn homes(said: &[String]) -> BTreeMap<u32, u32> {
+    let pair = |line: &String| {
+        let (tid, home) = line.split_once(' ')?;
+        Some((tid.parse().ok()?, home.parse().ok()?))
+    };
+    said.iter().filter_map(pair).collect()
+}
+
+fn mask(tid: u32) -> BTreeSet<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    cpus(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default())
+}
+
+/// Whether each thread is kept where it is at home.
+fn at_home(homes: &BTreeMap<u32, u32>) -> bool {
+    homes.iter().all(|(tid, home)| mask(*tid) == BTreeSet::from([*home]))
+}
+
+fn free(homes: &BTreeMap<u32, u32>, whole: &[u32]) -> bool {
+    homes.keys().all(|tid| mask(*tid) == whole.iter().copied().collect())
+}
+
+/// Two threads, each begun where the other is at home.
+fn begun<'s>(sandbox: &'s Sandbox, program: &Path, [a, b]: [u32; 2]) -> (Running<'s>, BTreeMap<u32, u32>) {
+    let mut program = sandbox.shell(&format!("exec {} {a}:{b} {b}:{a}", program.display())).begins();
+    let homes = homes(&program.lines(3));
+    (program, homes)
+}
+
+fn on<'s>(call: Call<'s>, machine: &Path) -> Call<'s> {
+    call.env("TRIMTAB_MACHINE", machine)
+}
+
+#[test]
+fn a_run_moves_threads_to_the_node_where_they_suffer_least_and_tells_why() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let program = need!(c("homesick.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    need!(counts(&sandbox), "nothing may be counted here (perf_event_open is refused)");
+    let file = machine(&sandbox, &[a, b]);
+    for policy in ["brm", "serial"] {
+        let trace = sandbox.path(&format!("{policy}.jsonl"));
+        let report = sandbox.path(&format!("{policy}.json"));
+        let options = format!(
+            "--cpus {a},{b} --mem none --balance={policy} {COUNTED} --trace {} --report={} -v",
+            trace.display(),
+            report.display()
+        );
+        let words = [format!("{a}:{b}"), format!("{b}:{a}")];
+        let mut running = on(sandbox.run(&options), &file).arg(&program).args(words).begins();
+        let homes = homes(&running.lines(3));
+        assert_eq!(homes.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([a, b]));
+        eventually_within(LONG, "each is at home", || at_home(&homes));
+        // What is better than elsewhere stays so.
+        let program = child(running.pid());
+        assert_eq!(mask(program), BTreeSet::from([a, b]), "who does nothing is not moved");
+        let ended = running.ends();
+        assert_eq!(ended.code, Some(9), "{ended}");
+        for told in ["counted is exact", "on memory: other nodes are tried", "TRIMTAB_MACHINE"] {
+            assert!(ended.stderr.contains(told), "{told}: {ended}");
+        }
+        // Why each was moved is in the report of the trace, and that it was in the report of the run.
+        let page = sandbox.trimtab("report --json").arg(&trace).ends().ok();
+        let page: Value = serde_json::from_str(&page).unwrap();
+        let machine = page["machine"].as_str().unwrap();
+        assert!(machine.contains("2 nodes, 2 cores, 2 CPUs"), "{machine}");
+        let whys: Vec<String> =
+            page["moves"].as_array().unwrap().iter().map(|one| one["reason"].to_string()).collect();
+        let known = |why: &String| ["exchanged", "explore", "stalls"].iter().any(|word| why.contains(word));
+        assert!(whys.iter().any(known) && !whys.iter().any(|why| why == "null"), "{whys:?}");
+        let run: Value = serde_json::from_str(&text(&report)).unwrap();
+        let moved = run["threads"].as_array().unwrap().iter();
+        let moved = moved.filter(|thread| thread["moved_at_least"].as_u64() > Some(0)).count();
+        assert_eq!(
+            (moved, run["threads"][1]["nodes"].as_array().map(Vec::is_empty)),
+            (2, Some(false)),
+            "{run}"
+        );
+        sandbox.trimtab("replay --check").arg(&trace).ends().ok();
+    }
+}
+
+#[test]
+fn an_attached_program_is_moved_home_and_has_its_own_masks_again_however_it_ends() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let program = need!(c("homesick.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    need!(counts(&sandbox), "nothing may be counted here (perf_event_open is refused)");
+    let machine = machine(&sandbox, &[a, b]);
+    let (program, homes) = begun(&sandbox, &program, [a, b]);
+    let attach = format!("attach {} --balance brm {COUNTED} --trace", program.pid());
+    let begin = |name: &str| on(sandbox.trimtab(&attach), &machine).arg(sandbox.path(name)).begins();
+    let attached = begin("stopped.jsonl");
+    eventually_within(LONG, "each is at home", || at_home(&homes));
+    attached.signal(Signal::INT);
+    attached.ends().ok();
+    assert!(free(&homes, &[a, b]));
+    let stopped = lines(&sandbox.path("stopped.jsonl"));
+    assert_eq!(stopped.last().unwrap().1["why"], "stopped");
+
+    let killed = begin("killed.jsonl");
+    eventually_within(LONG, "each is at home", || at_home(&homes));
+    killed.signal(Signal::KILL);
+    killed.ends();
+    assert!(homes.keys().all(|tid| mask(*tid).len() == 1), "masks outlive who set them");
+    sandbox.trimtab(&format!("detach {}", program.pid())).ends().ok();
+    assert!(free(&homes, &[a, b]));
+    assert_eq!(program.ends().code, Some(9));
+}
+
+#[test]
+fn the_service_moves_tagged_threads_home_until_it_is_killed_and_the_next_gives_masks_back() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let program = need!(c("homesick.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    need!(counts(&sandbox), "nothing may be counted here (perf_event_open is refused)");
+    let machine = machine(&sandbox, &[a, b]);
+    let (program, homes) = begun(&sandbox, &program, [a, b]);
+    let counted = COUNTED.replace("all", "tagged");
+    let begin = || {
+        let daemon = on(ask(&sandbox, &format!("serve --policy brm {counted}")), &machine).begins();
+        eventually("the daemon answers", || UnixStream::connect(socket(&sandbox)).is_ok());
+        daemon
+    };
+    let first = begin();
+    ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
+    eventually_within(LONG, "each is at home", || at_home(&homes));
+    eventually("moves are told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(2));
+    first.signal(Signal::KILL);
+    first.ends();
+    assert!(!free(&homes, &[a, b]));
+    let second = begin();
+    assert_eq!(status(&sandbox)["tags"].as_array().map(Vec::len), Some(0));
+    assert!(free(&homes, &[a, b]), "before it answers");
+    second.signal(Signal::TERM);
+    second.ends().ok();
+    assert_eq!(program.ends().code, Some(9));
+}
+
+#[test]
+fn where_nothing_can_be_counted_that_is_said_once_and_nobody_is_moved() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let program = need!(c("homesick.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let machine = machine(&sandbox, &[a, b]);
+    let found = sandbox.trimtab("counters --json").ends();
+    let found: Value = serde_json::from_slice(&found.stdout).unwrap();
+    // Off is as good as a machine without, and this may be one.
+    let ways: &[&str] = if found["rung"] == "nothing" { &["off", "auto"] } else { &["off"] };
+    let (program, homes) = begun(&sandbox, &program, [a, b]);
+    let policies = ["brm", "serial", "brm-paper"];
+    for (policy, way) in policies.iter().flat_map(|policy| ways.iter().map(move |way| (policy, way))) {
+        let trace = sandbox.path(&format!("{policy}-{way}.jsonl"));
+        let words = format!(
+            "attach {} --balance {policy} --candidates all --counters {way} --interval 5ms --verbose --trace",
+            program.pid()
+        );
+        let attached = on(sandbox.trimtab(&words), &machine).arg(&trace).begins();
+        eventually("it is looked at ten times", || text(&trace).matches("\"step\"").count() > 10);
+        assert!(free(&homes, &[a, b]), "{policy}, {way}");
+        attached.signal(Signal::INT);
+        let ended = attached.ends();
+        assert_eq!(ended.code, Some(0), "{ended}");
+        let said =
+            |what: &str| lines(&trace).iter().filter(|(_, line)| line.to_string().contains(what)).count();
+        assert_eq!(said("uncounted"), 1, "{policy}, {way}: {}", text(&trace));
+        assert_eq!(said("\"confine\""), 0, "{policy}, {way}");
+    }
+}
+
+#[test]
+fn a_machine_whose_cpus_are_not_here_is_refused() {
+    let sandbox = Sandbox::new();
+    let file = machine(&sandbox, &[0, 900]);
+    let said = format!("TRIMTAB_MACHINE={}: CPUs 900 are not on this machine, which has ", file.display());
+    for words in ["run -c 1 true", "attach 1", "serve", "plan", "topo"] {
+        let status = if words.starts_with("run") { 125 } else { 2 };
+        on(ask(&sandbox, words), &file).ends().fails(status, &[&said]);
+    }
+    let of = |text: &str, words: &[&str]| {
+        sandbox.trimtab("topo").env("TRIMTAB_MACHINE", text).ends().fails(2, words);
+    };
+    of("/no/such.xml", &["TRIMTAB_MACHINE=/no/such.xml", "No such file"]);
+    of("numa:x", &["TRIMTAB_MACHINE=numa:x", "is no count"]);
+    // Set and empty is unset; one that fits is told as what it is.
+    sandbox.trimtab("topo").env("TRIMTAB_MACHINE", "").ends().ok();
+    let told = sandbox.trimtab("doctor --json").env("TRIMTAB_MACHINE", "core:1 pu:1").ends();
+    assert!(told.out().contains("the machine is taken for what TRIMTAB_MACHINE=core:1 pu:1 says"), "{told}");
+}
