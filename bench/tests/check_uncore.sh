@@ -59,6 +59,7 @@ for barrier in spin yield sleep hyb; do
     report 2 2 --private 4096 --first 65536 --turns 5000 --phase 500 --barrier $barrier
 done
 report 2 1 --private 4096 --first 0 --share 64 --turns 100
+report 3 1 --private 4096 --turns 5000 --pause 0.001
 report 2 1 --private 4096 --seconds 0.01
 report 2 1 --private 4096 --turns 10 --cpus 0
 report 2 1 --private 4096 --turns 10 --cpus 0 --home 0
@@ -104,6 +105,7 @@ refused 3 --private 0
 refused 3 --private 64 --first 0
 refused 3 --first 64 --chains 2
 refused 2 --barrier kneel
+refused 2 --pause -1
 refused 3 --home 0
 refused 3 --share 63
 refused 3 --private 200000000000 --threads 1000

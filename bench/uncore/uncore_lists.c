@@ -19,6 +19,9 @@
  * waits for a line on stdin before every window and before its end.  Until the
  * line comes all threads sleep.
  *
+ * With a pause threads sleep now and then, so that many of them are seen at work on
+ * a few CPUs.
+ *
  * Memory: the private bytes of each thread and the shared ones.
  *
  * Source: J. Rao, K. Wang, X. Zhou and C. Xu, "Optimizing Virtual Machine
@@ -35,12 +38,14 @@
 #include "common/report.h"
 #include "uncore/list.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define THREADS_MAX 1024
@@ -67,6 +72,7 @@ static struct {
     long long phase;
     long long turns;
     double seconds;
+    double pause; /* seconds between two blocks of turns */
     long long repeats;
     struct counts cpus;
     long long home; /* a CPU, or none */
@@ -166,6 +172,15 @@ static long long bytes_of(size_t number)
     return number == 0 && asked.first_bytes >= 0 ? asked.first_bytes : asked.private_bytes;
 }
 
+static void pause_for(double seconds)
+{
+    if (seconds <= 0)
+        return;
+    const double whole = floor(seconds);
+    const struct timespec time = {(time_t)whole, (long)(1e9 * (seconds - whole))};
+    nanosleep(&time, NULL);
+}
+
 /* One window: so many turns, or so many seconds. */
 static void measure(struct worker *worker)
 {
@@ -180,6 +195,8 @@ static void measure(struct worker *worker)
         work(worker, by_time || turns - worker->turns > block ? block : turns - worker->turns);
         const bool over = by_time ? seconds_of(CLOCK_MONOTONIC) - worker->began >= asked.seconds
                                   : worker->turns == turns;
+        if (!over)
+            pause_for(asked.pause);
         if (asked.phase == 0) {
             if (over)
                 break;
@@ -351,6 +368,7 @@ static void read_command_line(int argc, char **argv)
         {"--barrier", "how threads wait at barriers", OPTION_WORD, &asked.barrier, 0, 0, wait_words},
         {"--turns", "of each thread in a window; 0 to go by --seconds", OPTION_COUNT, &asked.turns, 0, 1e15, NULL},
         {"--seconds", "of a window", OPTION_NUMBER, &asked.seconds, 1e-6, 3600, NULL},
+        {"--pause", "seconds that a thread sleeps after each 2048 turns, or each phase", OPTION_NUMBER, &asked.pause, 0, 3600, NULL},
         {"--repeats", "how many windows", OPTION_COUNT, &asked.repeats, 1, 1e6, NULL},
         {"--cpus", "thread i is bound to the CPU number i of this list, as 0,2", OPTION_LIST, &asked.cpus, 0, CPU_SETSIZE - 1, NULL},
         {"--home", "the CPU where threads are bound while they write their lists, needs --cpus", OPTION_COUNT, &asked.home, 0, CPU_SETSIZE - 1, NULL},
