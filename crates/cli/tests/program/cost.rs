@@ -1,4 +1,5 @@
 //! `trimtab bench cost`, with a small program in place of the real one. No number of it is asserted but those that hold on any machine.
+//! And how often the service itself looks, which is what is measured.
 
 use crate::balance::masks;
 use crate::util::{Call, Sandbox, c, eventually, need, text, two};
@@ -128,4 +129,27 @@ fn a_signal_ends_it_and_no_thread_stays_bound_or_behind() {
     assert_eq!(lines(&sandbox, "end")[0]["complete"], false);
     let gone = child.unwrap();
     eventually("the crowd is gone", || !Path::new(&format!("/proc/{gone}")).exists());
+}
+
+#[test]
+fn the_service_looks_as_often_as_its_policy_wants_unless_it_is_told() {
+    let sandbox = Sandbox::new();
+    for (words, interval) in [
+        ("--policy brm", 10_000_000),
+        ("--policy float", 100_000_000),
+        ("--policy brm --interval 1s", 1_000_000_000),
+    ] {
+        let _ = std::fs::remove_file(sandbox.path("trace"));
+        let socket = sandbox.path("shared/socket");
+        let running = sandbox.trimtab(&format!("serve {words} --trace trace --socket")).arg(&socket).begins();
+        // Its first line is written when signals are heard already.
+        let header = || std::fs::read_to_string(sandbox.path("trace")).unwrap_or_default();
+        eventually("the trace begins", || header().contains('\n'));
+        running.signal(Signal::TERM);
+        running.ends().ok();
+        let header: Value =
+            serde_json::from_str(text(&sandbox.path("trace")).lines().next().unwrap()).unwrap();
+        let found = header.to_string().contains(&format!("\"interval\":{interval}"));
+        assert!(found, "{words}: {header}");
+    }
 }
