@@ -30,7 +30,7 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
 BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog uncore_lists
 
-.PHONY: build help test test-numa demo bench-launch bench-nested bench-balance bench-uncore lint install uninstall clean
+.PHONY: build help test test-numa demo bench-launch bench-nested bench-balance bench-uncore bench-cost lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -79,6 +79,12 @@ bench-uncore: ## measure what placement costs a thread, and which index shows it
 	$(CARGO) build --release --workspace
 	$(MAKE) -C bench
 	$(TARGET)/release/trimtab bench uncore --programs bench/build/gcc $(ARGS)
+
+bench-cost: ## measure what looking at programs costs, and what counting does to them (ARGS='--quick', '--only looks --json FILE')
+	scripts/packages build nested
+	$(CARGO) build --release --workspace
+	$(MAKE) -C bench
+	$(TARGET)/release/trimtab bench cost --programs bench/build/gcc $(ARGS)
 
 lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check

@@ -26,8 +26,8 @@ refused() {
 number='[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?'
 amount="\"turns\":[0-9]+,\"steps\":[0-9]+,\"adds\":[0-9]+,\"seconds\":$number,\"cpu_seconds\":$number,\"turn_ns\":$number,\"turn_cpu_ns\":$number"
 thread="\\{\"kernel\":\"uncore_lists\",\"window\":[0-9]+,\"thread\":[0-9]+,\"tid\":[0-9]+,\"cpu\":[0-9]+,$amount\\}"
-total="\\{\"kernel\":\"uncore_lists\",\"window\":[0-9]+,\"threads\":[0-9]+,\"private\":[0-9]+,\"chains\":[0-9]+,\"order\":\"[a-z]+\""
-total="$total,\"shared\":[0-9]+,\"every\":[0-9]+,\"phase\":[0-9]+,\"touch\":\"[a-z]+\",\"pages\":\"[a-z]+\",$amount,\"verified\":true\\}"
+total="\\{\"kernel\":\"uncore_lists\",\"window\":[0-9]+,\"threads\":[0-9]+,\"private\":[0-9]+,\"first\":[0-9]+,\"chains\":[0-9]+,\"order\":\"[a-z]+\""
+total="$total,\"shared\":[0-9]+,\"every\":[0-9]+,\"phase\":[0-9]+,\"barrier\":\"[a-z]+\",\"touch\":\"[a-z]+\",\"pages\":\"[a-z]+\",$amount,\"verified\":true\\}"
 
 # report THREADS WINDOWS ARGUMENT...: all lines of this form
 report() {
@@ -55,6 +55,11 @@ report 1 1 --private 100 --share 100 --turns 5
 report 3 2 --private 0 --share 64 --turns 1000
 report 2 2 --private 4096 --turns 5000 --phase 1500
 report 2 1 --private 4096 --seconds 0.01 --phase 100
+for barrier in spin yield sleep hyb; do
+    report 2 2 --private 4096 --first 65536 --turns 5000 --phase 500 --barrier $barrier
+done
+report 2 1 --private 4096 --first 0 --share 64 --turns 100
+report 3 1 --private 4096 --turns 5000 --pause 0.001
 report 2 1 --private 4096 --seconds 0.01
 report 2 1 --private 4096 --turns 10 --cpus 0
 report 2 1 --private 4096 --turns 10 --cpus 0 --home 0
@@ -64,6 +69,13 @@ lines=$("$program" --threads 2 --private 4096 --chains 4 --share 64 --every 3 --
 case $lines in
 *'"turns":2000,"steps":8000,"adds":666,'*) ;;
 *) fail "amounts: $lines" ;;
+esac
+
+# The first thread's list is its own size; who has none makes no steps.
+lines=$("$program" --threads 3 --private 4096 --first 0 --share 64 --turns 1000 | tail -n 1)
+case $lines in
+*'"private":4096,"first":0,'*'"turns":3000,"steps":2000,"adds":3000,'*) ;;
+*) fail "--first: $lines" ;;
 esac
 
 # Two windows need three lines, the last of which may be missing.
@@ -90,6 +102,10 @@ refused 2 --seconds -1
 refused 2 --private -1
 refused 3 --private 64 --chains 2
 refused 3 --private 0
+refused 3 --private 64 --first 0
+refused 3 --first 64 --chains 2
+refused 2 --barrier kneel
+refused 2 --pause -1
 refused 3 --home 0
 refused 3 --share 63
 refused 3 --private 200000000000 --threads 1000

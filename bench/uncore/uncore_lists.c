@@ -9,13 +9,18 @@
  * Method: every thread walks a list of its own (list.h), whose size decides
  * which level of the hierarchy answers; every so many turns it adds to a random
  * line of an area that all threads share, with one atomic instruction; every so
- * many turns it may meet the others at a barrier, spinning.  A turn moves each
- * chain by one node; a step is one node.
+ * many turns it may meet the others at a barrier, spinning or otherwise.  A turn
+ * moves each chain by one node; a step is one node.  With a list of another size
+ * for the first thread the others wait for it at each barrier: what a thread does
+ * that waits is then most of what is counted.
  *
  * A parent that counts hardware events of the threads can do so for exactly the
  * measured window: with --wait the program says which threads it has, and then
  * waits for a line on stdin before every window and before its end.  Until the
  * line comes all threads sleep.
+ *
+ * With a pause threads sleep now and then, so that many of them are seen at work on
+ * a few CPUs.
  *
  * Memory: the private bytes of each thread and the shared ones.
  *
@@ -33,12 +38,14 @@
 #include "common/report.h"
 #include "uncore/list.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define THREADS_MAX 1024
@@ -58,18 +65,20 @@ static const struct balance_program program = {"uncore_lists", "private lists an
 static struct {
     long long threads;
     long long private_bytes;
+    long long first_bytes; /* of thread 0, if not as private_bytes */
     long long chains;
     long long shared_bytes;
     long long every;
     long long phase;
     long long turns;
     double seconds;
+    double pause; /* seconds between two blocks of turns */
     long long repeats;
     struct counts cpus;
     long long home; /* a CPU, or none */
-    int order, touch, pages;
+    int order, touch, pages, barrier;
     bool wait;
-} asked = {.threads = 1, .private_bytes = 4 << 20, .chains = 1, .every = 1, .seconds = 0.2, .repeats = 1, .home = -1};
+} asked = {.threads = 1, .private_bytes = 4 << 20, .first_bytes = -1, .chains = 1, .every = 1, .seconds = 0.2, .repeats = 1, .home = -1};
 
 struct shared_line {
     _Alignas(LINE_BYTES) uint64_t sum;
@@ -157,6 +166,21 @@ static void work(struct worker *worker, uint64_t turns)
     worker->turns += turns;
 }
 
+/* The bytes of a thread's list. */
+static long long bytes_of(size_t number)
+{
+    return number == 0 && asked.first_bytes >= 0 ? asked.first_bytes : asked.private_bytes;
+}
+
+static void pause_for(double seconds)
+{
+    if (seconds <= 0)
+        return;
+    const double whole = floor(seconds);
+    const struct timespec time = {(time_t)whole, (long)(1e9 * (seconds - whole))};
+    nanosleep(&time, NULL);
+}
+
 /* One window: so many turns, or so many seconds. */
 static void measure(struct worker *worker)
 {
@@ -171,6 +195,8 @@ static void measure(struct worker *worker)
         work(worker, by_time || turns - worker->turns > block ? block : turns - worker->turns);
         const bool over = by_time ? seconds_of(CLOCK_MONOTONIC) - worker->began >= asked.seconds
                                   : worker->turns == turns;
+        if (!over)
+            pause_for(asked.pause);
         if (asked.phase == 0) {
             if (over)
                 break;
@@ -274,9 +300,14 @@ static bool all_right(uint64_t all_adds)
     return right;
 }
 
-static void print_amount(uint64_t turns, uint64_t adds, double seconds, double cpu, long long threads)
+/* Nodes that a thread visited. */
+static uint64_t steps_of(const struct worker *worker)
 {
-    const uint64_t steps = asked.private_bytes > 0 ? turns * (uint64_t)asked.chains : 0;
+    return worker->list.length > 0 ? worker->turns * (uint64_t)asked.chains : 0;
+}
+
+static void print_amount(uint64_t turns, uint64_t steps, uint64_t adds, double seconds, double cpu, long long threads)
+{
     printf(",\"turns\":%llu,\"steps\":%llu,\"adds\":%llu,\"seconds\":", (unsigned long long)turns,
            (unsigned long long)steps, (unsigned long long)adds);
     print_json_number(seconds);
@@ -292,6 +323,7 @@ static void print_amount(uint64_t turns, uint64_t adds, double seconds, double c
 static bool print_window(long long window, uint64_t *all_adds)
 {
     uint64_t turns = 0;
+    uint64_t steps = 0;
     uint64_t adds = 0;
     double cpu = 0.0;
     double began = workers[0].began;
@@ -300,9 +332,10 @@ static bool print_window(long long window, uint64_t *all_adds)
         const struct worker *worker = &workers[i];
         printf("{\"kernel\":\"uncore_lists\",\"window\":%lld,\"thread\":%lld,\"tid\":%d,\"cpu\":%d", window, i,
                (int)worker->tid, worker->on);
-        print_amount(worker->turns, worker->adds, worker->ended - worker->began, worker->cpu, 1);
+        print_amount(worker->turns, steps_of(worker), worker->adds, worker->ended - worker->began, worker->cpu, 1);
         printf("}\n");
         turns += worker->turns;
+        steps += steps_of(worker);
         adds += worker->adds;
         cpu += worker->cpu;
         began = worker->began < began ? worker->began : began;
@@ -310,11 +343,11 @@ static bool print_window(long long window, uint64_t *all_adds)
     }
     *all_adds += adds;
     const bool right = all_right(*all_adds);
-    printf("{\"kernel\":\"uncore_lists\",\"window\":%lld,\"threads\":%lld,\"private\":%lld,\"chains\":%lld,\"order\":\"%s\"",
-           window, asked.threads, asked.private_bytes, asked.chains, order_words[asked.order]);
-    printf(",\"shared\":%lld,\"every\":%lld,\"phase\":%lld,\"touch\":\"%s\",\"pages\":\"%s\"", asked.shared_bytes,
-           asked.every, asked.phase, touch_words[asked.touch], page_words[asked.pages]);
-    print_amount(turns, adds, ended - began, cpu, asked.threads);
+    printf("{\"kernel\":\"uncore_lists\",\"window\":%lld,\"threads\":%lld,\"private\":%lld,\"first\":%lld,\"chains\":%lld,\"order\":\"%s\"",
+           window, asked.threads, asked.private_bytes, bytes_of(0), asked.chains, order_words[asked.order]);
+    printf(",\"shared\":%lld,\"every\":%lld,\"phase\":%lld,\"barrier\":\"%s\",\"touch\":\"%s\",\"pages\":\"%s\"", asked.shared_bytes,
+           asked.every, asked.phase, wait_words[asked.barrier], touch_words[asked.touch], page_words[asked.pages]);
+    print_amount(turns, steps, adds, ended - began, cpu, asked.threads);
     printf(",\"verified\":%s}\n", right ? "true" : "false");
     fflush(stdout);
     return right;
@@ -326,13 +359,16 @@ static void read_command_line(int argc, char **argv)
     const struct balance_option options[] = {
         {"--threads", "how many threads", OPTION_COUNT, &asked.threads, 1, THREADS_MAX, NULL},
         {"--private", "bytes of each thread's list, 0 for none", OPTION_COUNT, &asked.private_bytes, 0, bytes, NULL},
+        {"--first", "bytes of the first thread's list, if not as the others'", OPTION_COUNT, &asked.first_bytes, 0, bytes, NULL},
         {"--chains", "independent walks through it at a time", OPTION_COUNT, &asked.chains, 1, CHAINS_MAX, NULL},
         {"--order", "of the nodes in memory", OPTION_WORD, &asked.order, 0, 0, order_words},
         {"--share", "bytes of the lines that all threads add to, 0 for none", OPTION_COUNT, &asked.shared_bytes, 0, 1e11, NULL},
         {"--every", "turns from one addition to the next", OPTION_COUNT, &asked.every, 1, 1e9, NULL},
-        {"--phase", "turns between two barriers, at which threads spin; 0 for none", OPTION_COUNT, &asked.phase, 0, 1e12, NULL},
+        {"--phase", "turns between two barriers, 0 for none", OPTION_COUNT, &asked.phase, 0, 1e12, NULL},
+        {"--barrier", "how threads wait at barriers", OPTION_WORD, &asked.barrier, 0, 0, wait_words},
         {"--turns", "of each thread in a window; 0 to go by --seconds", OPTION_COUNT, &asked.turns, 0, 1e15, NULL},
         {"--seconds", "of a window", OPTION_NUMBER, &asked.seconds, 1e-6, 3600, NULL},
+        {"--pause", "seconds that a thread sleeps after each 2048 turns, or each phase", OPTION_NUMBER, &asked.pause, 0, 3600, NULL},
         {"--repeats", "how many windows", OPTION_COUNT, &asked.repeats, 1, 1e6, NULL},
         {"--cpus", "thread i is bound to the CPU number i of this list, as 0,2", OPTION_LIST, &asked.cpus, 0, CPU_SETSIZE - 1, NULL},
         {"--home", "the CPU where threads are bound while they write their lists, needs --cpus", OPTION_COUNT, &asked.home, 0, CPU_SETSIZE - 1, NULL},
@@ -346,24 +382,29 @@ static void read_command_line(int argc, char **argv)
 static void start_workers(void)
 {
     const size_t threads = (size_t)asked.threads;
-    const size_t length = (size_t)asked.private_bytes / LINE_BYTES;
     shared_lines = (size_t)asked.shared_bytes / LINE_BYTES;
-    if ((asked.private_bytes > 0 && length < (size_t)asked.chains) || (asked.shared_bytes > 0 && shared_lines == 0))
-        give_up(&program, "a list needs a line of 64 bytes for each chain, and a shared area one at least");
+    bool lists = true;
+    for (size_t i = 0; i < threads; i++) {
+        const size_t length = (size_t)bytes_of(i) / LINE_BYTES;
+        if ((bytes_of(i) > 0 && length < (size_t)asked.chains) || (asked.shared_bytes > 0 && shared_lines == 0))
+            give_up(&program, "a list needs a line of 64 bytes for each chain, and a shared area one at least");
+        if (length >= UINT32_MAX || shared_lines >= UINT32_MAX)
+            give_up(&program, "a list has less than 2^32 nodes");
+        lists = lists && length > 0;
+    }
     if (asked.home >= 0 && asked.cpus.length == 0)
         give_up(&program, "--home needs --cpus, where the threads then go");
-    if (length == 0 && shared_lines == 0)
-        give_up(&program, "nothing to do: neither --private nor --share has bytes");
-    if (length >= UINT32_MAX || shared_lines >= UINT32_MAX)
-        give_up(&program, "a list has less than 2^32 nodes");
-    require_memory((double)asked.private_bytes * (double)asked.threads + (double)asked.shared_bytes);
+    if (!lists && shared_lines == 0)
+        give_up(&program, "nothing to do: neither a list nor --share has bytes");
+    require_memory((double)asked.private_bytes * (double)(asked.threads - 1) + (double)bytes_of(0) + (double)asked.shared_bytes);
     workers = aligned_alloc(_Alignof(struct worker), threads * sizeof *workers);
     if (workers == NULL || pthread_barrier_init(&gate, NULL, (unsigned)threads + 1) != 0)
         give_up(&program, "not enough memory");
-    phases = (struct barrier){.threads = (unsigned)threads, .wait = WAIT_SPIN};
+    phases = (struct barrier){.threads = (unsigned)threads, .wait = (enum wait)asked.barrier};
     if (shared_lines > 0)
         shared = map_lines(shared_lines * LINE_BYTES);
     for (size_t i = 0; i < threads; i++) {
+        const size_t length = (size_t)bytes_of(i) / LINE_BYTES;
         workers[i] = (struct worker){.list = {.length = length}};
         if (length > 0)
             workers[i].list.nodes = map_lines(length * LINE_BYTES);

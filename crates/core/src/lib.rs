@@ -27,6 +27,7 @@ pub mod set;
 pub mod stats;
 pub mod tags;
 pub mod time;
+pub mod toll;
 pub mod topology;
 pub mod trace;
 pub mod words;

@@ -48,7 +48,7 @@ const MOVE_MEMORY: &str = "--move-memory";
 const BUDGET: &str = "--budget";
 
 /// A share as per cent, with or without the sign: between a hundredth of one and fifty.
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     match number.parse::<f64>() {
         Ok(percent) if (0.01..=50.0).contains(&percent) => Ok(percent / 100.0),

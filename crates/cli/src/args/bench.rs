@@ -15,6 +15,7 @@ pub enum BenchCommand {
     Nested(NestedArgs),
     Balance(BenchBalanceArgs),
     Uncore(UncoreArgs),
+    Cost(CostArgs),
 }
 
 /// Nested OpenMP teams, bound and unbound: bandwidth, synchronisation, a solver.
@@ -137,9 +138,9 @@ pub struct UncoreArgs {
     /// List cases and commands, say what this machine cannot show, and run nothing.
     #[arg(long)]
     pub list: bool,
-    /// At most so many threads in a run.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub threads: u32,
+    /// At most so many threads in a run (default 4, and 12 where their number is varied, as published).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: Option<u32>,
     /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc.
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
@@ -164,6 +165,49 @@ const UNCORE_EXAMPLES: &str = "Examples:\n  trimtab bench uncore --list         
     The program is built by: make -C bench. What can be counted here: trimtab counters\n\
     Ctrl-C ends it early: what was measured until then is shown and written.";
 
+/// What looking costs, whether the budget is kept, and how much counting slows a program.
+///
+/// The loop of `trimtab serve` looks at programs of a hundred to a thousand threads in this process: for `looks` every 10 ms, with and
+/// without counters, under policies that watch and that balance; for `budget` as often as the stated share of a core allows, so that the time
+/// between looks is what is found out; for `slowing` beside programs that run in windows alone, looked at, and looked at and
+/// counted, taking turns. Shown are medians with 95 % bootstrap intervals. Where hardware counts nothing the kernel's own events
+/// stand in, which is said. Takes some ten minutes, or two to three for each part; use a machine that is otherwise idle.
+#[derive(Args, Debug)]
+#[command(after_help = COST_EXAMPLES)]
+pub struct CostArgs {
+    /// How often each case is measured; fewer than 5 give no intervals and judge no goal.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: u32,
+    /// Short windows, few cases: a minute, for a first look.
+    #[arg(long)]
+    pub quick: bool,
+    /// Only cases whose name contains this, as in looks, budget/brm or slowing; can be repeated. See --list.
+    #[arg(long = "only", value_name = "PATTERN")]
+    pub only: Vec<String>,
+    /// List the cases by name, and measure nothing.
+    #[arg(long)]
+    pub list: bool,
+    /// The share of one core that looking may take in the part `budget`, and beside programs that are slowed.
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = super::balance::percent)]
+    pub budget: f64,
+    /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc.
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+    /// Seed of order and bootstrap.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write all samples and results to FILE as JSON lines, each as soon as it is known (schema in docs/json.md);
+    /// - for standard output, instead of the tables.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+const COST_EXAMPLES: &str = "Examples:\n  trimtab bench cost --quick                     a first look\n  \
+    trimtab bench cost --only looks --json c.jsonl   what looks cost, to keep\n  \
+    trimtab bench cost --only budget --budget 0.5%   whether half a per cent is kept\n\n\
+    The program is built by: make -C bench. What can be counted here: trimtab counters\n\
+    Ctrl-C ends it early: what was measured until then is shown and written.";
+
 /// One or several factors, as in the published measurement.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Experiment {
@@ -171,7 +215,7 @@ pub enum Experiment {
     Locality,
     /// Private sets, in one last-level cache or several.
     Contention,
-    /// One shared line, threads close together or apart.
+    /// Shared lines, and one line for 2 to 12 threads, close together or apart.
     Sharing,
     /// Far memory against a crowded cache.
     LocalityContention,
@@ -179,6 +223,8 @@ pub enum Experiment {
     ContentionSharing,
     /// All three.
     All,
+    /// Threads that spin at barriers while one of them waits for memory.
+    Spinning,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -57,7 +57,7 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
 
     let reach = crate::serve::reach(&world.proc());
     let shared = Shared::new(Registry::new(reach));
-    let settings = args.settings.over(Settings::default());
+    let settings = args.settings.over(Settings::of(args.policy));
     let setup = Setup {
         policy: args.policy.word().to_owned(),
         usable: usable.clone(),

@@ -17,6 +17,7 @@ mod balance;
 mod balances;
 mod bench;
 mod bounds;
+mod cost;
 mod counters;
 mod descriptors;
 mod doctor;

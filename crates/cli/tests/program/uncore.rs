@@ -249,3 +249,23 @@ fn recorded_counts_say_what_each_index_is_worth() {
         assert!(signs("busy") >= 0.98 && signs("penalty") < 0.85, "{page}");
     }
 }
+
+/// Two threads of which one spins until the other comes, counted on real hardware.
+#[test]
+fn recorded_counts_of_spinning_threads_say_that_cycles_an_instruction_mislead() {
+    let record =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/uncore/results/zen3-guest-spin.jsonl");
+    let sandbox = Sandbox::new();
+    let page = sandbox.trimtab("bench uncore --from").arg(record).ends().ok();
+    let row = |index: &str| -> Vec<String> {
+        let mut rows = page.lines().skip_while(|line| !line.starts_with("INDEX"));
+        let row = rows.find(|line| line.starts_with(index));
+        row.unwrap_or_else(|| panic!("{page}")).split_whitespace().map(str::to_owned).collect()
+    };
+    let changes = |index: &str| row(index)[3].parse::<f64>().unwrap();
+    assert!(changes("penalty") >= 0.9 && changes("penalty") > changes("busy"), "{page}");
+    assert!(changes("busy") > changes("cpi"), "{page}");
+    assert_eq!((row("penalty")[5].as_str(), row("cpi")[5].as_str()), ("10/10", "5/10"), "{page}");
+    // What nobody counted has no column.
+    assert!(!page.lines().any(|line| line.starts_with("far") || line.starts_with("miss-rate ")), "{page}");
+}

@@ -40,7 +40,13 @@ pub(super) fn picture(start: &Start, measured: &[Measured]) -> String {
          viewBox=\"0 0 {width:.0} {height:.0}\">\n{STYLE}<rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
     );
     text(&mut out, "title", MARGIN, MARGIN + 10.0, "Nested OpenMP teams, unbound and bound");
-    text(&mut out, "note", MARGIN, MARGIN + 28.0, &format!("{}, Linux {}", start.summary, start.kernel));
+    text(
+        &mut out,
+        "note",
+        MARGIN,
+        MARGIN + 28.0,
+        &format!("{}, Linux {}", start.head.summary, start.head.kernel),
+    );
     legend(&mut out, MARGIN + 46.0, start);
     for (at, panel) in panels.iter().enumerate() {
         draw(&mut out, panel, top + at as f64 * (ABOVE + HEIGHT + BELOW), width);

@@ -1,18 +1,21 @@
 //! `trimtab bench`: programs measured with and without placement.
 //!
-//! `nested` is the order of events; `cases` says what is run, `programs` finds and runs it, Ctrl-C is `commands::interrupt`'s,
-//! `record` writes samples as they come, `published` holds what others measured, `tables` and `chart` show it all.
-//! `balance` is another order of events with the same helpers, and cases and a page of its own; so is `uncore`.
+//! `series` is the order of events of all of them, Ctrl-C is `commands::interrupt`'s; `programs` finds and runs programs, `talk` speaks with one that listens,
+//! `record` writes samples as they come. `nested` is one, with `cases` for what is run, `published` for what others measured, `tables` and `chart` to show it
+//! all; `balance`, `uncore` and `cost` are others, with cases and pages of their own.
 //! Medians, intervals and verdicts are `trimtab_core::stats`' and `trimtab_core::yardstick`'s.
 
 mod balance;
 mod cases;
 mod chart;
+mod cost;
 mod nested;
 mod programs;
 mod published;
 mod record;
+mod series;
 mod tables;
+mod talk;
 mod uncore;
 
 use crate::args::{BenchArgs, BenchCommand};
@@ -28,5 +31,6 @@ pub fn run(world: &World, args: &BenchArgs) -> Result<u8, Exit> {
         BenchCommand::Nested(args) => nested::run(world, args),
         BenchCommand::Balance(args) => balance::run(world, args),
         BenchCommand::Uncore(args) => uncore::run(world, args),
+        BenchCommand::Cost(args) => cost::run(world, args),
     }
 }

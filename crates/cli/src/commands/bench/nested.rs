@@ -6,24 +6,18 @@
 
 use super::cases::{Case, Figure, Variant, cases, command};
 use super::programs::{self, Ran};
-use super::record::{End, Outcome, Record, Recorder, Run, Start};
+use super::record::{End, Outcome, Record, Run, Start};
+use super::series::{self, Came, Ended, Outlet, Series};
 use super::{chart, tables};
 use crate::args::NestedArgs;
 use crate::commands::interrupt::Interrupt;
-use crate::commands::print;
-use crate::commands::progress;
 use crate::exit::{self, Exit};
-use crate::say::{self, Volume};
 use crate::situation::Situation;
 use crate::world::World;
-use anyhow::{Context, Result, anyhow};
-use indicatif::ProgressBar;
+use anyhow::Result;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
 use std::path::PathBuf;
 use trimtab_core::stats::{Comparison, compare};
-use trimtab_core::topology::draw;
 use trimtab_linux::survey::{Runnable, runnable};
 
 /// Samples of each figure, in the order of [`crate::args::bench::NestedProgram::figures`].
@@ -39,20 +33,6 @@ pub(super) struct Measured {
     pub(super) comparison: Comparison,
 }
 
-/// What a whole measurement came to.
-#[derive(Debug, Default)]
-struct Harvest {
-    samples: Samples,
-    /// What failed, and how often; it has been said.
-    failures: BTreeMap<(Case, Variant), usize>,
-    runs: usize,
-    /// Runs at whose start other programs wanted CPUs.
-    disturbed: usize,
-}
-
-/// A failure may pass, as when others hold the cores; one that came so often in one case will come again.
-const FAILURES_MAX: usize = 2;
-
 /// Measures, and shows.
 ///
 /// # Errors
@@ -60,22 +40,8 @@ const FAILURES_MAX: usize = 2;
 pub(super) fn run(world: &World, args: &NestedArgs) -> Result<u8, Exit> {
     let failed = |cause| Exit::new(exit::FAILED, cause);
     let mut bench = Bench::prepare(world, args).map_err(failed)?;
-    let mut harvest = Harvest::default();
-    let measured = bench.measure(&mut harvest);
-    // Whatever happened: what is known is written.
-    let complete = measured.is_ok() && bench.interrupt.came().is_none();
-    let shown = bench.finish(&harvest, complete);
-    measured.and(shown).map_err(failed)?;
-    if !harvest.failures.is_empty() {
-        let words: Vec<String> =
-            harvest.failures.keys().map(|(case, way)| format!("{case} {}", way.word())).collect();
-        return Err(failed(anyhow!(
-            "not everything could be measured: {} failed, see above",
-            words.join(", ")
-        )));
-    }
-    // As a shell says it of what a signal ended.
-    Ok(bench.interrupt.came().map_or(exit::DONE, |signal| u8::try_from(128 + signal).unwrap_or(exit::FAILED)))
+    let interrupt = Interrupt::listen().map_err(failed)?;
+    series::measure(&mut bench, &interrupt)
 }
 
 struct Bench<'a> {
@@ -85,34 +51,26 @@ struct Bench<'a> {
     proc: PathBuf,
     cases: Vec<Case>,
     start: Start,
-    interrupt: Interrupt,
-    recorder: Recorder,
-    /// Opened before anything is measured, like the record.
-    picture: Option<(PathBuf, File)>,
+    outlet: Outlet,
+    samples: Samples,
+    /// Runs at whose start other programs wanted CPUs.
+    disturbed: usize,
 }
 
 impl<'a> Bench<'a> {
     fn prepare(world: &World, args: &'a NestedArgs) -> Result<Self> {
-        let trimtab = std::env::current_exe().context("cannot find trimtab itself")?;
         let situation = Situation::live(world, true)?;
         let (machine, allowed) = (&situation.machine, &situation.taken.allowed);
         let usable = machine.cores().iter().filter(|core| machine.cpus_of(&core.pus).intersects(allowed));
         let cores = usable.count();
         let cases = cases(args, cores, machine.nodes_of(allowed).len());
         let wanted: Vec<_> = cases.iter().map(|case| case.program.file()).collect();
-        let folder = programs::folder(args.programs.as_deref(), &trimtab, &wanted)?;
-        for warning in &situation.warnings {
-            say::warning(Volume::Normal, warning);
-        }
+        let (trimtab, folder) = series::programs(args.programs.as_deref(), &wanted)?;
         let of_openmp =
             |name: &&str| ["OMP_", "GOMP_", "KMP_", "LIBOMP_"].iter().any(|head| name.starts_with(head));
         let set = world.names().filter(of_openmp).filter(|name| *name != "OMP_NUM_THREADS");
         let start = Start {
-            bench: "nested",
-            trimtab: env!("CARGO_PKG_VERSION"),
-            machine: machine.name().to_owned(),
-            summary: draw::summary(machine),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            head: series::head("nested", &situation),
             cores,
             rounds: args.rounds,
             quick: args.quick,
@@ -120,135 +78,24 @@ impl<'a> Bench<'a> {
             programs: folder.display().to_string(),
             environment: set.filter_map(|name| Some((name.to_owned(), world.text(name)?))).collect(),
         };
-        let picture = match &args.svg {
-            Some(path) => {
-                let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-                Some((path.clone(), file))
-            }
-            None => None,
-        };
-        let recorder = Recorder::open(args.json.as_deref())?;
-        let proc = world.proc();
-        Ok(Self {
-            args,
-            trimtab,
-            folder,
-            proc,
-            cases,
-            start,
-            interrupt: Interrupt::listen()?,
-            recorder,
-            picture,
-        })
+        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref())?;
+        let (proc, samples) = (world.proc(), Samples::new());
+        Ok(Self { args, trimtab, folder, proc, cases, start, outlet, samples, disturbed: 0 })
     }
 
-    /// Runs everything, as long as no signal comes.
-    fn measure(&mut self, harvest: &mut Harvest) -> Result<()> {
-        self.recorder.write(&Record::Start(&self.start))?;
-        let bar = progress::bar(self.cases.len() * Variant::ALL.len() * self.args.rounds as usize);
-        let measured = self.rounds(harvest, &bar);
-        bar.finish_and_clear();
-        measured
+    /// A case, and a way of running it.
+    fn at(&self, at: usize) -> Option<(Case, Variant)> {
+        let ways = Variant::ALL.len();
+        Some((*self.cases.get(at / ways)?, *Variant::ALL.get(at % ways)?))
     }
 
-    fn rounds(&mut self, harvest: &mut Harvest, bar: &ProgressBar) -> Result<()> {
-        for round in 1..=self.args.rounds {
-            let mut order = Variant::ALL;
-            if round % 2 == 0 {
-                order.reverse();
-            }
-            for &case in &self.cases.clone() {
-                for variant in order {
-                    bar.set_message(format!("round {round}/{}: {case} {}", self.args.rounds, variant.word()));
-                    if !self.one(harvest, case, variant, round, bar)? {
-                        return Ok(());
-                    }
-                    bar.inc(1);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// One run; false when a signal came.
-    fn one(
-        &mut self,
-        harvest: &mut Harvest,
-        case: Case,
-        variant: Variant,
-        round: u32,
-        bar: &ProgressBar,
-    ) -> Result<bool> {
-        if harvest.failures.get(&(case, variant)).is_some_and(|times| *times >= FAILURES_MAX) {
-            return Ok(true);
-        }
-        let program = self.folder.join(case.program.file());
-        let words = command(self.args, case, variant, &self.trimtab, &program);
-        let others = runnable(&self.proc).ok().map(Runnable::others);
-        // The programs ask for their threads themselves; trimtab would take the user's number for a limit of his.
-        let variables = [("OMP_NUM_THREADS", None)];
-        let ran = programs::run(&words, &variables, &|report| case.fault(report), &self.interrupt);
-        if matches!(ran, Ran::Stopped) {
-            return Ok(false);
-        }
-        harvest.runs += 1;
-        harvest.disturbed += usize::from(others.is_some_and(|others| others > 0));
-        match ran {
-            Ran::Stopped => {}
-            Ran::Badly { error, stderr } => {
-                let run = Run::new(case, variant, round, others, &words, Err(&error), &stderr);
-                self.recorder.write(&Record::Run(run))?;
-                let failure = format!("{case} {}: {error}; {}", variant.word(), progress::quoted(&stderr));
-                let times = harvest.failures.entry((case, variant)).or_default();
-                *times += 1;
-                if *times == 1 {
-                    bar.suspend(|| say::warning(Volume::Normal, &failure));
-                }
-            }
-            Ran::Well { report, stderr } => {
-                let run = Run::new(case, variant, round, others, &words, Ok(&report), &stderr);
-                self.recorder.write(&Record::Run(run))?;
-                let figures = case.program.figures();
-                let samples =
-                    harvest.samples.entry((case, variant)).or_insert_with(|| vec![Vec::new(); figures.len()]);
-                for (figure, samples) in figures.iter().zip(samples) {
-                    samples.extend(figure.value(case.program, &report));
-                }
-            }
-        }
-        Ok(self.interrupt.came().is_none())
-    }
-
-    /// Results into the tables, the picture and the record: each is tried, whatever comes of the others.
-    fn finish(&mut self, harvest: &Harvest, complete: bool) -> Result<()> {
-        let measured = self.compare(&harvest.samples);
-        let Harvest { runs, disturbed, .. } = *harvest;
-        let failed = harvest.failures.values().sum();
-        let end = End { complete, runs, failed, disturbed };
-        let to_stdout = self.args.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
-        let printed = if to_stdout { Ok(()) } else { print(&tables::page(&self.start, &measured, &end)) };
-        let drawn = self.picture.as_mut().map_or(Ok(()), |(path, file)| {
-            let picture = chart::picture(&self.start, &measured);
-            file.write_all(picture.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
-        });
-        let recorded = self.record(&measured, &end);
-        recorded.and(drawn).and(printed.map_err(Into::into))
-    }
-
-    fn record(&mut self, measured: &[Measured], end: &End) -> Result<()> {
-        for Measured { case, figure, unbound, bound, comparison } in measured {
-            self.recorder.write(&Record::Result(Outcome::new(*case, figure, unbound, bound, *comparison)))?;
-        }
-        self.recorder.write(&Record::End(end))
-    }
-
-    fn compare(&self, samples: &Samples) -> Vec<Measured> {
+    fn compare(&self) -> Vec<Measured> {
         let none = Vec::new();
         let mut measured = Vec::new();
         for &case in &self.cases {
             for (at, figure) in case.program.figures().into_iter().enumerate() {
                 let of = |variant| {
-                    samples.get(&(case, variant)).and_then(|all| all.get(at)).unwrap_or(&none).clone()
+                    self.samples.get(&(case, variant)).and_then(|all| all.get(at)).unwrap_or(&none).clone()
                 };
                 let (unbound, bound) = (of(Variant::Unbound), of(Variant::Bound));
                 if unbound.is_empty() && bound.is_empty() {
@@ -259,5 +106,76 @@ impl<'a> Bench<'a> {
             }
         }
         measured
+    }
+}
+
+impl Series for Bench<'_> {
+    fn rounds(&self) -> u32 {
+        self.args.rounds
+    }
+
+    fn runs(&self) -> usize {
+        self.cases.len() * Variant::ALL.len()
+    }
+
+    /// Case by case; which way goes first changes from round to round.
+    fn order(&self, round: u32) -> Vec<usize> {
+        let ways = Variant::ALL.len();
+        let turned = |way: usize| if round.is_multiple_of(2) { ways - 1 - way } else { way };
+        (0..self.runs()).map(|at| at / ways * ways + turned(at % ways)).collect()
+    }
+
+    fn name(&self, at: usize) -> String {
+        self.at(at).map_or_else(String::new, |(case, variant)| format!("{case} {}", variant.word()))
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.outlet.recorder.write(&Record::Start(&self.start))
+    }
+
+    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+        let Some((case, variant)) = self.at(at) else { return Ok(Came::Well) };
+        let program = self.folder.join(case.program.file());
+        let words = command(self.args, case, variant, &self.trimtab, &program);
+        let others = runnable(&self.proc).ok().map(Runnable::others);
+        // The programs ask for their threads themselves; trimtab would take the user's number for a limit of his.
+        let variables = [("OMP_NUM_THREADS", None)];
+        let ran = programs::run(&words, &variables, &|report| case.fault(report), interrupt);
+        if !matches!(ran, Ran::Stopped) {
+            self.disturbed += usize::from(others.is_some_and(|others| others > 0));
+        }
+        match ran {
+            Ran::Stopped => Ok(Came::Stopped),
+            Ran::Badly { error, stderr } => {
+                let run = Run::new(case, variant, round, others, &words, Err(&error), &stderr);
+                self.outlet.recorder.write(&Record::Run(run))?;
+                Ok(Came::Badly { error, stderr })
+            }
+            Ran::Well { report, stderr } => {
+                let run = Run::new(case, variant, round, others, &words, Ok(&report), &stderr);
+                self.outlet.recorder.write(&Record::Run(run))?;
+                let figures = case.program.figures();
+                let samples =
+                    self.samples.entry((case, variant)).or_insert_with(|| vec![Vec::new(); figures.len()]);
+                for (figure, samples) in figures.iter().zip(samples) {
+                    samples.extend(figure.value(case.program, &report));
+                }
+                Ok(Came::Well)
+            }
+        }
+    }
+
+    fn finish(&mut self, Ended { complete, runs, failed }: Ended) -> Result<()> {
+        let measured = self.compare();
+        let end = End { complete, runs, failed, disturbed: self.disturbed };
+        let start = &self.start;
+        let shown =
+            self.outlet.show(|| tables::page(start, &measured, &end), || chart::picture(start, &measured));
+        let results = measured.iter().map(|Measured { case, figure, unbound, bound, comparison }| {
+            Record::Result(Outcome::new(*case, figure, unbound, bound, *comparison))
+        });
+        let recorder = &mut self.outlet.recorder;
+        let recorded = results.chain([Record::End(&end)]).try_for_each(|line| recorder.write(&line));
+        recorded.and(shown)
     }
 }

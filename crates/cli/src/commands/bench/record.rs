@@ -2,7 +2,7 @@
 
 use super::cases::{Case, Figure, Variant};
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -39,13 +39,20 @@ pub(super) struct End {
     pub(super) disturbed: usize,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct Start {
-    pub(super) bench: &'static str,
-    pub(super) trimtab: &'static str,
+/// What the start of every record begins with: what was measured, by what, where.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) bench: String,
+    pub(super) trimtab: String,
     pub(super) machine: String,
     pub(super) summary: String,
     pub(super) kernel: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Start {
+    #[serde(flatten)]
+    pub(super) head: Head,
     pub(super) cores: usize,
     pub(super) rounds: u32,
     pub(super) quick: bool,

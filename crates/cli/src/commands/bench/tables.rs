@@ -2,14 +2,14 @@
 
 use super::nested::Measured;
 use super::published;
-use super::record::{End, Start};
+use super::record::{End, Head, Start};
 use crate::args::bench::NestedProgram;
 use crate::table::{Align, Table};
 use trimtab_core::stats::{Better, Estimate, Interval, Verdict};
 
 /// The whole page.
 pub(super) fn page(start: &Start, measured: &[Measured], end: &End) -> String {
-    let Start { machine, summary, kernel, rounds, seed, .. } = start;
+    let (Start { rounds, seed, .. }, Head { machine, summary, kernel, .. }) = (start, &start.head);
     let mut text = format!("{machine}: {summary}; Linux {kernel}\n");
     text.push_str(&format!(
         "{rounds} rounds, unbound and bound in turns; medians with 95 % bootstrap intervals, seed {seed}\n"

@@ -1,5 +1,6 @@
 //! The lines of a record of balancing, written and read back.
 
+use super::super::record::{Head, SCHEMA};
 use super::scenarios::Cell;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -13,11 +14,8 @@ use trimtab_core::yardstick::{Judged, Rivals, Run};
 /// What is measured, where, and how. What makes samples comparable is checked before a record is gone on with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Start {
-    pub(super) bench: String,
-    pub(super) trimtab: String,
-    pub(super) machine: String,
-    pub(super) summary: String,
-    pub(super) kernel: String,
+    #[serde(flatten)]
+    pub(super) head: Head,
     /// CPUs used: one of each core.
     pub(super) cpus: String,
     pub(super) cores: usize,
@@ -125,8 +123,8 @@ impl Before {
         for (at, line) in text.split_inclusive('\n').filter(|line| line.ends_with('\n')).enumerate() {
             let line: Value =
                 serde_json::from_str(line).with_context(|| format!("line {} is not JSON", at + 1))?;
-            if line["schema"] != super::super::record::SCHEMA {
-                bail!("line {} is not of schema {}", at + 1, super::super::record::SCHEMA);
+            if line["schema"] != SCHEMA {
+                bail!("line {} is not of schema {SCHEMA}", at + 1);
             }
             match line["record"].as_str() {
                 Some("start") if start.is_none() => {
@@ -145,7 +143,7 @@ impl Before {
             }
         }
         let start = start
-            .filter(|start| start.bench == "balance")
+            .filter(|start| start.head.bench == "balance")
             .context("it does not begin as a record of bench balance")?;
         Ok(Self { start, reports })
     }
@@ -156,10 +154,10 @@ impl Before {
         let differs = |what: &str, then: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
             (then.to_string() != now.to_string()).then(|| format!("its {what} was {then}, now it is {now}"))
         };
-        differs("machine", &then.summary, &now.summary)
-            .or_else(|| differs("kernel", &then.kernel, &now.kernel))
+        differs("machine", &then.head.summary, &now.head.summary)
+            .or_else(|| differs("kernel", &then.head.kernel, &now.head.kernel))
             .or_else(|| differs("set of CPUs", &then.cpus, &now.cpus))
-            .or_else(|| differs("trimtab", &then.trimtab, &now.trimtab))
+            .or_else(|| differs("trimtab", &then.head.trimtab, &now.head.trimtab))
             .or_else(|| differs("--quick", &then.quick, &now.quick))
             .or_else(|| differs("seed", &then.seed, &now.seed))
     }
@@ -174,13 +172,19 @@ pub(super) fn key(round: u32, cell: &Cell) -> (u32, String) {
 mod tests {
     use super::*;
 
-    fn start() -> Start {
-        Start {
+    fn head() -> Head {
+        Head {
             bench: "balance".into(),
             trimtab: "1".into(),
             machine: "m".into(),
             summary: "s".into(),
             kernel: "6".into(),
+        }
+    }
+
+    fn start() -> Start {
+        Start {
+            head: head(),
             cpus: "0-1".into(),
             cores: 2,
             repeats: 5,
@@ -240,7 +244,7 @@ mod tests {
         let other = before.differs(&Start { cpus: "0-3".into(), ..start() }).unwrap();
         assert_eq!(other, "its set of CPUs was 0-1, now it is 0-3");
         assert!(before.differs(&Start { quick: true, ..start() }).is_some());
-        assert!(before.differs(&Start { kernel: "7".into(), ..start() }).is_some());
+        assert!(before.differs(&Start { head: Head { kernel: "7".into(), ..head() }, ..start() }).is_some());
     }
 
     #[test]

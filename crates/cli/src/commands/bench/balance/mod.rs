@@ -11,7 +11,7 @@ mod rival;
 mod scenarios;
 
 use super::programs::{self, Ran};
-use super::record::Recorder;
+use super::series::{self, Came, Ended, Outlet, Series};
 use crate::args::{BenchBalanceArgs, Cli};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::print;
@@ -22,7 +22,6 @@ use crate::situation::Situation;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::CommandFactory;
-use indicatif::ProgressBar;
 use lines::{Before, CellLine, End, Line, RunLine, Start, key, read_run};
 use rival::Running;
 use scenarios::{Cell, HOG, OPENMP, Scope, THREADS, cells};
@@ -30,13 +29,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
-use trimtab_core::stats::{Comparison, Estimate, shuffled};
-use trimtab_core::topology::draw;
-use trimtab_core::yardstick::{Judged, Ratios};
+use trimtab_core::stats::{Comparison, Estimate};
+use trimtab_core::yardstick::{Judged, Ratios, Run};
 use trimtab_linux::sys::affinity;
-
-/// A failure may pass; one that came so often in one cell will come again.
-const FAILURES_MAX: usize = 2;
 
 /// A cell with all that its runs came to.
 #[derive(Debug)]
@@ -47,14 +42,6 @@ struct Measured<'a> {
     spread: Option<f64>,
     against: Option<Comparison>,
     goals: Vec<Judged>,
-}
-
-/// What the runs came to so far, cell by cell.
-#[derive(Debug, Default)]
-struct Harvest {
-    ratios: Vec<Ratios>,
-    failures: BTreeMap<usize, usize>,
-    end: End,
 }
 
 /// Measures, and shows.
@@ -78,29 +65,15 @@ pub(super) fn run(world: &World, args: &BenchBalanceArgs) -> Result<u8, Exit> {
         return Ok(exit::DONE);
     }
     let left_out = scenarios::cells(Scope { balances: true, ..scope }).len() - cells.len();
-    let mut bench = Bench::prepare(args, place, cells).map_err(failed)?;
     if left_out > 0 {
         say::warning(
             Volume::Normal,
             &format!("this trimtab has no run --balance: the {left_out} cases that need it are left out"),
         );
     }
-    let mut harvest = Harvest { ratios: vec![Ratios::default(); bench.cells.len()], ..Harvest::default() };
-    let measured = bench.measure(&mut harvest);
-    harvest.end.complete = measured.is_ok() && bench.interrupt.came().is_none();
-    // Whatever happened: what is known is written.
-    let shown = bench.finish(&harvest);
-    measured.and(shown).map_err(failed)?;
-    if !harvest.failures.is_empty() {
-        let names: Vec<String> =
-            harvest.failures.keys().filter_map(|&at| Some(bench.cells.get(at)?.to_string())).collect();
-        return Err(failed(anyhow!(
-            "not everything could be measured: {} failed, see above",
-            names.join(", ")
-        )));
-    }
-    // As a shell says it of what a signal ended.
-    Ok(bench.interrupt.came().map_or(exit::DONE, |signal| u8::try_from(128 + signal).unwrap_or(exit::FAILED)))
+    let interrupt = Interrupt::listen().map_err(failed)?;
+    let mut bench = Bench::prepare(args, place, cells, &interrupt).map_err(failed)?;
+    series::measure(&mut bench, &interrupt)
 }
 
 /// Whether this trimtab's `run` can balance.
@@ -114,9 +87,7 @@ fn balances() -> bool {
 struct Place {
     /// One CPU of each core that may be used.
     cpus: CpuSet,
-    machine: String,
-    summary: String,
-    warnings: Vec<String>,
+    situation: Situation,
 }
 
 impl Place {
@@ -124,14 +95,8 @@ impl Place {
         let situation = Situation::live(world, false)?;
         let (machine, allowed) = (&situation.machine, &situation.taken.allowed);
         let first = |cpus: CpuSet| cpus.intersection(allowed).iter().next();
-        let cpus: CpuSet =
-            machine.cores().iter().filter_map(|core| first(machine.cpus_of(&core.pus))).collect();
-        Ok(Self {
-            cpus,
-            machine: machine.name().to_owned(),
-            summary: draw::summary(machine),
-            warnings: situation.warnings,
-        })
+        let cpus = machine.cores().iter().filter_map(|core| first(machine.cpus_of(&core.pus))).collect();
+        Ok(Self { cpus, situation })
     }
 }
 
@@ -144,21 +109,22 @@ struct Bench<'a> {
     start: Start,
     /// What a record that is gone on with holds.
     before: BTreeMap<(u32, String), serde_json::Value>,
-    interrupt: Interrupt,
-    recorder: Recorder,
+    outlet: Outlet,
+    ratios: Vec<Ratios>,
+    clean: usize,
 }
 
 impl<'a> Bench<'a> {
-    fn prepare(args: &'a BenchBalanceArgs, place: Place, cells: Vec<Cell>) -> Result<Self> {
-        let trimtab = std::env::current_exe().context("cannot find trimtab itself")?;
-        let folder = programs::folder(args.programs.as_deref(), &trimtab, &[THREADS, OPENMP, HOG])?;
-        for warning in &place.warnings {
-            say::warning(Volume::Normal, warning);
-        }
+    fn prepare(
+        args: &'a BenchBalanceArgs,
+        place: Place,
+        cells: Vec<Cell>,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        let (trimtab, folder) = series::programs(args.programs.as_deref(), &[THREADS, OPENMP, HOG])?;
         let last = place.cpus.iter().last().context("there is no CPU to measure on")?;
         affinity::set(None, &place.cpus)
             .with_context(|| format!("cannot confine the benchmark to CPUs {}", place.cpus))?;
-        let interrupt = Interrupt::listen()?;
         let before = match (&args.json, args.resume) {
             (Some(file), true) if file.as_os_str() == "-" => {
                 bail!("--resume needs a file with --json, and - is none")
@@ -167,11 +133,7 @@ impl<'a> Bench<'a> {
             _ => None,
         };
         let mut start = Start {
-            bench: "balance".to_owned(),
-            trimtab: env!("CARGO_PKG_VERSION").to_owned(),
-            machine: place.machine,
-            summary: place.summary,
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            head: series::head("balance", &place.situation),
             cpus: place.cpus.to_string(),
             cores: place.cpus.len(),
             repeats: args.repeats,
@@ -188,61 +150,69 @@ impl<'a> Bench<'a> {
                 }
                 before.start.rate
             }
-            None => calibrate(&folder, &interrupt)?,
+            None => calibrate(&folder, interrupt)?,
         };
         if let Some(file) = &args.table {
             // Found out now, not after the first round.
             std::fs::write(file, "").with_context(|| format!("cannot write {}", file.display()))?;
         }
-        let recorder = match &args.json {
-            Some(file) if before.is_some() => Recorder::resume(file)?,
-            file => Recorder::open(file.as_deref())?,
+        let outlet = match &args.json {
+            Some(file) if before.is_some() => Outlet::resume(file)?,
+            file => Outlet::open(file.as_deref(), None)?,
         };
         let before = before.map(|before| before.reports).unwrap_or_default();
-        Ok(Self { args, trimtab, folder, last, cells, start, before, interrupt, recorder })
+        let ratios = vec![Ratios::default(); cells.len()];
+        Ok(Self { args, trimtab, folder, last, cells, start, before, outlet, ratios, clean: 0 })
     }
 
-    /// Runs everything, as long as no signal comes.
-    fn measure(&mut self, harvest: &mut Harvest) -> Result<()> {
-        self.recorder.write(&Line::Start(&self.start))?;
-        let bar = progress::bar(self.cells.len() * self.args.repeats as usize);
-        let measured = self.rounds(harvest, &bar);
-        bar.finish_and_clear();
-        measured
-    }
-
-    fn rounds(&mut self, harvest: &mut Harvest, bar: &ProgressBar) -> Result<()> {
-        for round in 1..=self.args.repeats {
-            let seed = self.args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
-            for at in shuffled(self.cells.len(), seed) {
-                let name = self.cells.get(at).map(ToString::to_string).unwrap_or_default();
-                bar.set_message(format!("round {round}/{}: {name}", self.args.repeats));
-                if !self.one(harvest, at, round, bar)? {
-                    return Ok(());
-                }
-                bar.inc(1);
-            }
-            self.write_table(harvest)?;
+    fn take(&mut self, at: usize, run: &Run) {
+        self.clean += usize::from(run.is_clean());
+        if let Some(ratios) = self.ratios.get_mut(at) {
+            ratios.add(run);
         }
-        Ok(())
     }
 
-    /// One run; false when a signal came.
-    fn one(&mut self, harvest: &mut Harvest, at: usize, round: u32, bar: &ProgressBar) -> Result<bool> {
-        let (Some(cell), Some(ratios)) = (self.cells.get(at), harvest.ratios.get_mut(at)) else {
-            return Ok(true);
-        };
+    fn end(&self, Ended { complete, runs, failed }: Ended) -> End {
+        End { complete, runs, failed, clean: self.clean }
+    }
+
+    fn write_table(&self, end: End) -> Result<()> {
+        let Some(file) = &self.args.table else { return Ok(()) };
+        let measured = evaluate(&self.cells, &self.ratios, self.args.seed);
+        let page = page::page(&self.start, &measured, end);
+        std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+impl Series for Bench<'_> {
+    fn rounds(&self) -> u32 {
+        self.args.repeats
+    }
+
+    fn runs(&self) -> usize {
+        self.cells.len()
+    }
+
+    fn order(&self, round: u32) -> Vec<usize> {
+        series::order(self.cells.len(), self.args.seed, round)
+    }
+
+    fn name(&self, at: usize) -> String {
+        self.cells.get(at).map(ToString::to_string).unwrap_or_default()
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.outlet.recorder.write(&Line::Start(&self.start))
+    }
+
+    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+        let Some(cell) = self.cells.get(at).cloned() else { return Ok(Came::Well) };
         let (cores, rivals) = (self.start.cores, cell.rivals());
         if let Some(run) =
-            self.before.get(&key(round, cell)).and_then(|report| read_run(report, cores, rivals))
+            self.before.get(&key(round, &cell)).and_then(|report| read_run(report, cores, rivals))
         {
-            harvest.end.runs += 1;
-            harvest.end.clean += usize::from(run.is_clean());
-            ratios.add(&run);
-            return Ok(true);
-        }
-        if harvest.failures.get(&at).is_some_and(|times| *times >= FAILURES_MAX) {
-            return Ok(true);
+            self.take(at, &run);
+            return Ok(Came::Well);
         }
         let rival = cell.rival(&self.folder, self.last).map(|words| Running::start(&words)).transpose()?;
         let words = cell.command(
@@ -252,80 +222,61 @@ impl<'a> Bench<'a> {
             self.start.rate,
             rival.as_ref().map(Running::pid),
         );
-        let ran = programs::run(&words, &cell.variables(), &|report| cell.fault(report), &self.interrupt);
+        let ran = programs::run(&words, &cell.variables(), &|report| cell.fault(report), interrupt);
         drop(rival);
         let (report, error, stderr) = match ran {
-            Ran::Stopped => return Ok(false),
+            Ran::Stopped => return Ok(Came::Stopped),
             Ran::Well { report, stderr } => (Some(report), None, stderr),
             Ran::Badly { error, stderr } => (None, Some(error), stderr),
         };
         let run = report.as_ref().and_then(|report| read_run(report, cores, rivals));
-        harvest.end.runs += 1;
-        harvest.end.clean += usize::from(run.as_ref().is_some_and(trimtab_core::yardstick::Run::is_clean));
         if let Some(run) = &run {
-            ratios.add(run);
+            self.take(at, run);
         }
-        if let Some(error) = &error {
-            harvest.end.failed += 1;
-            let times = harvest.failures.entry(at).or_default();
-            *times += 1;
-            if *times == 1 {
-                let failure = format!("{cell}: {error}; {}", progress::quoted(&stderr));
-                bar.suspend(|| say::warning(Volume::Normal, &failure));
-            }
-        }
-        self.recorder.write(&Line::Run(Box::new(RunLine {
+        self.outlet.recorder.write(&Line::Run(Box::new(RunLine {
             cell: cell.to_string(),
             round,
             rivals,
-            ratio: run.as_ref().and_then(trimtab_core::yardstick::Run::ratio),
-            noise: run.as_ref().and_then(trimtab_core::yardstick::Run::noise),
-            clean: run.as_ref().is_some_and(trimtab_core::yardstick::Run::is_clean),
+            ratio: run.as_ref().and_then(Run::ratio),
+            noise: run.as_ref().and_then(Run::noise),
+            clean: run.as_ref().is_some_and(Run::is_clean),
             command: lines::words(&words),
             report: report.as_ref(),
             error: error.as_deref(),
             stderr: &stderr,
         })))?;
-        Ok(self.interrupt.came().is_none())
+        Ok(error.map_or(Came::Well, |error| Came::Badly { error, stderr }))
     }
 
-    fn write_table(&self, harvest: &Harvest) -> Result<()> {
-        let Some(file) = &self.args.table else { return Ok(()) };
-        let measured = evaluate(&self.cells, harvest, self.args.seed);
-        let page = page::page(&self.start, &measured, harvest.end);
-        std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))
+    fn round_is_over(&mut self, so_far: Ended) -> Result<()> {
+        self.write_table(self.end(so_far))
     }
 
-    /// Results into the record, the table's file and to the user: each is tried, whatever comes of the others.
-    fn finish(&mut self, harvest: &Harvest) -> Result<()> {
-        let tabled = self.write_table(harvest);
-        let measured = evaluate(&self.cells, harvest, self.args.seed);
-        let to_stdout = self.args.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
-        let printed =
-            if to_stdout { Ok(()) } else { print(&page::page(&self.start, &measured, harvest.end)) };
-        let results: Vec<Line<'_>> = measured
-            .iter()
-            .map(|item| {
-                Line::Result(CellLine {
-                    cell: item.cell.to_string(),
-                    clean: &item.ratios.clean,
-                    noisy: &item.ratios.noisy,
-                    estimate: item.estimate,
-                    spread: item.spread,
-                    against_kernel: item.against,
-                    goals: item.goals.clone(),
-                })
+    fn finish(&mut self, ended: Ended) -> Result<()> {
+        let end = self.end(ended);
+        let tabled = self.write_table(end);
+        let measured = evaluate(&self.cells, &self.ratios, self.args.seed);
+        let shown = self.outlet.show(|| page::page(&self.start, &measured, end), String::new);
+        let results = measured.iter().map(|item| {
+            Line::Result(CellLine {
+                cell: item.cell.to_string(),
+                clean: &item.ratios.clean,
+                noisy: &item.ratios.noisy,
+                estimate: item.estimate,
+                spread: item.spread,
+                against_kernel: item.against,
+                goals: item.goals.clone(),
             })
-            .chain([Line::End(harvest.end)])
-            .collect();
-        let recorded = results.iter().try_for_each(|line| self.recorder.write(line));
-        recorded.and(tabled).and(printed.map_err(Into::into))
+        });
+        let recorder = &mut self.outlet.recorder;
+        let recorded = results.chain([Line::End(end)]).try_for_each(|line| recorder.write(&line));
+        recorded.and(tabled).and(shown)
     }
 }
 
 /// What the runs so far come to.
-fn evaluate<'h>(cells: &'h [Cell], harvest: &'h Harvest, seed: u64) -> Vec<Measured<'h>> {
-    let both: Vec<(&Cell, &Ratios)> = cells.iter().zip(&harvest.ratios).collect();
+fn evaluate<'h>(cells: &'h [Cell], ratios: &'h [Ratios], seed: u64) -> Vec<Measured<'h>> {
+    let both: Vec<(&Cell, &Ratios)> = cells.iter().zip(ratios).collect();
     let find = |wanted: &dyn Fn(&Cell) -> bool| {
         both.iter().find(|(cell, _)| wanted(cell)).map(|(_, ratios)| *ratios)
     };

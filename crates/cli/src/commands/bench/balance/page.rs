@@ -1,5 +1,6 @@
 //! The table: scenarios, ways, goals.
 
+use super::super::record::Head;
 use super::Measured;
 use super::lines::{End, Start};
 use crate::table::{Align, Table};
@@ -13,7 +14,7 @@ const GOALS: &str = "\nno worse: at most 1 % above the kernel's median; steady: 
 
 /// The whole page.
 pub(super) fn page(start: &Start, measured: &[Measured<'_>], end: End) -> String {
-    let Start { summary, kernel, cpus, repeats, seed, .. } = start;
+    let (Start { cpus, repeats, seed, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let mut text = format!(
         "{summary}; Linux {kernel}; CPUs {cpus}\n{repeats} rounds in random order; time over the ideal's, medians with 95 % \
          bootstrap intervals, seed {seed}\n1.00: all share the cores evenly all the time; beside a hog, each thread and the hog \

@@ -1,8 +1,9 @@
 //! What is run: experiments, their cases, and the two ways of each, as data.
 //!
-//! The published measurement has three experiments of one factor and three of several, on two nodes with a last-level cache each. Where
-//! a machine has not two of what an experiment contrasts, another contrast with the same factor takes its place, or the
-//! experiment is left out; either way it is said.
+//! The published measurement has three experiments of one factor and three of several, on two nodes with a last-level cache each. A
+//! seventh is about programs whose threads spin while they wait for one of them: what is counted of the waiting looks like
+//! work. Where a machine has not two of what an experiment contrasts, another contrast with the same factor takes its
+//! place, or the experiment is left out; either way it is said.
 
 #[cfg(test)]
 mod tests;
@@ -35,17 +36,29 @@ const AREA: u64 = 128 * KIB;
 const LINES: [u64; 4] = [64, 512, 4 * KIB, 32 * KIB];
 /// Walks at a time: one load after the other, and several.
 const CHAINS: [u32; 2] = [1, 4];
+/// So many threads add to one line, as published; fewer where a machine has fewer cores.
+const SHARERS: [usize; 6] = [2, 4, 6, 8, 10, 12];
+/// Threads of a run at most, unless it is said, as published; where their number is varied, more.
+const THREADS: usize = 4;
+const SHARERS_MAX: usize = 12;
+/// Who is waited for walks such lists; who waits, and everybody where nobody is to be waited for, one that any private cache holds.
+const WAITED_FOR: [u64; 8] = [512 * KIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB];
+const QUICK_WAITED_FOR: [u64; 3] = [MIB, 8 * MIB, 64 * MIB];
+const CACHED: u64 = 64 * KIB;
+/// Turns from one barrier to the next: a fraction of a millisecond, so that a window has some hundred.
+const PHASE: u64 = 5_000;
 /// A competitor for memory and its controller reads so much in order.
 const STREAM: u64 = 64 * MIB;
 
 /// All experiments, in the order of tables.
-pub(super) const ALL: [Experiment; 6] = [
+pub(super) const ALL: [Experiment; 7] = [
     Experiment::Locality,
     Experiment::Contention,
     Experiment::Sharing,
     Experiment::LocalityContention,
     Experiment::ContentionSharing,
     Experiment::All,
+    Experiment::Spinning,
 ];
 
 /// The word for an experiment.
@@ -57,6 +70,7 @@ pub(super) fn word(experiment: Experiment) -> &'static str {
         Experiment::LocalityContention => "locality-contention",
         Experiment::ContentionSharing => "contention-sharing",
         Experiment::All => "all",
+        Experiment::Spinning => "spinning",
     }
 }
 
@@ -81,7 +95,17 @@ pub(super) struct Setup {
     pub(super) private: u64,
     pub(super) chains: u32,
     pub(super) shared: u64,
+    pub(super) barriers: Option<Barriers>,
     pub(super) rival: Option<Rival>,
+}
+
+/// Threads meet, and those that come early spin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Barriers {
+    /// The list of the first thread, which is waited for.
+    pub(super) first: u64,
+    /// Turns between two of them.
+    pub(super) turns: u64,
 }
 
 /// Two ways to be compared.
@@ -113,8 +137,8 @@ pub(super) struct Scope<'a> {
     pub(super) quick: bool,
     /// Experiments; none for all.
     pub(super) only: &'a [Experiment],
-    /// Threads at most.
-    pub(super) threads: usize,
+    /// Threads at most; the published numbers if nobody said.
+    pub(super) threads: Option<usize>,
 }
 
 /// One CPU of each core that may be used, by what they share.
@@ -168,14 +192,32 @@ pub(super) fn plan(machine: &Machine, allowed: &CpuSet, scope: Scope<'_>) -> Pla
     let ground = Ground::of(machine, allowed);
     let mut plan = Plan::default();
     for experiment in ALL.into_iter().filter(|one| scope.only.is_empty() || scope.only.contains(one)) {
-        let (mut cases, said) = match contrast(experiment, &ground, scope.threads) {
+        let most = scope.threads.unwrap_or(THREADS);
+        let (mut cases, said) = match contrast(experiment, &ground, most) {
             Ok((ways, said)) => (cases_of(experiment, &ways, scope.quick), said),
             Err(why) => (Vec::new(), Some(why)),
         };
+        if experiment == Experiment::Sharing && !scope.quick {
+            cases.append(&mut by_sharers(&ground, most, scope.threads.unwrap_or(SHARERS_MAX)));
+        }
         plan.cases.append(&mut cases);
         plan.left_out.extend(said.map(|said| format!("{}: {said}", word(experiment))));
     }
     plan
+}
+
+/// One shared line, and other numbers of threads than the other cases have.
+fn by_sharers(ground: &Ground, usual: usize, most: usize) -> Vec<Case> {
+    let contrast = |count: usize| contrast(Experiment::Sharing, ground, count).ok().map(|(ways, _)| ways);
+    let threads = |ways: &Ways| ways[1].cpus.len();
+    let known = contrast(usual).as_ref().map(threads);
+    let case = |count: usize| {
+        let ways = contrast(count).filter(|ways| threads(ways) == count)?;
+        let ways = ways.map(|way| Setup { shared: LINES[0], ..way });
+        let point = format!("{} by {count}", size(LINES[0]));
+        Some(Case { experiment: Experiment::Sharing, point, ways })
+    };
+    SHARERS.into_iter().filter(|count| *count <= most && Some(*count) != known).filter_map(case).collect()
 }
 
 /// Two ways without their sizes.
@@ -190,6 +232,7 @@ fn contrast(experiment: Experiment, ground: &Ground, most: usize) -> Result<(Way
         private: 0,
         chains: 1,
         shared: 0,
+        barriers: None,
         rival: None,
     };
     let [here, beside] = match ground.all.as_slice() {
@@ -243,7 +286,37 @@ fn contrast(experiment: Experiment, ground: &Ground, most: usize) -> Result<(Way
             Some(ways) => (with_home(ways, ground.nodes[0][0]), None),
             None => (together(), instead(one_node)),
         },
+        Experiment::Spinning => spinning(ground, &way),
     })
+}
+
+/// Two threads, of which one waits for the other most of the time: the other's memory is near or far, alone or beside a competitor.
+fn spinning(ground: &Ground, way: &dyn Fn(&'static str, Vec<OsCpu>) -> Setup) -> (Ways, Option<String>) {
+    let pairs: Vec<&[OsCpu]> = ground.nodes.iter().filter_map(|node| node.get(..2)).collect();
+    let instead = |what: &str| {
+        Some(format!(
+            "near against far memory needs two nodes with two cores each; {what} is measured in its place"
+        ))
+    };
+    match (pairs.as_slice(), ground.all.as_slice()) {
+        ([near, far, ..], _) => {
+            let home = Some(near[0]);
+            ([way("near", near.to_vec()), Setup { home, ..way("far", far.to_vec()) }], None)
+        }
+        (_, [one, two, beside @ ..]) if !beside.is_empty() => {
+            let cpus = vec![*one, *two];
+            let rival = Some(Rival { cpus: beside.to_vec(), private: STREAM, streams: true });
+            let loaded = Setup { rival, ..way("loaded", cpus.clone()) };
+            ([way("alone", cpus), loaded], instead("alone against beside others"))
+        }
+        _ => {
+            let both = |name| way(name, ground.all.clone());
+            (
+                [both("cached"), both("missing")],
+                instead("a list that a private cache holds against larger ones"),
+            )
+        }
+    }
 }
 
 /// The cases of an experiment: its two ways in all sizes.
@@ -282,6 +355,16 @@ fn cases_of(experiment: Experiment, ways: &Ways, quick: bool) -> Vec<Case> {
                 add(size(private), private, 1, AREA);
             }
         }
+        Experiment::Spinning => {
+            for &first in if quick { QUICK_WAITED_FOR.as_slice() } else { &WAITED_FOR } {
+                let sized = |way: Setup| {
+                    // Nobody is waited for there.
+                    let first = if way.way == "cached" { CACHED } else { first };
+                    Setup { private: CACHED, barriers: Some(Barriers { first, turns: PHASE }), ..way }
+                };
+                cases.push(Case { experiment, point: size(first), ways: ways.clone().map(sized) });
+            }
+        }
     }
     cases
 }
@@ -300,6 +383,10 @@ impl Setup {
         option("--private", self.private.to_string());
         option("--chains", self.chains.to_string());
         option("--share", self.shared.to_string());
+        if let Some(Barriers { first, turns }) = self.barriers {
+            option("--first", first.to_string());
+            option("--phase", turns.to_string());
+        }
         option("--seconds", seconds.to_string());
         option("--repeats", windows.to_string());
         if let Some(home) = self.home {

@@ -36,7 +36,13 @@ pub(super) fn picture(start: &Start, found: &Found<'_>) -> String {
          viewBox=\"0 0 {width:.0} {height:.0}\">\n{STYLE}<rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
     );
     text(&mut out, "title", MARGIN, MARGIN + 10.0, "What an index says of time: changes between two ways");
-    text(&mut out, "note", MARGIN, MARGIN + 28.0, &format!("{}, Linux {}", start.summary, start.kernel));
+    text(
+        &mut out,
+        "note",
+        MARGIN,
+        MARGIN + 28.0,
+        &format!("{}, Linux {}", start.head.summary, start.head.kernel),
+    );
     legend(&mut out, found);
     for (at, index) in Index::ALL.into_iter().enumerate() {
         let (column, row) = (at % ACROSS, at / ACROSS);
@@ -115,7 +121,8 @@ fn mark(out: &mut String, experiment: &str, x: f64, y: f64, tip: &str) {
         2 => format!("M{x:.1} {t:.1}L{r:.1} {b:.1}H{l:.1}Z"),
         3 => format!("M{x:.1} {b:.1}L{r:.1} {t:.1}H{l:.1}Z"),
         4 => format!("M{l:.1} {t:.1}L{r:.1} {b:.1}M{r:.1} {t:.1}L{l:.1} {b:.1}"),
-        _ => format!("M{x:.1} {t:.1}V{b:.1}M{l:.1} {y:.1}H{r:.1}"),
+        5 => format!("M{x:.1} {t:.1}V{b:.1}M{l:.1} {y:.1}H{r:.1}"),
+        _ => format!("M{l:.1} {t:.1}H{r:.1}M{x:.1} {t:.1}V{b:.1}"),
     };
     let _ = writeln!(out, "<path class=\"m{number}\" d=\"{path}\"><title>{}</title></path>", plain(tip));
 }
@@ -132,12 +139,13 @@ text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
 .frame { fill: none; stroke: #6d6d6d }
 .grid { stroke: #e3e5e8; fill: none }
 .diagonal { stroke: #b9bec6; stroke-dasharray: 4 3; fill: none }
-.m0, .m1, .m2, .m3, .m4, .m5 { fill-opacity: 0.6; stroke-width: 1.4 }
+.m0, .m1, .m2, .m3, .m4, .m5, .m6 { fill-opacity: 0.6; stroke-width: 1.4 }
 .m0 { fill: #1b62a5; stroke: #1b62a5 }
 .m1 { fill: #c4511f; stroke: #c4511f }
 .m2 { fill: #3f8f5b; stroke: #3f8f5b }
 .m3 { fill: #8a6bbd; stroke: #8a6bbd }
 .m4 { fill: none; stroke: #a0791a }
 .m5 { fill: none; stroke: #1c1f24 }
+.m6 { fill: none; stroke: #b0306a }
 </style>
 "##;

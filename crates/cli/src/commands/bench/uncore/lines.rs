@@ -1,6 +1,6 @@
 //! The lines of a record of `bench uncore`, written and read back.
 
-use super::super::record::SCHEMA;
+use super::super::record::{Head, SCHEMA};
 use super::cases::{Case, Setup, word};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -25,11 +25,8 @@ pub(super) enum Line<'a> {
 /// What is measured, where, and how.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Start {
-    pub(super) bench: String,
-    pub(super) trimtab: String,
-    pub(super) machine: String,
-    pub(super) summary: String,
-    pub(super) kernel: String,
+    #[serde(flatten)]
+    pub(super) head: Head,
     pub(super) repeats: u32,
     pub(super) quick: bool,
     pub(super) seed: u64,
@@ -137,8 +134,8 @@ impl Before {
                 ("start", None) => {
                     let start: Start = serde_json::from_value(line)
                         .with_context(|| format!("line {number} is no start of bench uncore"))?;
-                    if start.bench != "uncore" {
-                        bail!("it is a record of bench {}", start.bench);
+                    if start.head.bench != "uncore" {
+                        bail!("it is a record of bench {}", start.head.bench);
                     }
                     let contrasts = vec![Contrast::default(); start.cases.len()];
                     before = Some(Self { start, contrasts, end: End::default() });

@@ -10,47 +10,29 @@ mod lines;
 mod page;
 mod window;
 
-use super::programs;
 use super::record::Recorder;
+use super::series::{self, Came, Ended, Outlet, Series};
 use crate::args::UncoreArgs;
 use crate::commands::interrupt::Interrupt;
 use crate::commands::print;
-use crate::commands::progress;
 use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
 use crate::situation::Situation;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow};
 use cases::{Case, PROGRAM, Plan, Scope};
-use indicatif::ProgressBar;
 use lines::{End, Line, Named, ResultLine, RunLine, Start, WorthLine};
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use trimtab_core::contrast::{Contrast, Worth, worth};
 use trimtab_core::counts::Rung;
 use trimtab_core::penalty::Index;
-use trimtab_core::stats::shuffled;
-use trimtab_core::topology::draw;
 use trimtab_linux::perf::{self, Choice, Standing};
-use window::{Measured, Ran};
+use window::{Measured, Ran, Window};
 
 /// How long a window lasts, in seconds. Chosen: some tenthousand of the dearest accesses, and a measurement of ten minutes.
 const WINDOW: f64 = 0.1;
 const QUICK_WINDOW: f64 = 0.04;
-/// A failure may pass; one that came so often in one case will come again.
-const FAILURES_MAX: usize = 2;
-
-/// What the runs came to so far, case by case.
-#[derive(Debug, Default)]
-struct Harvest {
-    contrasts: Vec<Contrast>,
-    failures: BTreeMap<usize, usize>,
-    end: End,
-}
-
 /// Measures, and shows.
 ///
 /// # Errors
@@ -61,7 +43,8 @@ pub(super) fn run(world: &World, args: &UncoreArgs) -> Result<u8, Exit> {
         return again(args, file).map_err(failed);
     }
     let situation = Situation::live(world, false).map_err(failed)?;
-    let scope = Scope { quick: args.quick, only: &args.only, threads: args.threads as usize };
+    let scope =
+        Scope { quick: args.quick, only: &args.only, threads: args.threads.map(|most| most as usize) };
     let plan = cases::plan(&situation.machine, &situation.taken.allowed, scope);
     if args.list {
         print(&listing(&plan)).map_err(|error| failed(error.into()))?;
@@ -71,23 +54,8 @@ pub(super) fn run(world: &World, args: &UncoreArgs) -> Result<u8, Exit> {
         return Err(failed(anyhow!("there is nothing to measure here: {}", plan.left_out.join("; "))));
     }
     let mut bench = Bench::prepare(world, args, &situation, plan).map_err(failed)?;
-    let mut harvest =
-        Harvest { contrasts: vec![Contrast::default(); bench.cases.len()], ..Harvest::default() };
-    let measured = bench.measure(&mut harvest);
-    harvest.end.complete = measured.is_ok() && bench.interrupt.came().is_none();
-    // Whatever happened: what is known is written.
-    let shown = bench.finish(&harvest);
-    measured.and(shown).map_err(failed)?;
-    if !harvest.failures.is_empty() {
-        let names: Vec<String> =
-            harvest.failures.keys().filter_map(|&at| Some(bench.cases.get(at)?.to_string())).collect();
-        return Err(failed(anyhow!(
-            "not everything could be measured: {} failed, see above",
-            names.join(", ")
-        )));
-    }
-    // As a shell says it of what a signal ended.
-    Ok(bench.interrupt.came().map_or(exit::DONE, |signal| u8::try_from(128 + signal).unwrap_or(exit::FAILED)))
+    let interrupt = Interrupt::listen().map_err(failed)?;
+    series::measure(&mut bench, &interrupt)
 }
 
 /// Shows a record again.
@@ -130,10 +98,12 @@ fn counting_said(standing: &Standing) -> Option<String> {
         return None;
     }
     let first = standing.missing.first().map(|missing| format!(": {}", missing.why)).unwrap_or_default();
-    let lacks = if standing.groups.is_empty() {
-        "no index can be counted here, only times are measured"
-    } else {
-        "some indices cannot be counted here"
+    let lacks = match standing.rung {
+        Rung::Nothing => "no index can be counted here, only times are measured",
+        Rung::HintFaults | Rung::Residency => {
+            "hardware counts nothing here: of the indices only the share of far memory is known"
+        }
+        _ => "some indices cannot be counted here",
     };
     Some(format!("{lacks}{first} (trimtab counters says more)"))
 }
@@ -144,28 +114,17 @@ struct Bench<'a> {
     cases: Vec<Case>,
     standing: Standing,
     start: Start,
-    interrupt: Interrupt,
-    recorder: Recorder,
-    /// Opened before anything is measured, like the record.
-    picture: Option<(PathBuf, File)>,
+    outlet: Outlet,
+    window: Window,
+    contrasts: Vec<Contrast>,
+    uncounted: usize,
 }
 
 impl<'a> Bench<'a> {
     fn prepare(world: &World, args: &'a UncoreArgs, situation: &Situation, plan: Plan) -> Result<Self> {
-        let trimtab = std::env::current_exe().context("cannot find trimtab itself")?;
-        let folder = programs::folder(args.programs.as_deref(), &trimtab, &[PROGRAM])?;
-        // What cannot be written costs no time.
-        let picture = match &args.svg {
-            Some(path) => {
-                let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-                Some((path.clone(), file))
-            }
-            None => None,
-        };
-        let recorder = Recorder::open(args.json.as_deref())?;
-        for warning in &situation.warnings {
-            say::warning(Volume::Normal, warning);
-        }
+        let (_, folder) = series::programs(args.programs.as_deref(), &[PROGRAM])?;
+        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref())?;
+        let head = series::head("uncore", situation);
         let standing = perf::look(&world.proc(), &world.sys(), &Choice::Auto, None);
         if let Some(said) = counting_said(&standing) {
             say::warning(Volume::Normal, &said);
@@ -174,11 +133,7 @@ impl<'a> Bench<'a> {
             recipe.events.iter().map(|(role, event)| format!("{}={}", role.word(), event)).collect()
         };
         let start = Start {
-            bench: "uncore".to_owned(),
-            trimtab: env!("CARGO_PKG_VERSION").to_owned(),
-            machine: situation.machine.name().to_owned(),
-            summary: draw::summary(&situation.machine),
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            head,
             repeats: args.repeats,
             quick: args.quick,
             seed: args.seed,
@@ -188,51 +143,44 @@ impl<'a> Bench<'a> {
             left_out: plan.left_out,
             cases: plan.cases.iter().map(Named::of).collect(),
         };
-        let interrupt = Interrupt::listen()?;
-        Ok(Self { args, folder, cases: plan.cases, standing, start, interrupt, recorder, picture })
+        let seconds = if args.quick { QUICK_WINDOW } else { WINDOW };
+        let window = Window::new(seconds, &standing, &world.proc(), &world.sys());
+        let contrasts = vec![Contrast::default(); plan.cases.len()];
+        Ok(Self { args, folder, cases: plan.cases, standing, start, outlet, window, contrasts, uncounted: 0 })
+    }
+}
+
+impl Series for Bench<'_> {
+    fn rounds(&self) -> u32 {
+        self.args.repeats
     }
 
-    /// Runs everything, as long as no signal comes.
-    fn measure(&mut self, harvest: &mut Harvest) -> Result<()> {
-        self.recorder.write(&Line::Start(&self.start))?;
-        let bar = progress::bar(2 * self.cases.len() * self.args.repeats as usize);
-        let measured = self.rounds(harvest, &bar);
-        bar.finish_and_clear();
-        measured
+    fn runs(&self) -> usize {
+        2 * self.cases.len()
     }
 
-    fn rounds(&mut self, harvest: &mut Harvest, bar: &ProgressBar) -> Result<()> {
-        for round in 1..=self.args.repeats {
-            let seed = self.args.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
-            for at in shuffled(2 * self.cases.len(), seed) {
-                if !self.one(harvest, at / 2, at % 2, round, bar)? {
-                    return Ok(());
-                }
-                bar.inc(1);
-            }
-        }
-        Ok(())
+    fn order(&self, round: u32) -> Vec<usize> {
+        series::order(self.runs(), self.args.seed, round)
     }
 
-    /// One run; false when a signal came.
-    fn one(
-        &mut self,
-        harvest: &mut Harvest,
-        at: usize,
-        way: usize,
-        round: u32,
-        bar: &ProgressBar,
-    ) -> Result<bool> {
-        let (Some(case), Some(contrast)) = (self.cases.get(at), harvest.contrasts.get_mut(at)) else {
-            return Ok(true);
+    fn name(&self, at: usize) -> String {
+        self.cases.get(at / 2).map_or_else(String::new, |case| format!("{case} {}", case.ways[at % 2].way))
+    }
+
+    fn blamed(&self, at: usize) -> String {
+        self.cases.get(at / 2).map(ToString::to_string).unwrap_or_default()
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.outlet.recorder.write(&Line::Start(&self.start))
+    }
+
+    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+        let (Some(case), Some(contrast)) = (self.cases.get(at / 2), self.contrasts.get_mut(at / 2)) else {
+            return Ok(Came::Well);
         };
-        let Some(setup) = case.ways.get(way) else { return Ok(true) };
-        if harvest.failures.get(&at).is_some_and(|times| *times >= FAILURES_MAX) {
-            return Ok(true);
-        }
-        bar.set_message(format!("round {round}/{}: {case} {}", self.args.repeats, setup.way));
-        let seconds = if self.args.quick { QUICK_WINDOW } else { WINDOW };
-        let ran = window::run(setup, &self.folder, seconds, &self.standing.groups, &self.interrupt);
+        let setup = &case.ways[at % 2];
+        let ran = self.window.run(setup, &self.folder, &self.standing, interrupt);
         let name = case.to_string();
         let mut line = RunLine {
             case: &name,
@@ -244,42 +192,32 @@ impl<'a> Bench<'a> {
             error: None,
             stderr: "",
         };
-        harvest.end.runs += usize::from(!matches!(ran, Ran::Stopped));
         match &ran {
-            Ran::Stopped => return Ok(false),
+            Ran::Stopped => return Ok(Came::Stopped),
             Ran::Well(Measured { reading, reports, uncounted }) => {
                 (line.reading, line.reports) = (Some(reading), reports);
-                let whole = uncounted.is_none() && reading.counts.len() == self.standing.groups.len();
-                harvest.end.uncounted += usize::from(!whole);
-                let side = if way == 0 { &mut contrast.first } else { &mut contrast.second };
+                let whole = uncounted.is_none() && reading.counts.len() >= self.standing.groups.len();
+                self.uncounted += usize::from(!whole);
+                let side = if at.is_multiple_of(2) { &mut contrast.first } else { &mut contrast.second };
                 side.push(reading.clone());
             }
             Ran::Badly { error, stderr } => {
                 (line.error, line.stderr) = (Some(error.as_str()), stderr.as_str());
-                harvest.end.failed += 1;
-                let times = harvest.failures.entry(at).or_default();
-                *times += 1;
-                if *times == 1 {
-                    let failure = format!("{case} {}: {error}; {}", setup.way, progress::quoted(stderr));
-                    bar.suspend(|| say::warning(Volume::Normal, &failure));
-                }
             }
         }
-        self.recorder.write(&Line::Run(Box::new(line)))?;
-        Ok(self.interrupt.came().is_none())
+        self.outlet.recorder.write(&Line::Run(Box::new(line)))?;
+        Ok(match ran {
+            Ran::Badly { error, stderr } => Came::Badly { error, stderr },
+            _ => Came::Well,
+        })
     }
 
-    /// Results into the record, the picture and to the user: each is tried, whatever comes of the others.
-    fn finish(&mut self, harvest: &Harvest) -> Result<()> {
-        let found = evaluate(&self.start.cases, &harvest.contrasts);
-        let to_stdout = self.args.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
-        let printed = if to_stdout { Ok(()) } else { print(&page::page(&self.start, &found, harvest.end)) };
-        let drawn = self.picture.as_mut().map_or(Ok(()), |(path, file)| {
-            let picture = chart::picture(&self.start, &found);
-            file.write_all(picture.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
-        });
-        let recorded = record(&mut self.recorder, &found, harvest.end);
-        recorded.and(drawn).and(printed.map_err(Into::into))
+    fn finish(&mut self, Ended { complete, runs, failed }: Ended) -> Result<()> {
+        let end = End { complete, runs, failed, uncounted: self.uncounted };
+        let found = evaluate(&self.start.cases, &self.contrasts);
+        let start = &self.start;
+        let shown = self.outlet.show(|| page::page(start, &found, end), || chart::picture(start, &found));
+        record(&mut self.outlet.recorder, &found, end).and(shown)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The tables: cases, and what each index is worth.
 
+use super::super::record::Head;
 use super::Found;
 use super::lines::{End, Start};
 use crate::table::{Align, Table};
@@ -9,7 +10,8 @@ use trimtab_core::penalty::Index;
 
 /// The whole page.
 pub(super) fn page(start: &Start, found: &Found<'_>, end: End) -> String {
-    let Start { summary, kernel, repeats, seed, rung, .. } = start;
+    let (Start { repeats, seed, rung, .. }, Head { summary, kernel, .. }) = (start, &start.head);
+    let counted = counted(found);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{repeats} rounds in random order, seed {seed}; medians; counted: {rung}\n"
     );
@@ -20,7 +22,7 @@ pub(super) fn page(start: &Start, found: &Found<'_>, end: End) -> String {
         text.push_str("--quick: few sizes, short windows; not for conclusions\n");
     }
     text.push('\n');
-    let times = times(found);
+    let times = times(found, &counted);
     if times.is_empty() {
         text.push_str("nothing was measured\n");
         ending(&mut text, end);
@@ -28,19 +30,26 @@ pub(super) fn page(start: &Start, found: &Found<'_>, end: End) -> String {
     }
     let _ = write!(text, "{times}");
     text.push_str(
-        "\nTIME: nanoseconds of CPU time an access, in both ways; then how much time and each index change from the first way to the \
-         second\npenalty: busy cycles a request (P); busy: busy cycles an instruction; share: of cycles that are busy (W); cpi: cycles an \
-         instruction;\nmiss-rate: of the last cache; far: share of memory on other nodes; estimate: of P, from generic counters\n",
+        "\nTIME: nanoseconds of CPU time an access, in both ways, and where threads meet at barriers nanoseconds by the clock; then how much\n\
+         time and each index change from the first way to the second\n",
     );
+    if counted.is_empty() {
+        text.push_str("No index could be counted: these are times alone\n");
+    } else {
+        text.push_str(
+            "penalty: busy cycles a request (P); busy: busy cycles an instruction; share: of cycles that are busy (W); cpi: cycles an \
+             instruction;\nmiss-rate: of the last cache; far: share of memory on other nodes; estimate: of P, from generic counters\n",
+        );
+    }
     if found.worth.iter().flat_map(|(_, all)| all).any(|(_, worth)| worth.levels.pairs > 0) {
-        let _ = write!(text, "\n{}", worths(found));
+        let _ = write!(text, "\n{}", worths(found, &counted));
         let _ = writeln!(
             text,
             "\nLEVELS: index and time of all cases in both ways; CHANGES: their relative changes; r: Pearson, rank: Spearman;\nSIGNS: \
              changes of time above {:.0} % whose direction the index has",
             100.0 * CHANGE_MIN
         );
-        let _ = write!(text, "\n{}", by_experiment(found));
+        let _ = write!(text, "\n{}", by_experiment(found, &counted));
         text.push_str("\nr of changes, and signs, experiment by experiment\n");
     }
     ending(&mut text, end);
@@ -61,7 +70,13 @@ fn ending(text: &mut String, end: End) {
     }
 }
 
-fn times(found: &Found<'_>) -> Table {
+/// The indices that were counted in any case.
+fn counted(found: &Found<'_>) -> Vec<Index> {
+    let counted = |index: &Index| found.cases.iter().any(|(_, contrast)| contrast.index(*index).is_some());
+    Index::ALL.into_iter().filter(counted).collect()
+}
+
+fn times(found: &Found<'_>, counted: &[Index]) -> Table {
     let mut columns = vec![
         ("CASE", Align::Left),
         ("WAYS", Align::Left),
@@ -69,7 +84,7 @@ fn times(found: &Found<'_>) -> Table {
         ("", Align::Right),
         ("CHANGE", Align::Right),
     ];
-    columns.extend(Index::ALL.map(|index| (index.word(), Align::Right)));
+    columns.extend(counted.iter().map(|index| (index.word(), Align::Right)));
     let mut table = Table::new(&columns);
     for (case, contrast) in &found.cases {
         let Some(time) = contrast.time() else { continue };
@@ -80,7 +95,7 @@ fn times(found: &Found<'_>) -> Table {
             format!("{:.1}", time.second),
             percent(Some(time)),
         ];
-        row.extend(Index::ALL.map(|index| percent(contrast.index(index))));
+        row.extend(counted.iter().map(|index| percent(contrast.index(*index))));
         table.row(row);
     }
     table
@@ -101,7 +116,7 @@ fn signs(worth: &Worth) -> String {
     format!("{}/{}", worth.signs.agree, worth.signs.of)
 }
 
-fn worths(found: &Found<'_>) -> Table {
+fn worths(found: &Found<'_>, counted: &[Index]) -> Table {
     let mut table = Table::new(&[
         ("INDEX", Align::Left),
         ("LEVELS r", Align::Right),
@@ -110,7 +125,8 @@ fn worths(found: &Found<'_>) -> Table {
         ("rank", Align::Right),
         ("SIGNS", Align::Right),
     ]);
-    for (index, worth) in found.worth.iter().filter(|(of, _)| of.is_none()).flat_map(|(_, all)| all) {
+    let over_all = found.worth.iter().filter(|(of, _)| of.is_none()).flat_map(|(_, all)| all);
+    for (index, worth) in over_all.filter(|(index, _)| counted.contains(index)) {
         table.row([
             index.word().to_owned(),
             number(worth.levels.pearson),
@@ -123,16 +139,18 @@ fn worths(found: &Found<'_>) -> Table {
     table
 }
 
-fn by_experiment(found: &Found<'_>) -> Table {
+fn by_experiment(found: &Found<'_>, counted: &[Index]) -> Table {
     let mut columns = vec![("EXPERIMENT", Align::Left), ("CASES", Align::Right)];
-    columns.extend(Index::ALL.map(|index| (index.word(), Align::Right)));
+    columns.extend(counted.iter().map(|index| (index.word(), Align::Right)));
     let mut table = Table::new(&columns);
     for (experiment, all) in &found.worth {
         let Some(experiment) = experiment else { continue };
         let cases = all.iter().map(|(_, worth)| worth.changes.pairs).max().unwrap_or(0);
         let mut row = vec![(*experiment).to_owned(), cases.to_string()];
         row.extend(
-            all.iter().map(|(_, worth)| format!("{} {}", number(worth.changes.pearson), signs(worth))),
+            all.iter()
+                .filter(|(index, _)| counted.contains(index))
+                .map(|(_, worth)| format!("{} {}", number(worth.changes.pearson), signs(worth))),
         );
         table.row(row);
     }

@@ -2,22 +2,25 @@
 //!
 //! The program says which threads it has, and sleeps until a line opens a window; so counters can be opened and switched on
 //! before, and switched off and read after, while all its threads still live. Each group of counters has a window of its own,
-//! since groups that run together would have to share the hardware.
+//! since groups that run together would have to share the hardware. Where hardware counts nothing it is asked after the first
+//! window where the memory lies, if that can be far.
 
+use super::super::talk::Talk;
 use super::cases::Setup;
 use crate::commands::interrupt::Interrupt;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::io::Errno;
 use serde_json::Value;
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use trimtab_core::contrast::{Reading, together};
-use trimtab_core::counts::Counts;
-use trimtab_linux::perf::{Group, Recipe};
-use trimtab_linux::process::Tid;
+use trimtab_core::counts::{Counts, Rung};
+use trimtab_core::ids::{OsCpu, OsNode};
+use trimtab_core::time::Span;
+use trimtab_linux::perf::locality::{self, Pages};
+use trimtab_linux::perf::{Group, Recipe, Standing};
+use trimtab_linux::process::{Pid, Tid};
 
 /// A terminal's Ctrl-C reaches program and trimtab together; this much later trimtab has certainly noticed.
 const MOMENT: Duration = Duration::from_millis(200);
@@ -47,128 +50,146 @@ pub(super) struct Measured {
     pub(super) uncounted: Option<Errno>,
 }
 
-/// The program, spoken with through its standard input and output. Gone when it is dropped.
+/// How windows are measured here.
 #[derive(Debug)]
-struct Talk {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
+pub(super) struct Window {
+    seconds: f64,
+    /// Where the kernel tells of memory, if that is all that is known here.
+    memory: Option<Memory>,
 }
 
-impl Talk {
-    fn start(words: &[OsString]) -> Result<Self> {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("cannot start {}", words[0].display()))?;
-        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
-            bail!("cannot speak with {}", words[0].display());
+/// Where memory is asked for.
+#[derive(Debug)]
+struct Memory {
+    proc: PathBuf,
+    nodes: BTreeMap<OsCpu, OsNode>,
+    faults: bool,
+}
+
+impl Window {
+    /// So long, with what can be counted here.
+    pub(super) fn new(seconds: f64, standing: &Standing, proc: &Path, sys: &Path) -> Self {
+        let by_memory = matches!(standing.rung, Rung::HintFaults | Rung::Residency);
+        let memory = by_memory.then(|| Memory {
+            proc: proc.to_owned(),
+            nodes: locality::nodes_of_cpus(sys),
+            faults: standing.rung == Rung::HintFaults,
+        });
+        Self { seconds, memory }
+    }
+
+    /// Runs one way of a case.
+    pub(super) fn run(
+        &self,
+        setup: &Setup,
+        folder: &Path,
+        standing: &Standing,
+        interrupt: &Interrupt,
+    ) -> Ran {
+        let groups = standing.groups.as_slice();
+        let windows = groups.len().max(1);
+        let mut talk = match Talk::start(&setup.command(folder, self.seconds, windows)) {
+            Ok(talk) => talk,
+            Err(error) => return Ran::Badly { error: format!("{error:#}"), stderr: String::new() },
         };
-        Ok(Self { child, to: Some(to), from: BufReader::new(from) })
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.from.read_line(&mut line).context("cannot read what it says")?;
-        if !line.ends_with('\n') {
-            bail!("it ended too early");
-        }
-        Ok(line)
-    }
-
-    /// Its threads, as soon as all are ready.
-    fn threads(&mut self) -> Result<Vec<Tid>> {
-        let line = self.line()?;
-        let mut words = line.split_whitespace();
-        let tids: Option<Vec<Tid>> = words
-            .next()
-            .filter(|word| *word == "threads")
-            .and_then(|_| words.map(|word| word.parse().ok().map(Tid)).collect());
-        match tids {
-            Some(tids) if !tids.is_empty() => Ok(tids),
-            _ => bail!("it does not say which threads it has: {:?}", line.trim_end()),
+        interrupt.runs(talk.child());
+        let measured = rival(setup, folder).and_then(|rival| {
+            let measured = self.windows_of(&mut talk, setup, windows, groups);
+            drop(rival);
+            measured
+        });
+        let ended = match measured {
+            Ok(measured) => talk.end().map(|()| measured).map_err(|error| (error, String::new())),
+            Err(error) => Err((error, talk.stop())),
+        };
+        interrupt.ended();
+        match ended {
+            Ok(measured) => Ran::Well(measured),
+            Err(_) if interrupt.came().is_some() || interrupt.comes_within(MOMENT) => Ran::Stopped,
+            Err((error, stderr)) => Ran::Badly { error: format!("{error:#}"), stderr },
         }
     }
 
-    /// Opens a window, or lets it end.
-    fn open(&mut self) -> Result<()> {
-        let to = self.to.as_mut().context("it is not listening")?;
-        to.write_all(b"\n").and_then(|()| to.flush()).context("it does not listen")
-    }
-
-    /// The report of a window: the line about all threads.
-    fn report(&mut self) -> Result<Value> {
-        loop {
-            let line = self.line()?;
-            let report: Value = serde_json::from_str(&line)
-                .with_context(|| format!("its report is not JSON: {:?}", line.trim_end()))?;
-            match &report["verified"] {
-                Value::Null => {}
-                Value::Bool(true) => return Ok(report),
-                _ => bail!("its result is wrong"),
+    fn windows_of(
+        &self,
+        talk: &mut Talk,
+        setup: &Setup,
+        windows: usize,
+        groups: &[Recipe],
+    ) -> Result<Measured> {
+        let threads = talk.threads()?;
+        let mut counts = Vec::new();
+        let mut reports = Vec::new();
+        let mut uncounted = None;
+        for window in 0..windows {
+            let group = groups.get(window);
+            let counters = group.map(|recipe| Counters::open(recipe, &threads));
+            let counters = match counters.transpose() {
+                Ok(counters) => counters,
+                Err(errno) => {
+                    uncounted = Some(errno);
+                    None
+                }
+            };
+            talk.open()?;
+            reports.push(talk.report()?);
+            match counters.map(Counters::read).transpose() {
+                Ok(counted) => counts.extend(counted.flatten()),
+                Err(errno) => uncounted = Some(errno),
             }
         }
-    }
-
-    /// Lets it end.
-    fn end(mut self) -> Result<()> {
-        drop(self.to.take());
-        let status = self.child.wait().context("cannot wait for it")?;
-        if !status.success() {
-            bail!("{status}");
+        // Time and the indices that matter most are of the same window, the first; the others are for what did not fit into it.
+        let first = reports.first().context("it has no window")?;
+        let seconds = |name: &str| first[name].as_f64();
+        // Who spins uses as much CPU time however long the others take.
+        let spent = match setup.barriers {
+            None => seconds("cpu_seconds"),
+            Some(_) => seconds("seconds").map(|seconds| seconds * setup.cpus.len() as f64),
+        };
+        let accesses = first["steps"].as_u64().zip(first["adds"].as_u64()).map(|(steps, adds)| steps + adds);
+        let ran = Span((1e9 * spent.unwrap_or(0.0)) as u64);
+        if let Some(memory) = &self.memory {
+            counts.extend(memory.counts(talk.pid(), &threads, &setup.cpus, ran));
         }
-        Ok(())
-    }
-
-    /// Stops it; what it said on standard error.
-    fn stop(&mut self) -> String {
-        drop(self.to.take());
-        let _ = self.child.kill();
-        let mut said = String::new();
-        if let Some(mut from) = self.child.stderr.take() {
-            let _ = from.read_to_string(&mut said);
-        }
-        let _ = self.child.wait();
-        said
+        let reading = accesses
+            .zip(spent)
+            .and_then(|(accesses, seconds)| Reading::of(accesses, seconds, counts))
+            .context("its report lacks steps, adds or cpu_seconds")?;
+        Ok(Measured { reading, reports, uncounted })
     }
 }
 
-impl Drop for Talk {
-    fn drop(&mut self) {
-        // It may have ended by itself; either way nothing is left to do about it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Memory {
+    /// What lies near the threads of a process, and far from them: what they fetched, where the kernel notes that, else what is
+    /// there.
+    fn counts(&self, pid: Pid, threads: &[Tid], cpus: &[OsCpu], ran: Span) -> Option<Counts> {
+        let fetched = |tid: &Tid| {
+            let pages = self.faults.then(|| locality::faults(&self.proc, pid, *tid).ok()).flatten();
+            pages.filter(|pages| !pages.is_empty())
+        };
+        let by_thread: Option<Vec<Pages>> = threads.iter().map(fetched).collect();
+        let by_thread = by_thread.or_else(|| {
+            let there = locality::resident(&self.proc, pid, 0).ok().filter(|pages| !pages.is_empty())?;
+            Some(vec![there; threads.len()])
+        })?;
+        near_and_far(&by_thread, cpus, &self.nodes).map(|(near, far)| Counts {
+            enabled: ran,
+            running: ran,
+            near: Some(near),
+            far: Some(far),
+            ..Counts::default()
+        })
     }
 }
 
-/// Runs one way of a case.
-pub(super) fn run(
-    setup: &Setup,
-    folder: &Path,
-    seconds: f64,
-    groups: &[Recipe],
-    interrupt: &Interrupt,
-) -> Ran {
-    let windows = groups.len().max(1);
-    let mut talk = match Talk::start(&setup.command(folder, seconds, windows)) {
-        Ok(talk) => talk,
-        Err(error) => return Ran::Badly { error: format!("{error:#}"), stderr: String::new() },
-    };
-    interrupt.runs(&talk.child);
-    let measured = rival(setup, folder).and_then(|rival| {
-        let measured = windows_of(&mut talk, windows, groups);
-        drop(rival);
-        measured
-    });
-    let ended = match measured {
-        Ok(measured) => talk.end().map(|()| measured).map_err(|error| (error, String::new())),
-        Err(error) => Err((error, talk.stop())),
-    };
-    interrupt.ended();
-    match ended {
-        Ok(measured) => Ran::Well(measured),
-        Err(_) if interrupt.came().is_some() || interrupt.comes_within(MOMENT) => Ran::Stopped,
-        Err((error, stderr)) => Ran::Badly { error: format!("{error:#}"), stderr },
+/// Pages of threads, each as seen from the node of its CPU; `None` where a CPU's node is not known.
+fn near_and_far(pages: &[Pages], cpus: &[OsCpu], nodes: &BTreeMap<OsCpu, OsNode>) -> Option<(u64, u64)> {
+    let mut both = (0_u64, 0_u64);
+    for (pages, cpu) in pages.iter().zip(cpus) {
+        let (near, far) = locality::split(pages, *nodes.get(cpu)?);
+        both = (both.0.saturating_add(near), both.1.saturating_add(far));
     }
+    Some(both)
 }
 
 /// Starts the competitor, if there is one, and waits until it walks.
@@ -178,38 +199,6 @@ fn rival(setup: &Setup, folder: &Path) -> Result<Option<Talk>> {
     talk.threads().context("the competitor")?;
     std::thread::sleep(SETTLE);
     Ok(Some(talk))
-}
-
-fn windows_of(talk: &mut Talk, windows: usize, groups: &[Recipe]) -> Result<Measured> {
-    let threads = talk.threads()?;
-    let mut counts = Vec::new();
-    let mut reports = Vec::new();
-    let mut uncounted = None;
-    for window in 0..windows {
-        let group = groups.get(window);
-        let counters = group.map(|recipe| Counters::open(recipe, &threads));
-        let counters = match counters.transpose() {
-            Ok(counters) => counters,
-            Err(errno) => {
-                uncounted = Some(errno);
-                None
-            }
-        };
-        talk.open()?;
-        reports.push(talk.report()?);
-        match counters.map(Counters::read).transpose() {
-            Ok(counted) => counts.extend(counted.flatten()),
-            Err(errno) => uncounted = Some(errno),
-        }
-    }
-    // Time and the indices that matter most are of the same window, the first; the others are for what did not fit into it.
-    let first = reports.first().context("it has no window")?;
-    let accesses = first["steps"].as_u64().zip(first["adds"].as_u64()).map(|(steps, adds)| steps + adds);
-    let reading = accesses
-        .zip(first["cpu_seconds"].as_f64())
-        .and_then(|(accesses, seconds)| Reading::of(accesses, seconds, counts))
-        .context("its report lacks steps, adds or cpu_seconds")?;
-    Ok(Measured { reading, reports, uncounted })
 }
 
 /// One group of counters for each thread, switched on.
@@ -233,5 +222,23 @@ impl<'a> Counters<'a> {
         let read: Result<Vec<Option<Counts>>, Errno> =
             self.groups.iter().map(|group| group.read(self.recipe)).collect();
         Ok(together(read?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_far_depends_on_where_each_thread_is() {
+        let nodes = BTreeMap::from([(OsCpu(0), OsNode(0)), (OsCpu(1), OsNode(1))]);
+        let pages = |on_0, on_1| Pages::from([(OsNode(0), on_0), (OsNode(1), on_1)]);
+        let of = |pages: &[Pages], cpus: &[u32]| {
+            near_and_far(pages, &cpus.iter().map(|cpu| OsCpu(*cpu)).collect::<Vec<_>>(), &nodes)
+        };
+        assert_eq!(of(&[pages(30, 10)], &[0]), Some((30, 10)));
+        assert_eq!(of(&[pages(30, 10)], &[1]), Some((10, 30)));
+        assert_eq!(of(&[pages(30, 10), pages(0, 5)], &[0, 1]), Some((35, 10)));
+        assert_eq!(of(&[pages(30, 10)], &[7]), None, "nobody knows where that CPU is");
     }
 }
