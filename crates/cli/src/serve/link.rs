@@ -22,11 +22,14 @@ impl Link {
         }
     }
 
-    /// Connects, or lets in, whoever is there; whether that happened just now.
-    pub(super) fn connect(&mut self) -> bool {
+    /// Connects to a socket of this user or root, or lets in who may come in; whether that happened just now.
+    ///
+    /// # Errors
+    /// Somebody else's socket is there: whose.
+    pub(super) fn connect(&mut self, user: u32) -> Result<bool, u32> {
         match self {
-            Self::Out(link) => link.connect(),
-            Self::In(door) => door.connect(),
+            Self::Out(link) => link.connect(user),
+            Self::In(door) => Ok(door.connect()),
         }
     }
 

@@ -5,10 +5,9 @@
 //! calling monitor, who must be root, ourselves, or the owner of the folder that the socket is in. Whoever calls last is heard: a
 //! guest that was started anew has forgotten its old call. Nothing is ever written to it, and nothing is waited for.
 
-use crate::sys::vsock;
+use crate::sys::{peer, vsock};
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::geteuid;
 use std::fs::File;
@@ -174,7 +173,7 @@ fn accept(listener: &Listener, bell: &Bell) -> Result<Option<File>, Errno> {
         (Listener::Unix(listener, owner), _) => {
             let (stream, _) =
                 listener.accept().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-            let caller = socket_peercred(&stream).map(|peer| peer.uid.as_raw());
+            let caller = peer::credentials(&stream).map(|peer| peer.uid);
             let may = caller.is_ok_and(|uid| [0, geteuid().as_raw(), *owner].contains(&uid));
             let ready = may && stream.set_nonblocking(true).is_ok();
             Ok(ready.then(|| File::from(OwnedFd::from(stream))))
