@@ -38,8 +38,8 @@ const JOBS_MAX: usize = 48;
 const SHARE: u32 = 20;
 /// So much time of a CPU a user's looking may take at once.
 const FREE: Duration = Duration::from_secs(1);
-/// How long a monitor may take to answer: others wait for it.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a monitor may take to answer, of the four that are asked at most. Chosen: all of them before it is over.
+const PATIENCE: Duration = Duration::from_millis(1_500);
 /// After this whoever waits is told that there is no answer.
 const OVER: Duration = Duration::from_secs(8);
 

@@ -6,8 +6,10 @@
 //! file for each thread, are read only as often as a fixed share of one CPU allows.
 //!
 //! Properties: work per look is bounded, whatever the program does: so many new threads are taken in, the others by the next
-//! look; the time spent on lists of children is at most one part in [`SHARE`] of a CPU; what was found stays found, also when its
-//! parent ends. Known gap: a process that is born and whose parent ends between two looks is not seen to belong to us.
+//! look; the time spent on lists of children and members is at most one part in [`SHARE`] of a CPU; what was found stays found, also when
+//! its parent ends. Where roots are tags, each user's threads are looked for by a pace of their own, so that nobody's keep others' from being
+//! found, and of each user so many threads and processes are watched at most. Known gaps: a process that is born and whose parent ends
+//! between two looks is not seen to belong to us, and neither are children of a thread beyond the first [`LISTS_MAX`] of its process.
 
 use super::clock::Clock;
 use super::counters::{self, Files};
@@ -32,6 +34,16 @@ use trimtab_core::time::{Moment, Span};
 const NEW_MAX: usize = 2_048;
 /// So many are watched at once; more are only counted. Chosen: twice the largest machine's.
 const WATCHED_MAX: usize = 32_768;
+/// Of one user's processes and threads, where they are tagged, so many. Chosen: what a large machine runs at once.
+const PROCESSES_OF_USER: usize = 1_024;
+const THREADS_OF_USER: usize = 4_096;
+/// Listing one user's threads takes at most one part in this many of a CPU.
+const LIST_SHARE: u64 = 20;
+/// The children of so many threads of a process are looked for.
+const LISTS_MAX: usize = 4_096;
+/// So many groups below a group, and so many members in all of them, are looked at.
+const GROUPS_MAX: usize = 4_096;
+const MEMBERS_MAX: usize = 32_768;
 /// Looking for children takes at most one part in this many of a CPU.
 const SHARE: u64 = 1_000;
 /// Everything is listed anew so often, whatever the cheap questions say.
@@ -44,9 +56,10 @@ const DEPTH_MAX: usize = 32;
 pub(super) struct Finder {
     newest: Option<u32>,
     loadavg: Option<OwnedFd>,
-    children_at: Option<Moment>,
-    /// No earlier than this.
-    children_next: Moment,
+    /// Where roots are tags, each user's threads have rounds of their own.
+    rounds: BTreeMap<Whose, Round>,
+    /// Processes that are meant since the last look.
+    fresh: Vec<(Whose, Pid)>,
     full_at: Option<Moment>,
     /// Threads that were listed and not taken in.
     untaken: u32,
@@ -54,7 +67,28 @@ pub(super) struct Finder {
     no_lists: bool,
 }
 
+/// Whose threads: the only user whose are meant, or anybody's.
+type Whose = Option<u32>;
+
+/// When somebody's processes were looked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// When all children and members were known last.
+    at: Option<Moment>,
+    /// No earlier than this they are looked for again,
+    next: Moment,
+    /// and their threads are listed again.
+    threads_next: Moment,
+    /// Something was made since children were looked for.
+    made: bool,
+}
+
 impl Finder {
+    /// Since when all children and members of all are known.
+    fn searched(&self) -> Option<Moment> {
+        self.rounds.values().map(|round| round.at).min().flatten()
+    }
+
     /// Whether everything was listed anew at this moment.
     pub(super) fn is_full_at(&self, now: Moment) -> bool {
         self.full_at == Some(now)
@@ -67,8 +101,22 @@ impl Live {
         for id in self.roots.keys().copied().collect::<Vec<_>>() {
             self.take_root(id)?;
         }
-        self.find_children();
+        self.find_children(None);
         Ok(())
+    }
+
+    /// Whose a process is meant to be.
+    fn whose(&self, process: &Process) -> Whose {
+        let roots = process.covers.keys().filter_map(|id| self.roots.get(id));
+        roots.map(|root| root.only).min().flatten()
+    }
+
+    /// Whether no more processes of theirs are taken in.
+    fn is_full(&self, whose: Whose) -> bool {
+        whose.is_some() && {
+            let theirs = self.table.processes.values().filter(|process| self.whose(process) == whose);
+            theirs.count() >= PROCESSES_OF_USER
+        }
     }
 
     /// Takes in what a root names.
@@ -108,12 +156,12 @@ impl Live {
                 (vm.pid.0, text::printable(vm.name.as_bytes()))
             }
             Root::Cgroup(path) => {
-                let members = group_members(&path, 0)
+                let members = group_members(&path)
                     .map_err(|source| LiveError::NoGroup { path: path.clone(), source: source.into() })?;
                 if members.is_empty() && !self.options.tags {
                     return Err(LiveError::EmptyGroup(path));
                 }
-                self.add_members(members, id);
+                self.add_members(&members, id);
                 let name = path.file_name().unwrap_or(path.as_os_str());
                 let first = self.table.processes.keys().next().map_or(0, |pid| pid.0);
                 (first, text::printable(name.as_encoded_bytes()))
@@ -163,54 +211,86 @@ impl Live {
         if full {
             self.finder.full_at = Some(now);
         }
-        let due = now >= self.finder.children_next
-            && self.finder.children_at.is_none_or(|at| now.since(at) >= self.options.find_every);
-        if (made || self.finder.children_at.is_none()) && due {
-            let begin = Clock::worked();
-            self.find_groups();
-            self.find_children();
-            let cost = Clock::worked().less(begin);
-            self.finder.children_at = Some(now);
-            self.finder.children_next = now + Span(cost.0.saturating_mul(SHARE));
-        } else if !made && due {
-            // Processes can be moved into a group without being made.
-            self.find_groups();
-            self.finder.children_at = Some(now);
-        } else if made {
-            // Not now, but what was made must not be forgotten.
-            self.finder.newest = None;
-        }
+        self.find_processes(now, made);
         if made || self.finder.untaken > 0 || self.table.processes.values().any(|process| process.stale) {
-            self.find_threads(full, sample);
+            self.find_threads(now, full, sample);
         }
-        if self.finder.untaken > 0 {
-            sample.notices.push(Notice::Unread(self.finder.untaken));
+        let beyond = self.table.processes.values().map(|process| process.beyond);
+        let untaken = beyond.fold(self.finder.untaken, u32::saturating_add);
+        if untaken > 0 {
+            sample.notices.push(Notice::Unread(untaken));
         }
         if full {
             self.refresh(sample);
-            self.table.forget_given(now, self.finder.children_at);
+            self.table.forget_given(now, self.finder.searched());
         }
     }
 
-    fn find_groups(&mut self) {
-        let groups: Vec<(RootId, PathBuf)> = self
-            .roots
-            .iter()
-            .filter_map(|(id, watched)| match &watched.root {
-                Root::Cgroup(path) => Some((*id, path.clone())),
-                _ => None,
-            })
-            .collect();
-        for (id, path) in groups {
-            self.add_members(group_members(&path, 0).unwrap_or_default(), id);
+    /// Looks for children and members, of each user's as often as their pace lets.
+    fn find_processes(&mut self, now: Moment, made: bool) {
+        let all: BTreeSet<Whose> = self.roots.values().map(|root| root.only).collect();
+        // Who has no root any more has not paid yet for those that were.
+        self.finder
+            .rounds
+            .retain(|whose, round| all.contains(whose) || round.next.max(round.threads_next) > now);
+        for (whose, pid) in std::mem::take(&mut self.finder.fresh) {
+            let round = self.finder.rounds.entry(whose).or_default();
+            round.made = true;
+            if round.at.is_some() && now >= round.next {
+                self.paced(whose, now, |live| live.find_children_from(vec![pid]));
+            }
+        }
+        for whose in all {
+            let every = self.options.find_every;
+            let round = self.finder.rounds.entry(whose).or_default();
+            round.made |= made || round.at.is_none();
+            let due = now >= round.next && round.at.is_none_or(|at| now.since(at) >= every);
+            if !due {
+                continue;
+            }
+            // Processes can be moved into a group without being made.
+            let children = std::mem::take(&mut round.made);
+            round.at = Some(now);
+            self.paced(whose, now, |live| {
+                live.find_groups(whose);
+                if children {
+                    live.find_children(whose);
+                }
+            });
         }
     }
 
-    fn add_members(&mut self, members: BTreeSet<Pid>, id: RootId) {
+    /// Does something for somebody, that is not done again before it has been paid for.
+    fn paced(&mut self, whose: Whose, now: Moment, work: impl FnOnce(&mut Self)) {
+        let begin = Clock::worked();
+        work(self);
+        let cost = Clock::worked().less(begin);
+        if let Some(round) = self.finder.rounds.get_mut(&whose) {
+            round.next = now + Span(cost.0.saturating_mul(SHARE));
+        }
+    }
+
+    /// Each group is listed once, however many roots name it.
+    fn find_groups(&mut self, whose: Whose) {
+        let mut groups: BTreeMap<PathBuf, Vec<RootId>> = BTreeMap::new();
+        for (id, watched) in self.roots.iter().filter(|(_, watched)| watched.only == whose) {
+            if let Root::Cgroup(path) = &watched.root {
+                groups.entry(path.clone()).or_default().push(*id);
+            }
+        }
+        for (path, ids) in groups {
+            let members = group_members(&path).unwrap_or_default();
+            for id in ids {
+                self.add_members(&members, id);
+            }
+        }
+    }
+
+    fn add_members(&mut self, members: &BTreeSet<Pid>, id: RootId) {
         let Some((program, only)) = self.roots.get(&id).map(|watched| (watched.program, watched.only)) else {
             return;
         };
-        for pid in members {
+        for &pid in members {
             if pid == Pid::own() {
                 continue;
             }
@@ -219,6 +299,9 @@ impl Live {
                     self.cover(pid, id);
                 }
                 continue;
+            }
+            if self.is_full(only) {
+                return;
             }
             if only.is_some_and(|uid| !is_of(&self.proc, pid, pid.main_thread(), uid)) {
                 continue;
@@ -237,16 +320,21 @@ impl Live {
         }
     }
 
-    /// The children of all that is watched, theirs, and so on.
-    fn find_children(&mut self) {
-        if !self.finder.no_lists {
-            let mut from: Vec<(Pid, ProgramId)> =
-                self.with_children().map(|(pid, process)| (*pid, process.program)).collect();
-            while let Some((pid, program)) = from.pop() {
-                for child in self.children_of(pid) {
-                    if self.adopt(child, pid, program) {
-                        from.push((child, program));
-                    }
+    /// The children of all that is watched for somebody, theirs, and so on.
+    fn find_children(&mut self, whose: Whose) {
+        let of = |(_, process): &(&Pid, &Process)| self.whose(process) == whose;
+        let from = self.with_children().filter(of).map(|(pid, _)| *pid).collect();
+        self.find_children_from(from);
+    }
+
+    /// The children of these, theirs, and so on.
+    pub(super) fn find_children_from(&mut self, mut from: Vec<Pid>) {
+        while let Some(pid) = from.pop().filter(|_| !self.finder.no_lists) {
+            let whole = self.table.processes.get(&pid).filter(|process| process.only.is_none());
+            let Some(program) = whole.map(|process| process.program) else { continue };
+            for child in self.children_of(pid) {
+                if self.adopt(child, pid, program) {
+                    from.push(child);
                 }
             }
         }
@@ -265,7 +353,7 @@ impl Live {
         let threads = process::threads(&self.proc, pid).unwrap_or_default();
         let mut children = Vec::new();
         let mut buffer = vec![0; 4 << 10];
-        for tid in threads {
+        for tid in threads.into_iter().take(LISTS_MAX) {
             let Ok(file) = files::open(&self.folder, &format!("{pid}/task/{tid}/children")) else {
                 // Without the file although the thread is there, the kernel has none.
                 let there = process::thread_stat(&self.proc, pid, tid).is_ok();
@@ -305,7 +393,8 @@ impl Live {
         if child == Pid::own() || self.table.processes.contains_key(&child) {
             return false;
         }
-        if !self.is_of_interest(child, parent) {
+        let whose = self.table.processes.get(&parent).and_then(|parent| self.whose(parent));
+        if !self.is_of_interest(child, parent) || self.is_full(whose) {
             return false;
         }
         match process::stat(&self.proc, child) {
@@ -341,9 +430,10 @@ impl Live {
     }
 
     /// Lists the threads of processes whose number of threads changed.
-    fn find_threads(&mut self, full: bool, sample: &mut Sample) {
+    fn find_threads(&mut self, now: Moment, full: bool, sample: &mut Sample) {
         let pids: Vec<Pid> = self.table.processes.keys().copied().collect();
         let mut room = NEW_MAX;
+        let mut theirs: BTreeMap<Whose, (usize, Span)> = BTreeMap::new();
         self.finder.untaken = 0;
         for pid in pids {
             let path = self.proc.join(format!("{pid}/task"));
@@ -351,14 +441,46 @@ impl Live {
             let Some(process) = self.table.processes.get(&pid) else { continue };
             match links {
                 Ok(links) if process.links == Some(links) && !process.stale && !full => continue,
-                Ok(links) => self.list_threads(pid, links, &mut room, sample),
+                Ok(links) => {
+                    let whose = self.whose(process);
+                    let round = self.finder.rounds.get(&whose).filter(|_| whose.is_some());
+                    if round.is_some_and(|round| now < round.threads_next) {
+                        continue;
+                    }
+                    let begin = Clock::worked();
+                    let (mut left, spent) =
+                        theirs.get(&whose).copied().unwrap_or_else(|| (self.left(whose), Span::ZERO));
+                    self.list_threads(pid, links, (&mut room, &mut left), sample);
+                    theirs.insert(whose, (left, spent + Clock::worked().less(begin)));
+                }
                 Err(Errno::NOENT | Errno::SRCH) => self.end_process(pid, sample),
                 Err(_) => self.finder.untaken += 1,
             }
         }
+        for (whose, (_, cost)) in theirs {
+            if let Some(round) = self.finder.rounds.get_mut(&whose) {
+                round.threads_next = now + Span(cost.0.saturating_mul(LIST_SHARE));
+            }
+        }
     }
 
-    fn list_threads(&mut self, pid: Pid, links: u64, room: &mut usize, sample: &mut Sample) {
+    /// How many more threads of theirs may be watched.
+    fn left(&self, whose: Whose) -> usize {
+        if whose.is_none() {
+            return usize::MAX;
+        }
+        let theirs = self.table.processes.values().filter(|process| self.whose(process) == whose);
+        THREADS_OF_USER.saturating_sub(theirs.map(|process| process.threads.len()).sum())
+    }
+
+    /// Lists a process's threads, and takes in as many new ones as there is room at this look, and for whose they are.
+    fn list_threads(
+        &mut self,
+        pid: Pid,
+        links: u64,
+        (room, theirs): (&mut usize, &mut usize),
+        sample: &mut Sample,
+    ) {
         let listed = match process::threads(&self.proc, pid) {
             Ok(listed) => listed,
             Err(error) if is_gone(&error) => return self.end_process(pid, sample),
@@ -399,17 +521,21 @@ impl Live {
         for id in ended {
             self.end_thread(id, sample);
         }
-        let mut left_over = 0;
+        let (mut left_over, mut beyond) = (0, 0);
         for tid in new {
-            if *room == 0 || self.table.threads.len() >= WATCHED_MAX {
+            if *theirs == 0 {
+                beyond += 1;
+            } else if *room == 0 || self.table.threads.len() >= WATCHED_MAX {
                 left_over += 1;
             } else if self.take_in(pid, tid, sample) {
-                *room -= 1;
+                (*room, *theirs) = (*room - 1, *theirs - 1);
             }
         }
         self.finder.untaken += left_over;
         if let Some(process) = self.table.processes.get_mut(&pid) {
             process.stale = left_over > 0;
+            // For these there is no room before others end: they are not listed over and over for that.
+            process.beyond = beyond;
         }
     }
 
@@ -483,6 +609,41 @@ impl Live {
     pub(super) fn find_all_next(&mut self) {
         self.finder = Finder { no_lists: self.finder.no_lists, ..Finder::default() };
     }
+
+    /// A root is new: what belongs to it is looked for at the next look, and of others nothing for its sake.
+    pub(super) fn find_next(&mut self, id: RootId) {
+        let Some(watched) = self.roots.get(&id) else { return };
+        match watched.root {
+            Root::Tree(pid) => self.finder.fresh.push((watched.only, pid)),
+            // Its members are known.
+            Root::Cgroup(_) | Root::Thread(..) | Root::Vm(_) => {
+                self.finder.rounds.entry(watched.only).or_default().made = true;
+            }
+        }
+    }
+
+    /// Looks for children again when their time has come, though nothing was made.
+    pub(super) fn find_again(&mut self) {
+        for round in self.finder.rounds.values_mut() {
+            round.made = true;
+        }
+    }
+
+    /// Looks for what was born of these, now, whatever that costs.
+    pub(super) fn find_born(&mut self, of: &[Pid]) {
+        for pid in of {
+            if let Some(process) = self.table.processes.get_mut(pid) {
+                process.stale = true;
+            }
+        }
+        for round in self.finder.rounds.values_mut() {
+            round.threads_next = Moment::default();
+        }
+        self.find_children_from(of.to_vec());
+        let mut sample = std::mem::take(&mut self.later);
+        self.find(self.clock.now(), &mut sample);
+        self.later = sample;
+    }
 }
 
 /// How many links a folder has.
@@ -496,9 +657,18 @@ pub(super) fn is_gone(error: &ReadError) -> bool {
     error.is_gone()
 }
 
-/// The processes of a group and of all below it.
-pub(super) fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, Errno> {
+/// The processes of a group and of all below it, as far as these are not too many.
+pub(super) fn group_members(path: &Path) -> Result<BTreeSet<Pid>, Errno> {
     let mut members = BTreeSet::new();
+    add_group(path, (0, &mut GROUPS_MAX.clone()), &mut members)?;
+    Ok(members)
+}
+
+fn add_group(
+    path: &Path,
+    (depth, groups): (usize, &mut usize),
+    members: &mut BTreeSet<Pid>,
+) -> Result<(), Errno> {
     let file = |path: &Path| -> Result<Vec<u8>, Errno> {
         let name = path.join("cgroup.procs");
         let mut text = Vec::new();
@@ -506,10 +676,10 @@ pub(super) fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, 
         text::read_into(&file, &mut text)?;
         Ok(text)
     };
+    let room = MEMBERS_MAX.saturating_sub(members.len());
     match file(path) {
-        Ok(text) => {
-            members.extend(text::words(&text).filter_map(text::number).map(Pid).filter(|pid| pid.0 != 0))
-        }
+        Ok(text) => members
+            .extend(text::words(&text).filter_map(text::number).map(Pid).filter(|pid| pid.0 != 0).take(room)),
         // A threaded group: its processes are listed above it.
         Err(Errno::OPNOTSUPP) => {}
         Err(errno) => return Err(errno),
@@ -521,11 +691,144 @@ pub(super) fn group_members(path: &Path, depth: usize) -> Result<BTreeSet<Pid>, 
             .flatten()
             .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
             .map(|entry| entry.path())
+            .take(*groups)
             .collect();
         for path in below {
+            if *groups == 0 {
+                break;
+            }
+            *groups -= 1;
             // One that vanishes meanwhile has nobody in it.
-            members.extend(group_members(&path, depth + 1).unwrap_or_default());
+            let _ = add_group(&path, (depth + 1, groups), members);
         }
     }
-    Ok(members)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A process that is killed when dropped.
+    struct Sleeper(std::process::Child);
+
+    impl Sleeper {
+        fn new() -> Self {
+            Self(std::process::Command::new("sleep").arg("1000").spawn().unwrap())
+        }
+
+        fn pid(&self) -> Pid {
+            Pid(self.0.id())
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn service() -> Live {
+        let options = super::super::Options { tags: true, ..Default::default() };
+        let usable = affinity::get(None).unwrap();
+        Live::with(Path::new("/proc"), &[], &usable, options).unwrap()
+    }
+
+    /// A root of this process, for this user alone or for all.
+    fn root(live: &mut Live, pid: Pid, only: Whose) -> RootId {
+        let watched = super::super::roots::Watched::new(&live.proc, &Root::Tree(pid), true, false).unwrap();
+        live.add_root(super::super::roots::Watched { only, ..watched })
+    }
+
+    #[test]
+    fn of_one_user_so_many_processes_and_threads_and_of_others_none_fewer() {
+        let sleeper = Sleeper::new();
+        let (own, mut live) = (rustix::process::geteuid().as_raw(), service());
+        let (mine, all) = (root(&mut live, sleeper.pid(), Some(own)), root(&mut live, sleeper.pid(), None));
+        let add = |live: &mut Live, at: u32, id: RootId| {
+            let pid = Pid(5_000_000 + at);
+            live.table.add_process(pid, crate::process::StartTime(1), ProgramId(0));
+            let process = live.table.processes.get_mut(&pid).unwrap();
+            process.covers.insert(id, None);
+            process.threads.insert(pid.main_thread(), trimtab_core::ids::ThreadId(at));
+        };
+        let most = u32::try_from(PROCESSES_OF_USER).unwrap();
+        for at in 0..most {
+            assert!(!live.is_full(Some(own)));
+            add(&mut live, at, mine);
+        }
+        assert!(live.is_full(Some(own)) && !live.is_full(None) && !live.is_full(Some(own + 1)));
+        assert_eq!(live.left(Some(own)), THREADS_OF_USER - PROCESSES_OF_USER);
+        assert_eq!((live.left(Some(own + 1)), live.left(None)), (THREADS_OF_USER, usize::MAX));
+        // What root means too is not theirs alone.
+        add(&mut live, 0, all);
+        assert!(!live.is_full(Some(own)));
+        // A thread for which there is no room is counted, and its process not listed over and over for it.
+        live.table.add_process(
+            sleeper.pid(),
+            process::stat(&live.proc, sleeper.pid()).unwrap().start,
+            ProgramId(0),
+        );
+        let mut sample = Sample::default();
+        live.list_threads(sleeper.pid(), 3, (&mut 9, &mut 0), &mut sample);
+        let process = &live.table.processes[&sleeper.pid()];
+        assert_eq!((process.beyond, process.stale, process.threads.len()), (1, false, 0));
+        live.list_threads(sleeper.pid(), 3, (&mut 0, &mut 9), &mut sample);
+        let process = &live.table.processes[&sleeper.pid()];
+        assert_eq!((process.beyond, process.stale, process.threads.len()), (0, true, 0), "at the next look");
+        let (mut room, mut theirs) = (9, 9);
+        live.list_threads(sleeper.pid(), 3, (&mut room, &mut theirs), &mut sample);
+        assert_eq!((room, theirs, live.table.processes[&sleeper.pid()].threads.len()), (8, 8, 1));
+    }
+
+    #[test]
+    fn whoever_has_spent_too_much_waits_and_others_do_not() {
+        let sleeper = Sleeper::new();
+        let (own, mut live) = (rustix::process::geteuid().as_raw(), service());
+        let mine = root(&mut live, sleeper.pid(), Some(own));
+        root(&mut live, sleeper.pid(), None);
+        let (begin, later) = (Moment(1), Moment(2_000_000_000_000));
+        live.find_processes(begin, true);
+        let round = |live: &Live, whose: Whose| live.finder.rounds[&whose];
+        assert_eq!([Some(own), None].map(|whose| round(&live, whose).at), [Some(begin); 2]);
+        assert!(round(&live, None).next > begin, "what it cost is paid first");
+        live.finder.rounds.get_mut(&Some(own)).unwrap().next = Moment(u64::MAX);
+        live.find_next(mine);
+        live.find_processes(later, true);
+        let theirs = round(&live, Some(own));
+        assert_eq!((theirs.at, theirs.made, round(&live, None).at), (Some(begin), true, Some(later)));
+        assert_eq!(live.finder.searched(), Some(begin));
+        // To clear all and to tag anew pays nothing.
+        live.unwatch(mine);
+        live.find_processes(later, true);
+        assert_eq!(round(&live, Some(own)).next, Moment(u64::MAX));
+    }
+
+    #[test]
+    fn however_many_groups_and_members_there_are_the_listing_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = |path: &Path, pids: std::ops::Range<u32>| {
+            fs::create_dir_all(path).unwrap();
+            let text: String = pids.map(|pid| format!("{pid}\n")).collect();
+            fs::write(path.join("cgroup.procs"), text).unwrap();
+        };
+        group(folder.path(), 1..3);
+        group(&folder.path().join("a/b"), 3..5);
+        group(&folder.path().join("a"), 0..0);
+        let listed = group_members(folder.path()).unwrap();
+        assert_eq!(listed, (1..5).map(Pid).collect());
+        for at in 0..GROUPS_MAX + 100 {
+            let pid = 1_000 + u32::try_from(at).unwrap();
+            group(&folder.path().join(format!("wide/{at:05}")), pid..pid + 1);
+        }
+        group(&folder.path().join("wide"), 0..0);
+        let listed = group_members(folder.path()).unwrap();
+        assert!((GROUPS_MAX - 8..=GROUPS_MAX + 4).contains(&listed.len()), "{}", listed.len());
+        let many = 10..10 + 2 * u32::try_from(MEMBERS_MAX).unwrap();
+        group(folder.path(), many);
+        assert_eq!(group_members(folder.path()).unwrap().len(), MEMBERS_MAX);
+        assert!(group_members(&folder.path().join("none")).is_err());
+    }
 }

@@ -163,6 +163,8 @@ pub struct Live {
     later: Sample,
     stat_file: Option<OwnedFd>,
     masks_at: Option<Moment>,
+    /// When ends were looked for of which the kernel does not wake us.
+    blind_at: Option<Moment>,
     text: Vec<u8>,
     keeper_fault: Option<String>,
     vm_fault: Option<String>,
@@ -225,6 +227,7 @@ impl Live {
             later: Sample::default(),
             stat_file: None,
             masks_at: None,
+            blind_at: None,
             text: Vec::new(),
             keeper_fault: None,
             vm_fault: None,

@@ -34,6 +34,8 @@ pub struct RootId(pub(super) u32);
 
 /// Where the kernel cannot wake us when a process ends, we look so often. Chosen.
 const LOOK: Span = Span::from_ms(100);
+/// And so often where roots are tags.
+const LOOK_AT_TAGS: Span = Span::from_ms(500);
 
 /// A root under watch.
 #[derive(Debug)]
@@ -134,6 +136,12 @@ fn lives(proc: &Path, pid: Pid) -> bool {
 
 impl Live {
     fn over(&mut self) -> bool {
+        // Of tags there may be thousands that the kernel wakes us for none of.
+        let now = self.clock.now();
+        let looks = !self.options.tags || self.blind_at.is_none_or(|at| now.since(at) >= LOOK_AT_TAGS);
+        if looks {
+            self.blind_at = Some(now);
+        }
         for (id, watched) in &mut self.roots {
             let pid = match &watched.root {
                 Root::Tree(pid) => *pid,
@@ -151,12 +159,12 @@ impl Live {
                 Root::Cgroup(path) => {
                     // One that is empty may be filled again, for whoever stays.
                     watched.ended = !self.options.tags
-                        && find::group_members(path, 0).is_ok_and(|members| members.is_empty());
+                        && find::group_members(path).is_ok_and(|members| members.is_empty());
                     watched.ended |= !path.exists();
                     continue;
                 }
             };
-            if !watched.ended && watched.ends.is_none() {
+            if !watched.ended && watched.ends.is_none() && looks {
                 // A later process with the number is not told apart here, but by the table, which then has no threads.
                 watched.ended = match process::stat(&self.proc, pid) {
                     Ok(stat) => stat.state == State::Zombie && stat.threads <= 1,

@@ -61,7 +61,7 @@ impl Live {
     /// # Errors
     /// [`LiveError`]: it is not there, has ended, or is not ours to move.
     pub fn watch(&mut self, root: &Root, how: Watch) -> Result<RootId, LiveError> {
-        let watched = Watched::new(&self.proc, root, self.own_namespace, self.options.hands_off)?;
+        let mut watched = Watched::new(&self.proc, root, self.own_namespace, self.options.hands_off)?;
         let start = match root {
             Root::Tree(pid) => Some((*pid, process::stat(&self.proc, *pid)?.start)),
             Root::Thread(pid, tid) => Some((*pid, process::thread_stat(&self.proc, *pid, *tid)?.start)),
@@ -73,18 +73,36 @@ impl Live {
         {
             return Err(LiveError::NoProcess(pid));
         }
+        // However many are tagged, descriptors remain for what is done with them; without one its end is seen a little later.
+        watched.ends = watched.ends.filter(|_| self.budget.take_spare());
         let id = self.add_root(Watched { program: how.program, only: how.only, ..watched });
         if let Err(error) = self.take_root(id) {
-            self.roots.remove(&id);
+            self.drop_root(id);
             return Err(error);
         }
-        self.find_all_next();
+        // Its number may have become another's while we looked.
+        if let (Root::Tree(pid), Some(meant)) = (root, how.start)
+            && self.table.processes.get(pid).is_none_or(|process| process.start != meant)
+        {
+            self.unwatch(id);
+            return Err(LiveError::NoProcess(*pid));
+        }
+        self.find_next(id);
         Ok(id)
+    }
+
+    /// Forgets a root; whether it was there.
+    fn drop_root(&mut self, id: RootId) -> bool {
+        let watched = self.roots.remove(&id);
+        if watched.as_ref().is_some_and(|watched| watched.ends.is_some()) {
+            self.budget.give_back();
+        }
+        watched.is_some()
     }
 
     /// Ends the watching of a root: threads that no other root means get their own masks back.
     pub fn unwatch(&mut self, id: RootId) -> Restored {
-        if self.roots.remove(&id).is_none() {
+        if !self.drop_root(id) {
             return Restored::default();
         }
         let meant: Vec<Pid> = self
@@ -105,16 +123,14 @@ impl Live {
             if meant.iter().all(|pid| self.table.processes.get(pid).is_none_or(|p| p.given.is_empty())) {
                 break;
             }
-            let mut sample = std::mem::take(&mut self.later);
-            self.find_all_next();
-            self.find(self.clock.now(), &mut sample);
-            self.later = sample;
+            self.find_born(&meant);
         }
         self.let_go();
         restored
     }
 
-    /// Forgets processes that nobody means. Those that were found because one of their ancestors is meant will be found again.
+    /// Forgets processes that nobody means. Those that were found because one of their ancestors is meant will be found again. The records of
+    /// those in which a mask could not be given back are left to whoever can.
     fn let_go(&mut self) {
         let unmeant = self.table.processes.iter().filter(|(_, process)| process.covers.is_empty());
         let gone: Vec<Pid> = unmeant.map(|(pid, _)| *pid).collect();
@@ -131,7 +147,7 @@ impl Live {
             }
         }
         self.later = sample;
-        self.find_all_next();
+        self.find_again();
     }
 
     /// What is wanted of a process's threads may have changed; those that are left alone from now on get their own masks back.

@@ -113,6 +113,8 @@ pub(super) struct Process {
     pub(super) links: Option<u64>,
     /// Whether a thread of it has ended since, or some were not taken in.
     pub(super) stale: bool,
+    /// So many of its threads are not taken in, since its user has too many.
+    pub(super) beyond: u32,
     /// The leader has ended and others live on: its number stays listed.
     pub(super) headless: bool,
     /// The record of its masks, from the first move on.
@@ -226,6 +228,7 @@ impl Table {
                 threads: BTreeMap::new(),
                 links: None,
                 stale: true,
+                beyond: 0,
                 headless: false,
                 record: None,
                 unkept: false,
