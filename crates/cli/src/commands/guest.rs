@@ -71,7 +71,7 @@ fn tell(world: &World, args: &GuestArgs) -> Result<u8> {
             lines = told.iter().map(|cpu| tag(*cpu)).collect();
             say_at = Instant::now() + AGAIN;
         }
-        if !lines.is_empty() {
+        if !lines.is_empty() && wire.file.is_some() {
             say::note(volume, &lines.trim_end().replace('\n', ", "));
         }
         wire.say(lines.as_bytes(), &stop)?;

@@ -262,6 +262,57 @@ fn an_emulated_guest_tags_the_cpu_that_its_bound_task_runs_on() {
     eventually("nothing is tagged", || tagged().is_empty());
 }
 
+/// A machine and its host in one: a kernel that speaks with itself by vsock. Service and guest run in the same emulated guest.
+#[test]
+fn a_guest_calls_its_host_by_vsock_until_it_is_heard() {
+    let program = need!(c("vm.c"), "no C compiler");
+    let testbed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/guest");
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
+    let module = cache.map(|cache| cache.join("trimtab/testbed/trixie/modules/vsock_loopback.ko"));
+    let module = module.filter(|module| module.exists());
+    need!(
+        module,
+        "no kernel with vsock_loopback was fetched here (delete the one in ~/.cache/trimtab/testbed, make test-numa)"
+    );
+    need!(installed("qemu-system-x86_64").and(installed("busybox")), "no QEMU, or no busybox");
+    // It is called before it listens, and its answer is what the registry holds.
+    let script = "
+        sleep 1000 | $1 >/run/vm & vm=$!
+        taskset -c 1 sh -c 'while :; do :; done' &
+        $0 guest --port vsock:1:7000 --interval 200ms & guest=$!
+        sleep 3
+        mkdir /run/service
+        $0 serve --guest $vm=vsock:1:7000 --guest x=vsock:77:7001 --socket /run/service/socket & serve=$!
+        for look in $(seq 60); do
+            sleep 1
+            $0 status --json --socket /run/service/socket >/run/status && grep -q '\"index\"' /run/status && break
+        done
+        kill $guest
+        wait $guest
+        echo $? >>/run/status
+        kill $serve
+        cat /run/status";
+    let mut guest = std::process::Command::new(testbed);
+    guest.args(["-t", "1n2c", "-l", "280", "bash", "-c", script]).arg(crate::util::trimtab()).arg(program);
+    let end = guest.output().unwrap();
+    let said = String::from_utf8_lossy(&end.stdout).into_owned();
+    if matches!(end.status.code(), Some(124 | 125)) {
+        return crate::util::skip("guests break on this machine: testbed/guest says why");
+    }
+    let words = String::from_utf8_lossy(&end.stderr).into_owned();
+    assert!(words.contains("nobody listens at vsock:1:7000 yet"), "{words}");
+    let (told, status) = said.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(status, "0", "{said}{words}");
+    let told: serde_json::Value = serde_json::from_str(told).unwrap();
+    assert_eq!(told["tags"][0]["mark"]["vcpu"]["index"], 1, "{told}");
+    let guests = told["guests"].as_array().unwrap();
+    let state = |at: usize| (guests[at]["channel"].clone(), guests[at]["state"].clone());
+    assert_eq!(state(0), ("vsock:1:7000".into(), "open".into()), "{told}");
+    assert_eq!(state(1), ("vsock:77:7001".into(), "closed".into()), "{told}");
+    assert_eq!(guests[0]["garbage"], 0, "{told}");
+}
+
 #[test]
 fn a_group_is_tagged_within_what_it_may_use() {
     let [a, b] = need!(two(), "two cores are needed");
