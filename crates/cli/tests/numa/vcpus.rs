@@ -9,8 +9,8 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::net::UnixStream;
 
-/// Looks may take longer here than they should.
-const HOW: &str = "--interval 250ms --budget 50%";
+/// Looks cost more where processors are emulated.
+const HOW: &str = "--budget 50%";
 
 /// A machine of two CPUs whose memory is on another node than they are.
 struct Astray<'s> {

@@ -70,6 +70,7 @@ pub(crate) struct Thread {
     wait: f64,
     done: f64,
     counts: Counts,
+    counted_at: f64,
     told: bool,
     gone: bool,
 }
@@ -128,6 +129,7 @@ impl Nodes {
             wait: 0.0,
             done: 0.0,
             counts: Counts::default(),
+            counted_at: f64::NEG_INFINITY,
             told: false,
             gone: false,
         };
@@ -411,6 +413,11 @@ impl Host for Nodes {
             }
             let cpu = OsCpu::from_index(thread.node * self.cores + at % self.cores);
             let span = |seconds: f64| Span((seconds * 1e9) as u64);
+            // A live host asks for pages and faults no more often.
+            let due = self.rung.counts() || self.now - thread.counted_at >= 0.5;
+            if due && wanted.counts {
+                thread.counted_at = self.now;
+            }
             sample.threads.push(ThreadSample {
                 id,
                 run: span(thread.run),
@@ -420,7 +427,7 @@ impl Host for Nodes {
                 cpu: wanted.places.then_some(cpu),
                 ready: None,
                 counts: Some(thread.counts)
-                    .filter(|_| wanted.counts && thread.counted && self.rung != Rung::Nothing),
+                    .filter(|_| wanted.counts && thread.counted && due && self.rung != Rung::Nothing),
             });
         }
         Ok(sample)

@@ -1,6 +1,6 @@
 /* astray threads|machine|processes HOME:START...: for each pair a thread, one named as QEMU names those of its CPUs, or a process, that fills memory while on CPU HOME, so that it lies
    on the node of that, and is then put on CPU START and free to go where the program may. All use their memory until standard input
-   ends, and nap for five parts of seven, since all CPUs of an emulated machine share one. Says "TID HOME" of each.
+   ends, and nap for three parts of five, since all CPUs of an emulated machine share one. Says "TID HOME" of each.
    The memory of number i is at BASE + (i << 32), where testbed/numacount.c knows it. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -57,7 +57,7 @@ static void *work(void *what) {
         (void)memory[at];
         if (at % STRETCH == 0) {
             long used = now() - since;
-            struct timespec nap = {0, used < 200000000 ? 5 * used / 2 : 500000000};
+            struct timespec nap = {0, used < 200000000 ? 3 * used / 2 : 300000000};
             nanosleep(&nap, NULL);
             since = now();
         }

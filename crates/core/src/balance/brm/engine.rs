@@ -36,6 +36,9 @@ const FIRST: Span = Span::from_ms(1_000);
 const CROWDED: f64 = 0.2;
 const CROWDED_LONG: f64 = 1.0;
 
+/// Where memory lies is told twice a second (the rungs without counters): who looks more often sees nothing new, and trials count looks.
+const TOLD: Span = Span::from_ms(500);
+
 /// How busy CPUs are is read this far apart, and threads are looked at so while nothing is to be done.
 const BUSY: Span = Span::from_ms(200);
 const IDLE: Span = Span::from_ms(500);
@@ -185,6 +188,14 @@ impl<W: Way> Engine<W> {
         }
     }
 
+    /// The time between two looks.
+    fn tick(&self) -> Span {
+        match self.herd.rung() {
+            Some(Rung::HintFaults | Rung::Residency) => self.pace.tick().max(TOLD),
+            _ => self.pace.tick(),
+        }
+    }
+
     /// Believes what was done.
     fn believe(&mut self, seen: &Observation<'_>) {
         for outcome in seen.outcomes.iter().filter(|outcome| outcome.end != Settled::Pending) {
@@ -311,7 +322,7 @@ impl<W: Way> Engine<W> {
 
     /// Goes on with what is on trial.
     fn trials(&mut self, index: Index, at: Moment) -> Vec<Decision> {
-        let (mean, margin, tick) = (self.herd.mean(), self.herd.settings().margin, self.pace.tick());
+        let (mean, margin, tick) = (self.herd.mean(), self.herd.settings().margin, self.tick());
         let terms = Terms { index, mean, margin, at, tick };
         let mut decisions = Vec::new();
         for mut trial in std::mem::take(&mut self.trials) {
@@ -451,7 +462,7 @@ impl<W: Way> Engine<W> {
                 level: level(index, mean, self.herd.books.values().map(|book| book.now)),
                 margin: self.herd.settings().margin,
                 busy: &busy,
-                tick: self.pace.tick(),
+                tick: self.tick(),
             };
             let proposals = self.way.propose(&scene, &mut self.random);
             decisions.extend(self.begin(proposals, seen));
@@ -519,7 +530,7 @@ impl<W: Way> Policy for Engine<W> {
                 self.asked.insert(decision.thread, decision.act.to().cloned());
             }
         }
-        let tick = if nothing { self.pace.tick().max(IDLE) } else { self.pace.tick() };
+        let tick = if nothing { self.tick().max(IDLE) } else { self.tick() };
         // Whether anything can be counted is heard only while counts are asked for.
         let wanted = self.wanted(at + tick, !rests && !self.herd.one_unit());
         Turn { decisions, findings, next: at + tick, wanted }
