@@ -85,7 +85,12 @@ fn counters_are_closed_when_nobody_wants_them_and_when_threads_end() {
         seen.look_for(&mut live, &wanted());
         live.counted_threads() == 2
     });
-    assert!(live.facts().descriptors >= before + 6, "counters are descriptors like others");
+    // Three each, or two where a busy machine made them look dear.
+    let each = live.counting().unwrap().recipe.as_ref().unwrap().events.len();
+    assert!(
+        each >= 2 && live.facts().descriptors >= before + 2 * each,
+        "counters are descriptors like others"
+    );
     // A pause does not close them, a long one does.
     seen.look(&mut live);
     assert_eq!(live.counted_threads(), 2);
@@ -160,7 +165,8 @@ fn counters_that_run_now_and_then_count_only_then() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     need!(may_count().then_some(()), MAY_NOT);
     let busy = Tid(worker.ask("busy 1").parse().unwrap());
-    let thrift = Thrift { every: Span::from_ms(20), one_in: 4, ..Thrift::TRAPPED };
+    // However often it is put on a CPU here.
+    let thrift = Thrift { every: Span::from_ms(20), one_in: 4, switches_max: None, ..Thrift::TRAPPED };
     let (mut live, mut seen) = worker.seen_with(Options { thrift: Some(thrift), ..options(SOFTWARE) });
     let id = seen.id(busy);
     let mut reads: Vec<Counts> = Vec::new();

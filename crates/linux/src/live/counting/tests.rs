@@ -248,8 +248,9 @@ fn counters_that_cost_too_much_are_thinned_out_and_then_left_by_themselves() {
     });
     assert_eq!(looks.why(), Some(&Why::TooDear));
     assert_eq!(looks.live.counted_threads(), 0);
+    // A turn in which it did not run at all may have been cheap in between.
     assert!(
-        one_in.starts_with(&[1, 2, 4, 8, 16]) && one_in.ends_with(&[40]),
+        one_in.starts_with(&[1, 2]) && one_in.ends_with(&[40]) && one_in.len() > 4,
         "thinned out first: {one_in:?}"
     );
     assert_eq!((looks.told.first(), looks.told.len()), (Some(&Rung::Exact), 2), "{:?}", looks.told);
