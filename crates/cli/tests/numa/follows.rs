@@ -182,7 +182,6 @@ fn it_can_be_ended_between_two_steps() {
 #[test]
 fn a_policy_brings_memory_after_the_thread_that_it_moved() {
     let shape = given!(machine());
-    let [_, second] = nodes(&shape);
     let sandbox = Sandbox::new();
     let program = need!(Program::new("own", &shape), "no C compiler");
     let all = program.pages().values().sum::<u64>();
@@ -190,33 +189,36 @@ fn a_policy_brings_memory_after_the_thread_that_it_moved() {
     let options = "attach --verbose --balance brm --candidates all --move-memory --interval 200ms --budget 50% --counters residency";
     let words = ["--trace".into(), trace.clone(), program.pid().to_string().into()];
     let running = sandbox.trimtab(options).args(words).begins();
-    // It runs where less of its memory is: nothing is nearer to a policy than to send it to the rest, and then to fetch what was left.
-    let there = BTreeMap::from([(second, all)]);
-    eventually_within(LONG, "its memory is where its thread was sent", || program.pages() == there);
-    let told = || std::fs::read_to_string(&trace).is_ok_and(|text| text.contains("\"memory\":"));
+    // A thread that is far from part of its memory on either node: the policy tries the other one, and brings there what was left. Which
+    // that is depends on where the kernel had it run first.
+    let mut there = BTreeMap::new();
+    eventually_within(LONG, "its memory is where its thread was sent", || {
+        there = program.pages();
+        // Of pages that are on their way just now the kernel tells neither node.
+        there.len() == 1 && there.values().sum::<u64>() == all
+    });
+    let &to = there.keys().next().unwrap();
+    let told = || {
+        std::fs::read_to_string(&trace).is_ok_and(|text| text.contains(&format!("\"to\":{to},\"moved\":")))
+    };
     eventually_within(LONG, "it is told", told);
     running.signal(rustix::process::Signal::INT);
     let said = running.ends();
     let errors = said.stderr;
-    assert!(errors.contains(&format!("were brought to node {second}")), "{errors}");
+    assert!(errors.contains(&format!("were brought to node {to}")), "{errors}");
     let text = std::fs::read_to_string(&trace).unwrap();
     let steps = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let steps: Vec<Value> = steps.filter_map(|line| line.get("step").cloned()).collect();
     let decisions = steps.iter().filter_map(|step| step["turn"]["decisions"].as_array());
     let fetched: Vec<&Value> = decisions.flatten().collect();
-    let fetched = fetched.iter().find(|decision| decision["act"]["fetch"].is_u64()).unwrap();
-    assert_eq!((&fetched["act"]["fetch"], &fetched["reason"]), (&second.0.into(), &"stayed".into()));
+    let fetch = fetched.iter().find(|decision| decision["act"]["fetch"] == to.0);
+    assert_eq!(fetch.unwrap()["reason"], "stayed");
     let settled = steps.iter().find_map(|step| step["sample"]["settled"].get(0)).unwrap();
     assert_eq!(settled["end"], "applied");
-    let told = steps.iter().find_map(|step| {
-        let notices = step["sample"]["notices"].as_array()?;
-        notices.iter().find_map(|notice| notice.get("memory"))
-    });
-    assert!(
-        told.is_some_and(|told| told["to"] == second.0 && told["moved"].as_u64() >= Some(24 << 20)),
-        "{told:?}"
-    );
+    let notices = steps.iter().filter_map(|step| step["sample"]["notices"].as_array()).flatten();
+    let mut told = notices.filter_map(|notice| notice.get("memory"));
+    assert!(told.any(|told| told["to"] == to.0 && told["moved"].as_u64() >= Some(24 << 20)), "{steps:?}");
     // As other acts are, it is in a report of the trace.
     let report = sandbox.trimtab("report -o -").arg(&trace).ends().out();
-    assert!(report.contains(&format!("its memory brought to node {second}")), "{report}");
+    assert!(report.contains(&format!("its memory brought to node {to}")), "{report}");
 }

@@ -8,7 +8,7 @@
 //! aside; nothing at all of a process in which any area or thread has a memory policy other than the system's ("default") or "local",
 //! nor of one that devices use memory of (a VFIO or iommufd descriptor, pinned pages); not into a node without room; what is reported is
 //! where pages were seen to lie afterwards, not what the kernel answered. Known gaps: what is mapped anew at the same addresses while it
-//! goes on counts as what was there before; policies of more than [`THREADS_MAX`] threads are not asked for.
+//! goes on counts as what was there before; policies of more than 4,096 threads are not asked for.
 
 use crate::process::{self, Pid, StartTime};
 use crate::sys::residency;
