@@ -148,8 +148,10 @@ fn processes_far_from_their_memory_are_moved_to_it_and_miss_it_no_more() {
     let before = Misses::next(&path, &shape);
     stop(plain);
     before.tell("not balanced");
-    // The kernel spreads load, and meets some by chance.
-    assert!(before.far_share() > 0.5, "{before:?}");
+    if before.far_share() < 0.3 {
+        // It spreads load, and knows nothing of memory.
+        return skip("the kernel has met the nodes of their memory by chance");
+    }
 
     let trace = sandbox.path("trace.jsonl");
     let options = format!(
@@ -161,12 +163,17 @@ fn processes_far_from_their_memory_are_moved_to_it_and_miss_it_no_more() {
     let mut balanced = call.begins();
     let homes = homes(&shape, &balanced.lines(STRAY));
     let home = |(tid, node): (&u32, &u32)| mask(*tid) == shape.nodes[node].cpus;
-    until("each is kept on the node of its memory", || homes.iter().all(home));
+    // Somebody may be tried elsewhere just now.
+    let mut after = before;
+    until("each is kept on the node of its memory, and uses it from there", || {
+        if homes.iter().all(home) {
+            after = Misses::next(&path, &shape);
+        }
+        after.far_share() < 0.1 && homes.iter().all(home)
+    });
     for (i, (tid, node)) in (0..).zip(&homes) {
         assert_eq!(memory_of(*tid, i), Some(*node), "memory stays where it is");
     }
-    let after = Misses::next(&path, &shape);
     after.tell("brm");
-    assert!(after.far_share() < 0.1, "{after:?}");
     stop(balanced);
 }
