@@ -197,7 +197,7 @@ fn who_is_left_of_an_exchange_goes_back() {
         });
         let (at, id, partner) = exchange.unwrap();
         // The same until then; one of both ends right after.
-        let ran = run(model(Some((partner.index(), at + 0.015))), kind, &settings(kind, 3));
+        let ran = run(model(Some((partner.0 as usize, at + 0.015))), kind, &settings(kind, 3));
         let back =
             ran.nodes.moves.iter().find(|(when, decision)| *when > at && decision.thread == id).unwrap();
         assert!(back.1.reason == Reason::Undo && back.0 < at + 0.06, "{kind}: {back:?}");

@@ -264,7 +264,7 @@ const NOTES: &[&str] = &[
     "The virtual machine's memory lies on node 0: Xen 4.0 fills the node of the first virtual CPU; the text does not say where it lay.",
     "Heights of bars are drawn only: the text gives the best gain, the bound on the mean variation, and the overheads.",
     "Domain 0 has a virtual CPU on each core, which works for a millisecond every two seconds (estimated): whoever it preempts is stolen by an idle core of either socket. Without such thefts the published rule never explores: its bias is where it is.",
-    "Under all four policies Xen does not spread running virtual CPUs over sockets: migration takes the place of that pick. Over a kernel that spreads, brm loses part of its gain: what it moves one way, the kernel makes good with a thread that is not confined.",
+    "Under all four policies Xen does not spread running virtual CPUs over sockets: migration takes the place of that pick. What that alone costs, and brm beside a scheduler that spreads, are controls.",
     "By the source of Xen 4.0 (__runq_tickle) a virtual CPU that may run on one CPU alone calls no other when it wakes: with domain 0's bound (dom0_vcpus_pin) nobody is stolen. The runs without a domain 0 stand for that.",
     "brm-paper is the letter of the slides; bounded keeps its readiness from 0 to 100. Published orders are judged on both, the best gain on the second.",
     "The cost of the published rule is h n (n + 1) / 2 a tick for each of n threads; h is calibrated on 6.4 % at eight threads. brm and serial pay for a daemon: 10 us a look and 3 us a thread.",

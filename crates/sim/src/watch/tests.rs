@@ -101,7 +101,9 @@ fn instead_of(
     script: impl FnMut(u64, &Observation<'_>) -> Vec<Decision>,
 ) -> Vec<Law> {
     let settings = Settings { interval: Span::from_ms(20), ..Settings::default() };
-    scenario.policy = Some((kind, settings));
+    if scenario.policy.is_none() {
+        scenario.policy = Some((kind, settings));
+    }
     let mut judge = Judge::new(&scenario);
     let mut policy = Scripted { script, looks: 0 };
     watched_under(&scenario, Some(&mut policy), EVERY, &mut judge);
@@ -307,6 +309,20 @@ fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
     assert!(!caught(instead_of(Kind::Brm, far(), seldom)));
     assert!(caught(instead_of(Kind::Brm, far(), to_and_fro)));
     assert!(!caught(instead_of(Kind::BrmPaper, far(), to_and_fro)), "the published rule has no such limit");
+    let crowded = |_: u64, _: &Observation<'_>| {
+        vec![Decision { act: Act::Release, ..put(0, "0", Reason::Crowded { waits: 0.5 }) }]
+    };
+    assert!(caught(instead_of(Kind::Serial, far(), crowded)), "who is let go for being crowded is moved");
+    // Where none are allowed, one is too many.
+    let once = |look: u64, _: &Observation<'_>| {
+        if look == 9 { vec![put(0, "0-1", Reason::Explore)] } else { Vec::new() }
+    };
+    let none = || {
+        let mut settings = Settings { interval: Span::from_ms(20), ..Settings::default() };
+        settings.penalty.moves = Some(0.0);
+        Scenario { policy: Some((Kind::Brm, settings)), ..far() }
+    };
+    assert!(caught(instead_of(Kind::Brm, none(), once)) && !caught(instead_of(Kind::Brm, far(), once)));
 }
 
 #[test]

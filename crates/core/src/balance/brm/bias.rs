@@ -9,7 +9,7 @@
 //! | readiness has no bounds: ten calm seconds cost ten more | 0 to 100 |
 //! | the unit to go to is the last one that was best while it was there | the best one |
 //! | units never visited seem perfect for ever | tried at most once each, alone and by exchange; again when a move from or to there was kept, and after a minute and a half that doubles |
-//! | which of them comes first is left open | first where other threads of the program suffer less, then by lot, last where they suffer more |
+//! | which of them comes first is left open | first where other threads of the program suffer clearly less, though it must wait for it; then by lot; last where they suffer more |
 //! | what was remembered of a unit is never refreshed | it ages towards the present with [`AGES`] |
 //! | anything above the least counts as worse | by the margin, and by twice the scatter of the index |
 //! | all draw at once, and each takes the others' doing for its own | a unit has one move at a time |
@@ -74,16 +74,19 @@ struct Choice {
     kind: usize,
     /// Whether it was not tried yet.
     new: bool,
-    /// What else tells choices apart: what the program's threads met there, and a lot.
+    /// What else tells choices apart: what the program's threads met there, whether that promises anything, and a lot.
     rank: (f64, usize),
+    promises: bool,
 }
 
 impl Choice {
-    /// Whether it comes before another: calm units first, then by level, then by rank.
+    /// Whether it comes before another: first what promises something, then calm units, then by level, then by rank.
     fn before(&self, other: &Self, scene: &Scene<'_>) -> bool {
-        let key = |one: &Self| (!scene.calm(one.unit), one.level, one.rank.0, one.rank.1);
-        let (a, b) = (key(self), key(other));
-        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2)).then(a.3.cmp(&b.3)).is_lt()
+        let worse = |one: &Self| (!one.promises, !one.promises && !scene.calm(one.unit));
+        let (level, rank) = (self.level.total_cmp(&other.level), self.rank.0.total_cmp(&other.rank.0));
+        // Of those that promise something, who promises more.
+        let between = if self.promises && other.promises { rank } else { level.then(rank) };
+        worse(self).cmp(&worse(other)).then(between).then(self.rank.1.cmp(&other.rank.1)).is_lt()
     }
 }
 
@@ -156,7 +159,8 @@ impl Bias {
             let level = memory.level.map_or(level, |known| level.min(known));
             // Where nobody of the program was it may be as good as here.
             let hint = scene.herd.hint(one.i, unit).unwrap_or(1.0);
-            let choice = Choice { unit, level, kind, new, rank: (hint, random.below(1 << 16)) };
+            let promises = new && hint < 1.0 - threshold;
+            let choice = Choice { unit, level, kind, new, rank: (hint, random.below(1 << 16)), promises };
             if best.is_none_or(|best| choice.before(&best, scene)) {
                 best = Some(choice);
             }
@@ -199,7 +203,7 @@ impl Way for Bias {
         let Some((smooth, seconds)) = self.smooth(scene) else { return Vec::new() };
         let (here, threshold) = (smooth.level, Self::threshold(&smooth, scene.margin));
         let fades = 1.0 - (-seconds / AGES).exp();
-        let mut proposals = Vec::new();
+        let mut proposals: Vec<(f64, Proposal)> = Vec::new();
         for one in shuffled(scene.candidates.to_vec(), random) {
             let units = scene.loads.len();
             let mind = self.minds.entry(one.id).or_insert_with(|| Mind {
@@ -215,7 +219,7 @@ impl Way for Bias {
                 }
             }
             mind.units[usize::from(one.unit)].level = Some(here);
-            let Some(Choice { unit: to, level, kind, new, .. }) =
+            let Some(Choice { unit: to, level, kind, new, rank, .. }) =
                 self.best(&one, scene, here, threshold, random)
             else {
                 continue;
@@ -239,9 +243,11 @@ impl Way for Bias {
             };
             let reason =
                 if new { Reason::Explore } else { Reason::Stalls { more: here / level.max(1e-12) - 1.0 } };
-            proposals.push(Proposal { i: one.i, to, partner, reason });
+            proposals.push((rank.0, Proposal { i: one.i, to, partner, reason }));
         }
-        proposals
+        // What promises most comes first.
+        proposals.sort_by(|a, b| a.0.total_cmp(&b.0));
+        proposals.into_iter().map(|(_, proposal)| proposal).collect()
     }
 
     fn began(&mut self, movers: &[Mover]) {

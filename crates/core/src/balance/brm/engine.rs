@@ -276,6 +276,11 @@ impl<W: Way> Engine<W> {
     /// Lets go who was put somewhere and has long been no candidate: where it is matters no more.
     fn let_go(&mut self, candidates: &[Candidate], busy: &[u16], at: Moment) -> Vec<Decision> {
         let all: BTreeSet<ThreadId> = candidates.iter().map(|candidate| candidate.id).collect();
+        let moved =
+            |id: ThreadId| self.trials.iter().flat_map(|trial| &trial.movers).any(|mover| mover.id == id);
+        // Who suffers not is not felt by a trial of others.
+        let felt = |id: ThreadId, unit: u16| moved(id) || busy.contains(&unit) && self.herd.weighs(id);
+        let mut due = Vec::new();
         let mut decisions = Vec::new();
         for i in 0..self.herd.len() {
             let (id, standing) = (self.herd.sitter(i).id, self.herd.sitter(i).standing);
@@ -288,10 +293,13 @@ impl<W: Way> Engine<W> {
                 continue;
             }
             let since = *self.idle.entry(id).or_insert(at);
-            if at.since(since) >= CALM_LONG && !busy.contains(&unit) && self.herd.movable(i) {
-                self.idle.remove(&id);
-                decisions.push(self.herd.base.seating.release(i, Reason::Done));
+            if at.since(since) >= CALM_LONG && !felt(id, unit) && self.herd.movable(i) {
+                due.push((i, id));
             }
+        }
+        for (i, id) in due {
+            self.idle.remove(&id);
+            decisions.push(self.herd.base.seating.release(i, Reason::Done));
         }
         decisions
     }
@@ -347,6 +355,9 @@ impl<W: Way> Engine<W> {
                 Some(end) => {
                     if let End::Kept(_) = end {
                         self.gain.kept();
+                        let of = |mover: &Mover| [mover.from, mover.to];
+                        let units: Vec<u16> = trial.movers.iter().flat_map(of).collect();
+                        self.fences.stay(&self.herd, &units);
                         for mover in &trial.movers {
                             self.fetches.kept(mover.id, at);
                         }

@@ -3,7 +3,9 @@
 //! Problem: a kernel makes good what is moved, with a thread that nobody keeps anywhere; what that costs or brings is then taken
 //! for the trial's doing, and no placement ever shows what it is worth. Idea: before anything is measured, threads of the trial's units
 //! that compute and are loose are kept in the unit where they are, and let go when no trial has needed that for [`LINGERS`]:
-//! trials follow each other, and masks need not go to and fro with each.
+//! trials follow each other, and masks need not go to and fro with each. But who stalls in a unit where a move was kept stays there like
+//! who was moved: what was found to be good is all of them together, and a kernel that spreads threads would undo it with the next one that
+//! is loose.
 //!
 //! Properties: nobody is moved by it, so it is not paid for with moves; who may not be moved is not kept; who is put somewhere by a
 //! trial is no more of these.
@@ -62,6 +64,15 @@ impl Fences {
             false
         });
         decisions
+    }
+
+    /// A move from or to these units was kept: who stalls there belongs to what was found good.
+    pub(super) fn stay(&mut self, herd: &Herd, units: &[u16]) {
+        let there = |id: &ThreadId| {
+            let unit = herd.find(*id).and_then(|i| herd.unit(i));
+            unit.is_some_and(|unit| units.contains(&unit)) && herd.weighs(*id)
+        };
+        self.kept.retain(|id, _| !there(id));
     }
 
     /// A trial puts it somewhere.

@@ -14,7 +14,7 @@ use super::super::ground::Ground;
 use super::super::sitter::{Sitter, Standing};
 use super::super::{Finding, Settings};
 use super::settings::{Candidates, PenaltySettings};
-use super::units::{Load, Units};
+use super::units::{Load, Others, Units};
 use crate::counts::{Counts, Rung};
 use crate::ids::{ProgramId, ThreadId};
 use crate::observe::{Notice, Observation, ThreadView};
@@ -131,8 +131,8 @@ impl Book {
     }
 }
 
-/// What a thread's program tells of a unit: by what factor the index of its threads is higher there than this thread's is where it is.
-/// Threads of a program often share their data, so that what one of them met the others may expect.
+/// What is known of a unit before a thread tries it: by what factor the index is higher there than the thread's where it is; its own, if it
+/// was there, else that of its program's threads. They often share their data, so that what one of them met the others may expect.
 pub(super) type Hint = f64;
 
 /// What part of its time a thread loses beyond its caches: W, else what instructions do not explain, else the far share.
@@ -152,6 +152,7 @@ fn stall_share(counts: &Counts) -> Option<f64> {
 pub(super) struct Herd {
     pub(super) base: Base,
     pub(super) units: Units,
+    others: Others,
     pub(super) books: BTreeMap<ThreadId, Book>,
     /// How many looks there were.
     pub(super) look: u64,
@@ -180,6 +181,7 @@ impl Herd {
         let base = Base::new(machine, settings);
         Self {
             units: Units::new(machine, &base.seating.ground),
+            others: Others::default(),
             base,
             books: BTreeMap::new(),
             look: 0,
@@ -255,6 +257,9 @@ impl Herd {
             self.since = Some(seen.at);
         }
         self.spins(seen);
+        let mut others = std::mem::take(&mut self.others);
+        others.look(&self.units, self.ground(), seen, |i| self.unit(i));
+        self.others = others;
         self.gather(seen);
         self.meet();
         if self.one_unit() {
@@ -348,13 +353,15 @@ impl Herd {
         }
     }
 
-    /// What thread `i`'s program tells of a unit.
+    /// What is known of a unit before thread `i` tries it.
     pub(super) fn hint(&self, i: usize, unit: u16) -> Option<Hint> {
         let sitter = self.sitter(i);
         let ratio =
             |[above, below, looks]: &[f64; 3]| (*looks >= HINT_LOOKS && *below > 0.0).then(|| above / below);
-        let here = self.books.get(&sitter.id)?.there.get(&self.unit(i)?).and_then(ratio)?;
-        let there = self.hints.get(&sitter.program)?.get(&unit).and_then(ratio)?;
+        let own = &self.books.get(&sitter.id)?.there;
+        let here = own.get(&self.unit(i)?).and_then(ratio)?;
+        let others = || self.hints.get(&sitter.program)?.get(&unit).and_then(ratio);
+        let there = own.get(&unit).and_then(ratio).or_else(others)?;
         (here > 0.0).then(|| there / here)
     }
 
@@ -442,7 +449,7 @@ impl Herd {
 
     /// How crowded the units are.
     pub(super) fn loads(&self) -> Vec<Load> {
-        self.units.loads(&self.base.seating, &self.base.shares, |i| self.unit(i))
+        self.units.loads(&self.base.seating, &self.others, |i| self.unit(i))
     }
 
     /// The CPUs of a unit to which thread `i` may go.

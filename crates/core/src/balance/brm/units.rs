@@ -10,8 +10,8 @@
 
 use super::super::ground::{Ground, Seat};
 use super::super::seating::Seating;
-use super::super::shares::Shares;
 use crate::ids::{LlcId, OsNode};
+use crate::observe::Observation;
 use crate::set::CpuSet;
 use crate::topology::Machine;
 
@@ -112,12 +112,12 @@ impl Units {
     pub(super) fn loads(
         &self,
         seating: &Seating,
-        shares: &Shares,
+        others: &Others,
         unit: impl Fn(usize) -> Option<u16>,
     ) -> Vec<Load> {
         let ground = &seating.ground;
-        let load = |one: &Unit| {
-            let mut load = Load::default();
+        let load = |(at, one): (usize, &Unit)| {
+            let mut load = Load { wanted: others.of(at), ..Load::default() };
             let mut core = None;
             for &seat in one.seats.iter().filter(|&&seat| ground.is_open(seat)) {
                 let place = ground.place(seat);
@@ -125,16 +125,71 @@ impl Units {
                 if core.replace(place.core) != Some(place.core) {
                     load.cores += 1.0;
                 }
-                load.wanted += shares.foreign(seat).unwrap_or(0.0);
             }
             load
         };
-        let mut loads: Vec<Load> = self.all.iter().map(load).collect();
+        let mut loads: Vec<Load> = self.all.iter().enumerate().map(load).collect();
         for (i, sitter) in seating.sitters.iter().enumerate() {
             let Some(load) = unit(i).and_then(|unit| loads.get_mut(usize::from(unit))) else { continue };
             load.wanted += sitter.wanted.unwrap_or(0.0).min(1.0);
         }
         loads
+    }
+}
+
+/// What others take of each unit, in CPUs.
+///
+/// On which CPU of its unit a thread runs is not read once it is kept there, so that nobody can say of a single CPU who keeps it busy; of
+/// a whole unit it is what was busy and was not ours.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Others {
+    /// By unit: seconds that ours ran since the CPUs were read last, and what others take.
+    units: Vec<(f64, f64)>,
+}
+
+impl Others {
+    /// Below this they are the grain of the kernel's counting.
+    const NOISE: f64 = 0.15;
+    /// How much of its difference a new reading shifts it.
+    const WEIGHT: f64 = 0.5;
+
+    /// Takes an observation in. `unit` says where thread `i` is.
+    pub(super) fn look(
+        &mut self,
+        units: &Units,
+        ground: &Ground,
+        seen: &Observation<'_>,
+        unit: impl Fn(usize) -> Option<u16>,
+    ) {
+        self.units.resize(units.all.len(), (0.0, 0.0));
+        for (i, view) in seen.threads.iter().enumerate() {
+            if let Some((at, rates)) = unit(i).zip(view.rates.as_ref()) {
+                self.units[usize::from(at)].0 += rates.run * rates.span.seconds();
+            }
+        }
+        if seen.cpus.is_empty() {
+            return;
+        }
+        let mut read = vec![(0.0, 0.0_f64); self.units.len()];
+        for view in &seen.cpus {
+            let (Some(seat), Some((busy, span))) = (ground.seat(view.cpu), view.busy.zip(view.span)) else {
+                continue;
+            };
+            let (all, long) = &mut read[usize::from(units.of(seat))];
+            *all += busy * span.seconds();
+            *long = long.max(span.seconds());
+        }
+        for ((ours, others), (busy, long)) in self.units.iter_mut().zip(read) {
+            if long > 0.0 {
+                let now = ((busy - *ours) / long).max(0.0);
+                *others += Self::WEIGHT * (now - *others);
+            }
+            *ours = 0.0;
+        }
+    }
+
+    fn of(&self, unit: usize) -> f64 {
+        self.units.get(unit).map(|(_, others)| *others).filter(|others| *others >= Self::NOISE).unwrap_or(0.0)
     }
 }
 
@@ -163,6 +218,55 @@ mod tests {
         assert_eq!(units("numa:2 core:2 pu:2").len(), units("numa:2 l3:1 core:2 pu:2").len().max(2));
         assert_eq!(units("l3:1 core:4 pu:1")[0].0, "0-3");
         assert_eq!(units("numa:2 l3:1 core:2 pu:1")[1].1, node(1));
+    }
+
+    #[test]
+    fn what_ours_ran_is_not_taken_for_others_wherever_in_the_unit_it_was() {
+        use crate::ids::{OsCpu, ProgramId, ThreadId};
+        use crate::observe::{CpuSample, Observer, Sample, ThreadInfo, ThreadSample};
+        use crate::time::{Moment, Span};
+        let machine = parse_synthetic("numa:2 l3:1 core:2 pu:1").unwrap();
+        let ground = Ground::new(&machine);
+        let (units, mut others) = (Units::new(&machine, &ground), Others::default());
+        let mut observer = Observer::new(machine.cpus());
+        let mut look = |ms: u64, others: &mut Others| {
+            // Ours runs all the time, half of it on either CPU of node 0; somebody else on CPU 3.
+            let all = Span::from_ms(ms);
+            let busy =
+                |cpu: u32, part: f64| CpuSample { cpu: OsCpu(cpu), busy: all.times(part), steal: None };
+            let thread = ThreadSample {
+                id: ThreadId(0),
+                run: all,
+                wait: None,
+                slices: None,
+                ready: None,
+                voluntary: None,
+                cpu: None,
+                counts: None,
+            };
+            let info = ThreadInfo {
+                id: ThreadId(0),
+                program: ProgramId(0),
+                pid: 1,
+                tid: 1,
+                name: String::new(),
+                home: machine.cpus(),
+                left: None,
+                tagged: false,
+            };
+            let sample = Sample {
+                at: Moment(ms * 1_000_000),
+                news: if ms == 0 { vec![info] } else { Vec::new() },
+                threads: vec![thread],
+                cpus: vec![busy(0, 0.5), busy(1, 0.5), busy(2, 0.0), busy(3, 1.0)],
+                ..Sample::default()
+            };
+            observer.take(&sample, &[]);
+            others.look(&units, &ground, &observer.observation(), |_| Some(0));
+        };
+        (0..10).for_each(|at| look(at * 200, &mut others));
+        assert_eq!(others.of(0), 0.0);
+        assert!((others.of(1) - 1.0).abs() < 0.05, "{}", others.of(1));
     }
 
     #[test]

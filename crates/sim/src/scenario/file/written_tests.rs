@@ -139,7 +139,7 @@ fn policy() -> impl Strategy<Value = (Kind, Settings)> {
 fn penalty() -> impl Strategy<Value = PenaltySettings> {
     let index = of(select(Index::ALL.to_vec()));
     let mean = of(select(Mean::ALL.to_vec()));
-    let numbers = (0.0..0.9_f64, 0.0001..1.0_f64, 0.0..1e6_f64);
+    let numbers = (0.0..0.9_f64, 0.0001..1.0_f64, of(0.0..1e6_f64));
     (index, mean, select(Candidates::ALL.to_vec()), any::<bool>(), numbers).prop_map(
         |(index, mean, candidates, move_memory, (margin, budget, moves))| PenaltySettings {
             index,
