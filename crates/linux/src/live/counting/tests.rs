@@ -43,6 +43,7 @@ impl Busy {
             vcpus: vec![Vcpu { index: Some(0), tid, start, place, found }],
             found,
             qmp: None,
+            speaker: None,
             tried: Vec::new(),
         }))
     }
