@@ -170,10 +170,12 @@ fn who_is_no_candidate_any_more_is_let_go() {
         model.calms = vec![(8.0, 2)];
         let ran = run(model, kind, &settings(kind, 2));
         let home = &ran.nodes.threads[2].home;
-        assert_eq!(ran.nodes.mask(2), home, "{kind}: {:?}", ran.nodes.moves);
-        let last = ran.nodes.moves.iter().rfind(|(_, decision)| decision.thread.0 == 2).unwrap();
-        // Five seconds until it is known to be calm, and five more.
-        assert!(last.1.act == Act::Release && last.0 > 17.0 && last.0 < 24.0, "{kind}: {last:?}");
+        let let_go = |(at, decision): &&(f64, Decision)| {
+            *at > 8.0 && decision.thread.0 == 2 && decision.act == Act::Release
+        };
+        // Five seconds until it is known to be calm, and five more; later trials may keep it where it is for a while again.
+        let first = ran.nodes.moves.iter().find(let_go).unwrap();
+        assert!(first.0 > 17.0 && first.0 < 24.0, "{kind}: {first:?}");
         assert_ne!(ran.nodes.mask(0), home, "{kind}: the others still stall");
     }
 }
