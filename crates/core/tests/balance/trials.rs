@@ -3,7 +3,6 @@
 use crate::nodes::{Nodes, Ran, run, settings};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::balance::{Act, Decision, Finding, Kind, Reason};
-use trimtab_core::ids::Id;
 
 const CLIMBERS: [Kind; 2] = [Kind::Brm, Kind::Serial];
 
