@@ -113,45 +113,55 @@ fn a_run_moves_threads_to_the_node_where_they_suffer_least_and_tells_why() {
     need!(counts(&sandbox), "nothing may be counted here (perf_event_open is refused)");
     let file = machine(&sandbox, &[a, b]);
     for policy in ["brm", "serial"] {
-        let trace = sandbox.path(&format!("{policy}.jsonl"));
-        let report = sandbox.path(&format!("{policy}.json"));
-        let options = format!(
-            "--cpus {a},{b} --mem none --balance={policy} {COUNTED} --trace {} --report={} -v",
-            trace.display(),
-            report.display()
-        );
-        let words = [format!("{a}:{b}"), format!("{b}:{a}")];
-        let mut running = on(sandbox.run(&options), &file).arg(&program).args(words).begins();
-        let homes = homes(&running.lines(3));
-        assert_eq!(homes.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([a, b]));
-        eventually_within(LONG, "each is at home", || at_home(&homes));
-        // What is better than elsewhere stays so.
-        let program = child(running.pid());
-        assert_eq!(mask(program), BTreeSet::from([a, b]), "who does nothing is not moved");
-        let ended = running.ends();
-        assert_eq!(ended.code, Some(9), "{ended}");
-        for told in ["counted is exact", "on memory: other nodes are tried", "TRIMTAB_MACHINE"] {
-            assert!(ended.stderr.contains(told), "{told}: {ended}");
-        }
-        // Why each was moved is in the report of the trace, and that it was in the report of the run.
-        let page = sandbox.trimtab("report --json").arg(&trace).ends().ok();
-        let page: Value = serde_json::from_str(&page).unwrap();
-        let machine = page["machine"].as_str().unwrap();
-        assert!(machine.contains("2 nodes, 2 cores, 2 CPUs"), "{machine}");
-        let whys: Vec<String> =
-            page["moves"].as_array().unwrap().iter().map(|one| one["reason"].to_string()).collect();
-        let known = |why: &String| ["exchanged", "explore", "stalls"].iter().any(|word| why.contains(word));
-        assert!(whys.iter().any(known) && !whys.iter().any(|why| why == "null"), "{whys:?}");
-        let run: Value = serde_json::from_str(&text(&report)).unwrap();
-        let moved = run["threads"].as_array().unwrap().iter();
-        let moved = moved.filter(|thread| thread["moved_at_least"].as_u64() > Some(0)).count();
-        assert_eq!(
-            (moved, run["threads"][1]["nodes"].as_array().map(Vec::is_empty)),
-            (2, Some(false)),
-            "{run}"
-        );
-        sandbox.trimtab("replay --check").arg(&trace).ends().ok();
+        // The kernel may have put both where they belong before anybody looked: then there is nothing to move.
+        let moved = (0..5).any(|_| is_brought_home(&sandbox, &program, &file, policy, [a, b]));
+        assert!(moved, "{policy}: the kernel has put both where they belong five times");
     }
+}
+
+/// Runs it until each thread is at home; whether that took moves on trial, of which everything is told then.
+fn is_brought_home(sandbox: &Sandbox, program: &Path, file: &Path, policy: &str, [a, b]: [u32; 2]) -> bool {
+    let trace = sandbox.path(&format!("{policy}.jsonl"));
+    let report = sandbox.path(&format!("{policy}.json"));
+    let options = format!(
+        "--cpus {a},{b} --mem none --balance={policy} {COUNTED} --trace {} --report={} -v",
+        trace.display(),
+        report.display()
+    );
+    let words = [format!("{a}:{b}"), format!("{b}:{a}")];
+    let mut running = on(sandbox.run(&options), file).arg(program).args(words).begins();
+    let homes = homes(&running.lines(3));
+    assert_eq!(homes.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([a, b]));
+    eventually_within(LONG, "each is at home", || at_home(&homes));
+    // The report is of what was seen at looks: some more of them.
+    std::thread::sleep(Duration::from_millis(300));
+    // What is better than elsewhere stays so.
+    let main = child(running.pid());
+    assert_eq!(mask(main), BTreeSet::from([a, b]), "who does nothing is not moved");
+    let ended = running.ends();
+    assert_eq!(ended.code, Some(9), "{ended}");
+    for told in ["counted is exact", "on memory: other nodes are tried", "TRIMTAB_MACHINE"] {
+        assert!(ended.stderr.contains(told), "{told}: {ended}");
+    }
+    // Why each was moved is in the report of the trace, and that it was in the report of the run.
+    let page = sandbox.trimtab("report --json").arg(&trace).ends().ok();
+    let page: Value = serde_json::from_str(&page).unwrap();
+    let machine = page["machine"].as_str().unwrap();
+    assert!(machine.contains("2 nodes, 2 cores, 2 CPUs"), "{machine}");
+    let whys: Vec<String> =
+        page["moves"].as_array().unwrap().iter().map(|one| one["reason"].to_string()).collect();
+    let known = |why: &String| ["exchanged", "explore", "stalls"].iter().any(|word| why.contains(word));
+    assert!(!whys.is_empty() && !whys.iter().any(|why| why == "null"), "{whys:?}");
+    sandbox.trimtab("replay --check").arg(&trace).ends().ok();
+    if !whys.iter().any(known) {
+        assert!(whys.iter().all(|why| why.contains("steady")), "{whys:?}");
+        return false;
+    }
+    let run: Value = serde_json::from_str(&text(&report)).unwrap();
+    let moved = run["threads"].as_array().unwrap().iter();
+    let moved = moved.filter(|thread| thread["moved_at_least"].as_u64() > Some(0)).count();
+    assert_eq!((moved, run["threads"][1]["nodes"].as_array().map(Vec::is_empty)), (2, Some(false)), "{run}");
+    true
 }
 
 #[test]

@@ -26,9 +26,10 @@ static void *work(void *what) {
     CPU_ZERO(&start);
     CPU_SET(place->start, &start);
     char *memory = mmap(NULL, MANY * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED || sched_setaffinity(0, sizeof start, &start) || sched_setaffinity(0, sizeof whole, &whole)) exit(3);
     printf("%ld %d\n", syscall(SYS_gettid), place->home);
     pthread_barrier_wait(&all);
+    /* Only now: who wakes from a barrier is put where the kernel likes. */
+    if (memory == MAP_FAILED || sched_setaffinity(0, sizeof start, &start) || sched_setaffinity(0, sizeof whole, &whole)) exit(3);
     while (!over) {
         int pages = sched_getcpu() == place->home ? MANY : 1;
         for (int at = 0; at < pages; at++) memory[at * PAGE] = 1;
