@@ -2,7 +2,7 @@
 
 use crate::nodes::{Nodes, Ran, run, settings};
 use crate::script::{Script, ran};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::balance::{Act, Candidates, Decision, Finding, Kind, PenaltySettings, Reason, Settings};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::observe::Notice;
@@ -15,10 +15,21 @@ fn with(kind: Kind, seed: u64, penalty: PenaltySettings) -> Settings {
     Settings { penalty, ..settings(kind, seed) }
 }
 
-/// How many moves were made: who is kept where it is while a move is on trial, or let go, is not moved.
+/// How many moves were made: who is kept where it is while a move is on trial, and let go from that, is not moved.
 fn moves<'a>(all: impl IntoIterator<Item = &'a (f64, Decision)>) -> usize {
-    let kept = |decision: &Decision| matches!(decision.reason, Reason::Steady | Reason::Done);
-    all.into_iter().filter(|(_, decision)| !kept(decision)).count()
+    let mut kept = BTreeSet::new();
+    let mut is_move = |decision: &Decision| match decision.reason {
+        Reason::Steady => {
+            kept.insert(decision.thread);
+            false
+        }
+        Reason::Done => !kept.remove(&decision.thread),
+        _ => {
+            kept.remove(&decision.thread);
+            true
+        }
+    };
+    all.into_iter().filter(|(_, decision)| is_move(decision)).count()
 }
 
 fn said(ran: &Ran, wanted: impl Fn(&Finding) -> bool) -> usize {
