@@ -49,7 +49,7 @@ test-numa: ## run trimtab on emulated machines with several NUMA nodes (QEMU), a
 	scripts/packages build numa
 	scripts/test-numa
 
-test-misses: ## have an emulated machine count far memory before and under --balance=brm (several minutes)
+test-misses: ## what takes policies minutes in an emulated machine: far memory counted before and under --balance=brm, and more
 	scripts/packages build numa
 	scripts/test-numa 4n2c
 

@@ -1,6 +1,6 @@
 //! Memory that follows a thread to another node, and memory that stays where somebody said it is to be.
 
-use crate::shape::{Shape, file, testbed};
+use crate::shape::{Shape, file, patient, testbed};
 use crate::util::{Sandbox, c, eventually, eventually_within, need, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -181,6 +181,7 @@ fn it_can_be_ended_between_two_steps() {
 
 #[test]
 fn a_policy_brings_memory_after_the_thread_that_it_moved() {
+    given!(patient());
     let shape = given!(machine());
     let sandbox = Sandbox::new();
     let program = need!(Program::new("own", &shape), "no C compiler");
