@@ -11,7 +11,8 @@ use trimtab_linux::vcpus::{VmError, VmName, Vms};
 
 const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"major": 9}}, "capabilities": ["oob"]}}"#;
 const LONG: Duration = Duration::from_secs(60);
-const SHORT: Duration = Duration::from_millis(100);
+/// Longer than a loaded machine takes for what is answered.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// A listener that treats each client so, until it is dropped.
 struct Server {
