@@ -74,7 +74,7 @@ fn noise_makes_nobody_thrash() {
             let first = model.pace();
             let ran = run(model, kind, &settings(kind, seed));
             let late = moves(ran.nodes.moves.iter().filter(|(at, _)| *at > 15.0));
-            assert!(late < 60, "{kind}: {late} moves in the second half");
+            assert!(late < 50, "{kind}: {late} moves in the second half");
             assert!(ran.late > 0.96 * first, "{kind}: {} of {first}", ran.late);
             // And where a lot is to be gained it is found all the same.
             let mut model = Nodes::mixed(seed, 4, 2, 8).alike(2.0, 0, 0.6);
@@ -135,10 +135,10 @@ fn moves_keep_their_rate() {
     for kind in CLIMBERS {
         let slow = PenaltySettings { moves: Some(1.0), ..PenaltySettings::default() };
         let mut model = Nodes::mixed(3, 8, 2, 8);
-        model.end = 12.0;
+        model.end = 30.0;
         let ran = run(model.clone(), kind, &with(kind, 3, slow));
         let made = moves(&ran.nodes.moves);
-        assert!(made <= 18, "{kind}: {made} moves in 12 s");
+        assert!(made <= 36, "{kind}: {made} moves in 30 s");
         let none = PenaltySettings { moves: Some(0.0), ..PenaltySettings::default() };
         let ran = run(model, kind, &with(kind, 3, none));
         assert_eq!(ran.nodes.moves.len(), 0, "{kind}: nobody is to be moved");
