@@ -40,11 +40,11 @@ fn said(ran: &Ran, wanted: impl Fn(&Finding) -> bool) -> usize {
 fn what_is_kept_is_better_than_standing_still() {
     for (threads, nodes, cores) in [(4, 2, 4), (8, 2, 4), (8, 2, 8), (9, 3, 4)] {
         let (mut start, mut near) = (0.0, [0.0; 2]);
-        for seed in 0..3 {
+        for seed in 0..4 {
             let mut model = Nodes::mixed(seed, threads, nodes, cores);
             model.end = 16.0;
             let (best, first) = (model.best(), model.pace());
-            start += first / best / 3.0;
+            start += first / best / 4.0;
             for (kind, near) in CLIMBERS.into_iter().zip(&mut near) {
                 let ran = run(model.clone(), kind, &settings(kind, seed));
                 let (of_start, moves) = (ran.late / first, moves(&ran.nodes.moves));
@@ -53,12 +53,12 @@ fn what_is_kept_is_better_than_standing_still() {
                     "{kind}: {threads} on {nodes} x {cores}, {seed}: {of_start} of the start"
                 );
                 assert!(moves <= 12 * 16, "{kind}: {moves} moves");
-                *near += ran.late / best / 3.0;
+                *near += ran.late / best / 4.0;
             }
         }
         for (kind, near) in CLIMBERS.into_iter().zip(near) {
             let what = format!("{kind}: {threads} on {nodes} x {cores}: {near}, start {start}");
-            assert!(near > start + 0.25 * (1.0 - start), "{what}");
+            assert!(near > start + 0.3 * (1.0 - start), "{what}");
         }
     }
 }
@@ -66,19 +66,19 @@ fn what_is_kept_is_better_than_standing_still() {
 #[test]
 fn noise_makes_nobody_thrash() {
     for kind in CLIMBERS {
-        for seed in 0..2 {
+        for seed in 0..3 {
             // Nothing is to be gained: nobody's data is anywhere, and threads of one kind spread evenly already.
             let mut model = Nodes::mixed(seed, 8, 2, 8).alike(1.0, 0, 0.0);
-            (model.noise, model.end) = (0.27, 30.0);
+            (model.noise, model.end) = (0.27, 50.0);
             (0..8).for_each(|at| model.threads[at].node = at % 2);
             let first = model.pace();
             let ran = run(model, kind, &settings(kind, seed));
-            let late = moves(ran.nodes.moves.iter().filter(|(at, _)| *at > 15.0));
+            let late = moves(ran.nodes.moves.iter().filter(|(at, _)| *at > 25.0));
             assert!(late < 50, "{kind}: {late} moves in the second half");
             assert!(ran.late > 0.96 * first, "{kind}: {} of {first}", ran.late);
             // And where a lot is to be gained it is found all the same.
             let mut model = Nodes::mixed(seed, 4, 2, 8).alike(2.0, 0, 0.6);
-            (model.noise, model.end, model.contention) = (0.27, 16.0, 0.1);
+            (model.noise, model.end, model.contention) = (0.27, 20.0, 0.1);
             model.threads.iter_mut().for_each(|thread| thread.node = 1);
             let (best, first) = (model.best(), model.pace());
             let ran = run(model, kind, &settings(kind, seed));
