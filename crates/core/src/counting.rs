@@ -4,7 +4,9 @@
 //! or taken off it. In a virtual machine whose counters are emulated each of these is some dozens of microseconds, paid by the
 //! thread that is counted, where no measurement of our own work shows it. Idea: measure once what switching counters on and off
 //! costs, and from then on reckon: switches times price over time run is what the counted threads pay. What is too much is first
-//! thinned out (counters run during one tick in so many), then given up.
+//! thinned out, then given up. Where the counted threads pay too much, counters *rest*: they run during one tick in so many, and are switched
+//! off in between. Where only our own reading is too much they run on and are read less often: what they counted meanwhile is not lost,
+//! and switching them would be two more calls for each reading spared.
 //!
 //! Terms: a *tick* is the time between two readings of counters. Counters are *trapped* when each access to them is handled by a
 //! hypervisor.
@@ -59,18 +61,26 @@ pub struct Thrift {
     pub counters: Option<u32>,
     /// Counters are read no more often than this.
     pub every: Span,
-    /// They run during one of so many ticks.
+    /// They run during one of so many ticks, or are read once in so many.
     pub one_in: u32,
+    /// Which of the two: whether they are switched off in between.
+    pub rests: bool,
     /// Threads that are put on a CPU more often in a second are not counted.
     pub switches_max: Option<f64>,
 }
 
 impl Thrift {
     /// Where counting costs next to nothing.
-    pub const FREE: Self = Self { counters: None, every: Span::from_ms(10), one_in: 1, switches_max: None };
+    pub const FREE: Self =
+        Self { counters: None, every: Span::from_ms(10), one_in: 1, rests: false, switches_max: None };
     /// Where counters are trapped.
-    pub const TRAPPED: Self =
-        Self { counters: Some(2), every: Span::from_ms(50), one_in: 5, switches_max: Some(500.0) };
+    pub const TRAPPED: Self = Self {
+        counters: Some(2),
+        every: Span::from_ms(50),
+        one_in: 5,
+        rests: true,
+        switches_max: Some(500.0),
+    };
 
     /// What a price asks for; without one, what the dearest counters ask for.
     pub fn of(price: Option<&Price>) -> Self {
@@ -78,6 +88,11 @@ impl Thrift {
             Some(price) if !price.is_trapped() => Self::FREE,
             _ => Self::TRAPPED,
         }
+    }
+
+    /// For how long counters run before they are read.
+    fn tick(&self) -> Span {
+        if self.rests { self.every } else { Span(self.every.0.saturating_mul(u64::from(self.one_in))) }
     }
 
     /// Whether a thread that is put on a CPU so often in a second may be counted.
@@ -89,7 +104,7 @@ impl Thrift {
     }
 }
 
-/// Whether counters run now, where they do so only now and then.
+/// Whether counters run now, where they rest now and then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Duty {
     /// Since they were switched on, or read.
@@ -115,8 +130,8 @@ impl Duty {
     /// What is to be done at this moment; the duty is what it is after that.
     pub fn beat(&mut self, at: Moment, thrift: &Thrift) -> Beat {
         match *self {
-            Self::On(since) if at.since(since) < thrift.every => Beat { runs: true, ..Beat::default() },
-            Self::On(_) if thrift.one_in <= 1 => {
+            Self::On(since) if at.since(since) < thrift.tick() => Beat { runs: true, ..Beat::default() },
+            Self::On(_) if !thrift.rests || thrift.one_in <= 1 => {
                 *self = Self::On(at);
                 Beat { reads: true, runs: true, ..Beat::default() }
             }
@@ -151,7 +166,8 @@ pub struct Spent {
 impl Spent {
     /// Whether it is time to judge this, after what was done at a look: a whole turn, or several, lie behind.
     pub fn is_due(&self, beat: &Beat, now: &Thrift) -> bool {
-        self.span >= JUDGED && (now.one_in <= 1 || beat.begins)
+        let turned = if now.rests { beat.begins } else { beat.reads };
+        self.span >= JUDGED && (now.one_in <= 1 || turned)
     }
 
     /// What part of one CPU our own work took.
@@ -170,8 +186,13 @@ impl Spent {
 pub enum Verdict {
     /// Nothing.
     Keep,
-    /// Counters run during one of so many ticks from now on: fewer than now, or more again.
-    Thin(u32),
+    /// Less is counted from now on, or more again.
+    Thin {
+        /// As in [`Thrift::one_in`].
+        one_in: u32,
+        /// As in [`Thrift::rests`].
+        rests: bool,
+    },
     /// It is too much however thinly: hardware is no longer counted.
     GiveUp,
 }
@@ -186,12 +207,15 @@ pub fn judge(spent: &Spent, price: &Price, now: &Thrift) -> Option<Verdict> {
     let slowing = spent.slowing(price).unwrap_or(0.0) / SLOWING_MAX;
     let worst = reading.max(slowing);
     let least = Thrift::of(Some(price)).one_in;
+    // Reading less often spares nothing to those who are counted.
+    let rests = now.rests || slowing > 1.0;
     Some(if worst > 1.0 && now.one_in >= ONE_IN_MAX {
         Verdict::GiveUp
     } else if worst > 1.0 {
-        Verdict::Thin(now.one_in.saturating_mul(2).min(ONE_IN_MAX))
+        Verdict::Thin { one_in: now.one_in.saturating_mul(2).min(ONE_IN_MAX), rests }
     } else if worst < SPARE && now.one_in > least {
-        Verdict::Thin((now.one_in / 2).max(least))
+        let one_in = (now.one_in / 2).max(least);
+        Verdict::Thin { one_in, rests: rests && one_in > 1 }
     } else {
         Verdict::Keep
     })
@@ -224,11 +248,15 @@ mod tests {
         assert_eq!(judge(&Spent { span: Span(1), ..Spent::default() }, &BARE, &Thrift::FREE), None);
         assert_eq!(judge(&second(1_000, 100, 1_000), &BARE, &Thrift::FREE), Some(Verdict::Keep));
         // Six milliseconds of reading in a second.
-        assert_eq!(judge(&second(6_000, 0, 1_000), &BARE, &Thrift::FREE), Some(Verdict::Thin(2)));
+        assert_eq!(
+            judge(&second(6_000, 0, 1_000), &BARE, &Thrift::FREE),
+            Some(Verdict::Thin { one_in: 2, rests: false })
+        );
         // 200 switches at 92 us in a second of running: 1.8 %.
         let slow = second(0, 200, 1_000);
         assert!((slow.slowing(&GUEST).unwrap() - 0.0184).abs() < 1e-9);
-        assert_eq!(judge(&slow, &GUEST, &Thrift::TRAPPED), Some(Verdict::Thin(10)));
+        assert_eq!(judge(&slow, &GUEST, &Thrift::TRAPPED), Some(Verdict::Thin { one_in: 10, rests: true }));
+        assert_eq!(judge(&slow, &GUEST, &Thrift::FREE), Some(Verdict::Thin { one_in: 2, rests: true }));
         let last = Thrift { one_in: ONE_IN_MAX, ..Thrift::TRAPPED };
         assert_eq!(judge(&slow, &GUEST, &last), Some(Verdict::GiveUp));
         // Nobody ran: nobody was slowed.
@@ -239,10 +267,28 @@ mod tests {
     fn what_became_cheap_is_counted_more_again_but_never_more_than_its_price_allows() {
         let calm = second(100, 1, 1_000);
         let at = |one_in| Thrift { one_in, ..Thrift::TRAPPED };
-        assert_eq!(judge(&calm, &GUEST, &at(40)), Some(Verdict::Thin(20)));
-        assert_eq!(judge(&calm, &GUEST, &at(6)), Some(Verdict::Thin(5)));
+        let thin = |one_in, rests| Some(Verdict::Thin { one_in, rests });
+        assert_eq!(judge(&calm, &GUEST, &at(40)), thin(20, true));
+        assert_eq!(judge(&calm, &GUEST, &at(6)), thin(5, true));
         assert_eq!(judge(&calm, &GUEST, &at(5)), Some(Verdict::Keep));
-        assert_eq!(judge(&calm, &BARE, &Thrift { one_in: 2, ..Thrift::FREE }), Some(Verdict::Thin(1)));
+        assert_eq!(judge(&calm, &BARE, &Thrift { one_in: 2, ..Thrift::FREE }), thin(1, false));
+        assert_eq!(judge(&calm, &BARE, &Thrift { one_in: 2, rests: true, ..Thrift::FREE }), thin(1, false));
+    }
+
+    #[test]
+    fn counters_that_do_not_rest_are_read_less_often_and_never_switched() {
+        let (mut duty, thrift) = (Duty::Off(Moment(0)), Thrift { one_in: 8, ..Thrift::FREE });
+        let beats: Vec<Beat> =
+            (0..161u64).map(|look| duty.beat(Moment(look * 10_000_000), &thrift)).collect();
+        assert!(beats[0].begins && beats.iter().skip(1).all(|beat| beat.runs && !beat.ends && !beat.begins));
+        assert_eq!(beats.iter().filter(|beat| beat.reads).count(), 20, "every eighth");
+        // Whole turns are judged: from one reading to the next.
+        let spent = second(0, 0, 1);
+        let due = |at: usize| spent.is_due(&beats[at], &thrift);
+        assert_eq!((due(15), due(16), due(17)), (false, true, false));
+        // Who rested before begins at once when it is time.
+        let mut duty = Duty::Off(Moment(5));
+        assert!(!duty.beat(Moment(4), &thrift).runs && duty.beat(Moment(5), &thrift).begins);
     }
 
     #[test]
@@ -292,7 +338,10 @@ mod tests {
                 if spent.is_due(&beat, &thrift) {
                     match judge(&spent, &GUEST, &thrift) {
                         Some(Verdict::GiveUp) => { given_up = true; break }
-                        Some(Verdict::Thin(one_in)) => { thrift.one_in = one_in; thinned.push(one_in) }
+                        Some(Verdict::Thin { one_in, rests }) => {
+                            thrift = Thrift { one_in, rests, ..thrift };
+                            thinned.push(one_in);
+                        }
                         _ => {}
                     }
                     (spent, from) = (Spent::default(), at);
@@ -314,7 +363,7 @@ mod tests {
             let spent = second(reading, switches, ran);
             let mut thrift = Thrift::of(Some(&GUEST));
             let mut looks = 0;
-            while let Some(Verdict::Thin(one_in)) = judge(&spent, &GUEST, &thrift) {
+            while let Some(Verdict::Thin { one_in, .. }) = judge(&spent, &GUEST, &thrift) {
                 prop_assert!((Thrift::TRAPPED.one_in..=ONE_IN_MAX).contains(&one_in));
                 thrift.one_in = one_in;
                 looks += 1;

@@ -22,7 +22,7 @@ pub use fetched::{Fetched, Unfetched};
 
 use crate::balance::Outcome;
 use crate::counts::{Counts, Rung};
-use crate::ids::{OsCpu, ProgramId, ThreadId};
+use crate::ids::{OsCpu, OsNode, ProgramId, ThreadId};
 use crate::set::CpuSet;
 use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};
@@ -123,6 +123,15 @@ pub struct ThreadSample {
     pub counts: Option<Counts>,
 }
 
+/// On which nodes the memory lies that a thread uses, or was used lately: told where that can be asked without counters.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemorySample {
+    /// Whose.
+    pub thread: ThreadId,
+    /// Pages, or faults for pages, on each node; only their shares mean anything.
+    pub pages: BTreeMap<OsNode, u64>,
+}
+
 /// What was read of one CPU.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CpuSample {
@@ -172,6 +181,9 @@ pub struct Sample {
     /// The CPUs that were read, ascending; empty when none were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuSample>,
+    /// Where memory lies, of threads of which that was told now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<MemorySample>,
     /// How long a CPU quota has kept the program off the CPUs, summed over its CPUs; `None` without a quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled: Option<Span>,
@@ -249,6 +261,8 @@ pub struct ThreadView<'a> {
     pub counted: Option<Counts>,
     /// Where it ran when that was last looked at.
     pub cpu: Option<OsCpu>,
+    /// On which nodes its memory lies, when that was last told.
+    pub pages: Option<&'a BTreeMap<OsNode, u64>>,
 }
 
 impl ThreadView<'_> {
@@ -323,6 +337,7 @@ struct Known {
     counts: Option<Counts>,
     counted: Option<Counts>,
     cpu: Option<OsCpu>,
+    pages: Option<BTreeMap<OsNode, u64>>,
     /// Waiting that was believed before it was counted.
     ahead: Span,
 }
@@ -330,7 +345,16 @@ struct Known {
 impl Known {
     /// One that was not read yet.
     fn new(info: ThreadInfo) -> Self {
-        Self { info, last: None, rates: None, counts: None, counted: None, cpu: None, ahead: Span::ZERO }
+        Self {
+            info,
+            last: None,
+            rates: None,
+            counts: None,
+            counted: None,
+            cpu: None,
+            pages: None,
+            ahead: Span::ZERO,
+        }
     }
 }
 
@@ -423,6 +447,11 @@ impl Observer {
             known.cpu = read.cpu.or(known.cpu);
             known.last = Some((sample.at, read.clone()));
         }
+        for read in &sample.memory {
+            if let Some(known) = self.threads.get_mut(&read.thread) {
+                known.pages = Some(read.pages.clone());
+            }
+        }
         self.cpu_views.clear();
         for read in &sample.cpus {
             let before = self.cpus.insert(read.cpu, (sample.at, read.clone()));
@@ -463,6 +492,7 @@ impl Observer {
                 rates: known.rates,
                 counted: known.counted,
                 cpu: known.cpu,
+                pages: known.pages.as_ref(),
             }
         });
         Observation {

@@ -6,24 +6,25 @@
 //! both are switches. Why busy cycles over requests is latency over parallelism is derived in [`counts`](crate::counts).
 //!
 //! What the indices are worth was measured: pointer chases of eleven working sets, each alone and under load, in two records of
-//! counters (`experiments/uncore`; `tests/penalty` has an extract). Correlation of their relative changes with those of run time over all
-//! 86 cases of each record, medians, and how often the direction was right where run time changed by more than 5 %:
+//! counters, and threads that spin at barriers for one of them in a third (`trimtab bench uncore --from experiments/uncore/results/...`;
+//! `tests/penalty` has an extract). Correlation of their relative changes with those of run time over all 86, 86 and 10 cases, medians, and how often
+//! the direction was right where run time changed by more than 5 %:
 //!
 //! ```text
-//! index             correlation  direction right     fails where
-//! P = B / A         0.94, 0.98   34 of 56, 50 of 62  the number of requests itself changes
-//! B / instruction   0.40, 0.94   56 of 56, 62 of 62  hardly anything misses; threads spin at barriers
-//! CPI               1.00, 1.00   56 of 56, 61 of 62  threads spin
-//! LLC miss rate     0.38, 0.91   34 of 56, 45 of 62  everywhere: it is blind to parallel misses
-//! P' (generic)      0.92, 0.96   34 of 54, 49 of 62  as P, and where `c0` does not fit
+//! index             correlation  direction right     spinning        fails where
+//! P = B / A         0.94, 0.98   34 of 56, 50 of 62  0.95, 10 of 10  the number of requests itself changes
+//! B / instruction   0.40, 0.94   56 of 56, 62 of 62  0.83, 10 of 10  hardly anything misses; threads spin at barriers
+//! CPI               1.00, 1.00   56 of 56, 61 of 62  0.73, 5 of 10   threads spin
+//! LLC miss rate     0.38, 0.91   34 of 56, 45 of 62  -               everywhere: it is blind to parallel misses
+//! P' (generic)      0.92, 0.96   34 of 54, 49 of 62  -               as P, and where `c0` does not fit
 //! ```
 //!
 //! CPI and B / instruction owe some of that to the experiment: each access executes the same instructions, so that time over
-//! instructions *is* the time of an access. With one straggler and spinning partners (33 cases) the correlations were 0.91 for P, 0.66 for
-//! B / instruction and 0.39 for CPI. The goal was 0.9 for P: met for changes, missed for levels over all kinds of work (0.87, 0.85).
+//! instructions *is* the time of an access; of threads that spin it is not. The goal was 0.9 for P: met for changes, missed for levels over
+//! all kinds of work (0.87, 0.85).
 //!
-//! So a policy that compares should take busy cycles an instruction while nobody spins, and the penalty when somebody does
-//! ([`Index::usual`]).
+//! So a policy that compares, for which the direction counts and not the size, should take busy cycles an instruction while nobody spins,
+//! and the penalty when somebody does ([`Index::usual`]).
 //!
 //! Means: the slides' global penalty is a plain sum of P over threads. Weighted by requests it is `sum B / sum A`, in which a thread
 //! that misses once a second does not count as much as one that misses all the time. To compare two states neither is right: when a

@@ -78,7 +78,7 @@ fn own_nodes() -> Option<NodeSet> {
         let nodes = mempolicy::allowed()?;
         mempolicy::set(Mode::Local, &NodeSet::new()).map(|()| nodes)
     });
-    usable.inspect_err(|errno| eprintln!("skipped: memory policies cannot be set here: {errno}")).ok()
+    usable.inspect_err(|errno| eprintln!("SKIPPED: memory policies cannot be set here: {errno}")).ok()
 }
 
 fn refusals(outcome: &MemoryOutcome) -> Vec<(MemoryPolicy, Option<i32>)> {
@@ -107,7 +107,7 @@ fn every_policy_is_set_and_read_back() {
     ] {
         let outcome = apply(&[], policy, nodes);
         if outcome.refused.iter().any(|refusal| matches!(refusal.cause, Cause::TooOld { .. })) {
-            eprintln!("skipped: {policy}: {}", outcome.refused[0]);
+            eprintln!("SKIPPED: {policy}: {}", outcome.refused[0]);
             continue;
         }
         assert!(outcome.is_as_asked(), "{outcome:?}");
@@ -265,7 +265,7 @@ fn the_switch_for_huge_pages_is_set_read_back_and_handed_on() {
     // One test for all that touches the switch: it belongs to the whole process.
     let before = apply_huge_pages(HugePages::Inherit);
     assert!(before.refused.is_none());
-    let Some(inherited) = before.now else { return eprintln!("skipped: no switch for huge pages here") };
+    let Some(inherited) = before.now else { return eprintln!("SKIPPED: no switch for huge pages here") };
 
     let off = apply_huge_pages(HugePages::Off);
     assert!(off.is_as_asked() && off.is_verified(), "{off:?}");
@@ -276,7 +276,7 @@ fn the_switch_for_huge_pages_is_set_read_back_and_handed_on() {
     match advised.refused {
         None => assert!(advised.is_verified(), "{advised:?}"),
         Some(refusal) => {
-            eprintln!("skipped: {refusal}");
+            eprintln!("SKIPPED: {refusal}");
             assert_eq!((refusal, advised.now), (HugePagesRefusal::TooOld, Some(HugePages::Off)));
         }
     }

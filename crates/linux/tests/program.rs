@@ -267,7 +267,7 @@ fn privileged_files_are_told_from_others() {
     let path = files.put("made", &elf, 0o755);
     match rustix::fs::setxattr(&path, "security.capability", &capability, rustix::fs::XattrFlags::empty()) {
         Ok(()) => assert_eq!(look(&path).secure_exec, Some(SecureExec::Capabilities)),
-        Err(errno) => eprintln!("skipped: capabilities cannot be given to a file here: {errno}"),
+        Err(errno) => eprintln!("SKIPPED: capabilities cannot be given to a file here: {errno}"),
     }
 }
 

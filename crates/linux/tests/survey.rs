@@ -331,7 +331,7 @@ impl Drop for Guest {
 fn several_cpus() -> Option<CpuSet> {
     let all = affinity::get(None).unwrap();
     if all.len() < 2 {
-        eprintln!("skipped: this test needs two CPUs");
+        eprintln!("SKIPPED: this test needs two CPUs");
         return None;
     }
     Some(all)

@@ -117,6 +117,8 @@ pub enum Reason {
     /// It is kept in the node where it is while a move from or to there is on trial: what the kernel moves meanwhile would be taken for
     /// the trial's doing.
     Steady,
+    /// Kept in place, since more of its memory is there than on any other node.
+    Near,
     /// The CPUs that may be used where it was put changed.
     Changed,
     /// It stayed where it was put, so its memory comes after it.
@@ -159,6 +161,7 @@ impl fmt::Display for Reason {
                 write!(f, "waits {} of the time for a CPU there, others idle", percent(*waits))
             }
             Self::Steady => f.write_str("kept where it is while a move is on trial there"),
+            Self::Near => f.write_str("kept where most of its memory is"),
             Self::Changed => f.write_str("the CPUs there that may be used changed"),
             Self::Stayed => f.write_str("it stayed there, and its memory follows"),
             Self::Undo => f.write_str("the move before did not help"),

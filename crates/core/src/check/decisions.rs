@@ -261,7 +261,10 @@ fn is_unit(machine: &Machine, cpus: &CpuSet, may: &CpuSet) -> bool {
 
 /// Whether that is a reason on account of memory.
 fn for_memory(reason: &Reason) -> bool {
-    matches!(reason, Reason::Explore | Reason::Stalls { .. } | Reason::Exchanged { .. } | Reason::Steady)
+    matches!(
+        reason,
+        Reason::Explore | Reason::Stalls { .. } | Reason::Exchanged { .. } | Reason::Steady | Reason::Near
+    )
 }
 
 /// Whether an exchange has its other half: a partner in the same turn who names this thread.
@@ -403,7 +406,7 @@ mod tests {
             let turn = Turn { decisions: vec![confine(1, to, reason)], next: Moment(9), ..Turn::default() };
             Account::default().check_turn(&machine, false, &observer(None).observation(), &turn)
         };
-        for reason in [Reason::Explore, Reason::Steady] {
+        for reason in [Reason::Explore, Reason::Steady, Reason::Near] {
             assert_eq!(of("0-3", reason.clone()), [Fault::NoUnit(t(1), set("0-3"))], "{reason:?}");
             assert_eq!(of("2-3", reason), []);
         }

@@ -2,7 +2,8 @@ use super::*;
 use crate::balance::{Act, Decision, Finding, Reason, Settled, Wanted};
 use crate::ids::{OsCpu, OsNode, ProgramId, ThreadId};
 use crate::observe::{
-    CpuSample, Fetched, Left, Notice, Observer, ProgramInfo, ThreadInfo, ThreadSample, Unfetched,
+    CpuSample, Fetched, Left, MemorySample, Notice, Observer, ProgramInfo, ThreadInfo, ThreadSample,
+    Unfetched,
 };
 use crate::time::{Moment, Span};
 use crate::topology::parse_synthetic;
@@ -53,6 +54,7 @@ fn step(number: u64) -> StepRecord {
             counts: None,
         }],
         cpus: vec![CpuSample { cpu: OsCpu(0), busy: Span(5), steal: Some(Span(1)) }],
+        memory: vec![MemorySample { thread, pages: [(OsNode(0), 3), (OsNode(7), u64::MAX)].into() }],
         throttled: Some(Span(77)),
         cost: Some(Span(48_000)),
         settled: vec![Outcome { thread, end: Settled::Applied }],

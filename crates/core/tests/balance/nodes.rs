@@ -13,7 +13,7 @@ use trimtab_core::check::decisions::Account;
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::drive::{Awake, Go, Host, Step, drive};
 use trimtab_core::ids::{Id, OsCpu, OsNode, ProgramId, ThreadId};
-use trimtab_core::observe::{Notice, Observer, ProgramInfo, Sample, ThreadInfo, ThreadSample};
+use trimtab_core::observe::{MemorySample, Notice, Observer, ProgramInfo, Sample, ThreadInfo, ThreadSample};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::{Machine, parse_synthetic};
@@ -75,6 +75,16 @@ pub(crate) struct Thread {
     gone: bool,
 }
 
+/// So many pages of a thread's are asked for; so many of them are where its data is, and the others are everywhere else.
+const PAGES: u64 = 9_000;
+const PAGES_THERE: u64 = 8_820;
+
+fn pages_of(data: usize, nodes: usize) -> BTreeMap<OsNode, u64> {
+    let elsewhere = (PAGES - PAGES_THERE) / (nodes as u64 - 1).max(1);
+    let on = |node| if node == data { PAGES_THERE } else { elsewhere };
+    (0..nodes).map(|node| (OsNode(u32::try_from(node).unwrap()), on(node))).collect()
+}
+
 /// The machine and its threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
@@ -94,10 +104,17 @@ pub(crate) struct Nodes {
     pub(crate) events: Vec<(f64, CpuSet)>,
     /// When threads begin to compute from their caches.
     pub(crate) calms: Vec<(f64, usize)>,
+    /// When threads begin to do memory work, and how much.
+    pub(crate) worries: Vec<(f64, usize, f64)>,
     /// How often a second the kernel moves somebody who is loose to another node, for no reason.
     pub(crate) restless: f64,
     pub(crate) moves: Vec<(f64, Decision)>,
     pub(crate) fetches: bool,
+    /// What part of its time a thread computes.
+    pub(crate) wants: f64,
+    /// When was looked at the threads, and at where they run.
+    pub(crate) looked: Vec<f64>,
+    pub(crate) placed: Vec<f64>,
     draw: Draw,
     told: bool,
     refused: u64,
@@ -146,9 +163,13 @@ impl Nodes {
             usable: all.clone(),
             events: Vec::new(),
             calms: Vec::new(),
+            worries: Vec::new(),
             restless: 0.0,
             moves: Vec::new(),
             fetches: false,
+            wants: 1.0,
+            looked: Vec::new(),
+            placed: Vec::new(),
             draw: Draw::new(seed ^ 0xabcd),
             told: false,
             refused: 0,
@@ -246,6 +267,11 @@ impl Nodes {
         best
     }
 
+    /// Whether a thread may run on the CPUs of this node and no others.
+    pub(crate) fn is_kept(&self, at: usize, node: usize) -> bool {
+        self.threads[at].mask == self.cpus(node)
+    }
+
     fn allowed(&self, at: usize, node: usize) -> bool {
         let within = self.threads[at].mask.intersection(&self.usable);
         let cpus = self.cpus(node).intersection(&self.usable);
@@ -293,6 +319,10 @@ impl Nodes {
                 let (_, at) = self.calms.remove(0);
                 self.threads[at].m = 0.001;
             }
+            if self.worries.first().is_some_and(|(when, ..)| *when <= self.now) {
+                let (_, at, m) = self.worries.remove(0);
+                self.threads[at].m = m;
+            }
             self.pull();
             let step = (until - self.now).min(0.005);
             if self.draw.unit() < self.restless * step {
@@ -311,8 +341,8 @@ impl Nodes {
                     (self.open(self.threads[at].node) as f64 / counts[self.threads[at].node] as f64).min(1.0);
                 let noise = (self.noise * self.draw.normal() * (0.01 / step).sqrt().min(2.0)).exp();
                 let thread = &mut self.threads[at];
-                thread.run += share * step;
-                thread.wait += (1.0 - share) * step;
+                thread.run += share * step * self.wants;
+                thread.wait += (1.0 - share) * step * self.wants;
                 thread.done += speeds[at] * step;
                 let instructions = speeds[at] * step * HZ;
                 let add = |counter: &mut Option<u64>, more: f64| {
@@ -329,9 +359,10 @@ impl Nodes {
                         add(&mut counts.busy, instructions * thread.m * penalties[at] * noise);
                     }
                 } else {
-                    let far = if thread.node == thread.data { 1.0 } else { 9.0 };
-                    add(&mut counts.near, 1000.0 * (10.0 - far));
-                    add(&mut counts.far, 1000.0 * far);
+                    let pages = pages_of(thread.data, self.nodes);
+                    let near = pages[&OsNode(u32::try_from(thread.node).unwrap())];
+                    add(&mut counts.near, near as f64);
+                    add(&mut counts.far, (PAGES - near) as f64);
                 }
             }
             self.now += step;
@@ -385,6 +416,10 @@ impl Host for Nodes {
     type Error = std::convert::Infallible;
 
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, Self::Error> {
+        self.looked.push(self.now);
+        if wanted.places {
+            self.placed.push(self.now);
+        }
         let mut sample =
             Sample { at: Moment((self.now * 1e9).round() as u64), cost: self.cost, ..Sample::default() };
         let (program, pid) = (ProgramId(0), 100);
@@ -418,6 +453,11 @@ impl Host for Nodes {
             if due && wanted.counts {
                 thread.counted_at = self.now;
             }
+            let counts = Some(thread.counts)
+                .filter(|_| wanted.counts && thread.counted && due && self.rung != Rung::Nothing);
+            if counts.is_some() && !self.rung.counts() {
+                sample.memory.push(MemorySample { thread: id, pages: pages_of(thread.data, self.nodes) });
+            }
             sample.threads.push(ThreadSample {
                 id,
                 run: span(thread.run),
@@ -426,8 +466,7 @@ impl Host for Nodes {
                 voluntary: None,
                 cpu: wanted.places.then_some(cpu),
                 ready: None,
-                counts: Some(thread.counts)
-                    .filter(|_| wanted.counts && thread.counted && due && self.rung != Rung::Nothing),
+                counts,
             });
         }
         Ok(sample)

@@ -5,8 +5,10 @@ use crate::script::{Script, ran};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::balance::{Act, Candidates, Decision, Finding, Kind, PenaltySettings, Reason, Settings};
 use trimtab_core::counts::{Counts, Rung};
+use trimtab_core::ids::Id;
 use trimtab_core::observe::Notice;
 use trimtab_core::penalty::{Index, Mean};
+use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
 const CLIMBERS: [Kind; 2] = [Kind::Brm, Kind::Serial];
@@ -191,13 +193,49 @@ fn every_rung_brings_threads_to_their_memory() {
     for rung in [Rung::Exact, Rung::Proxy, Rung::Generic, Rung::HintFaults, Rung::Residency] {
         for kind in CLIMBERS {
             let mut model = Nodes::mixed(2, 4, 2, 8).alike(2.0, 0, 0.6);
-            // Without counters there are two looks a second at most, and a trial takes as many looks as with them.
-            let end = if rung.counts() { 16.0 } else { 400.0 };
+            // Without counters there are two looks a second at most.
+            let end = if rung.counts() { 16.0 } else { 120.0 };
             (model.rung, model.end, model.contention) = (rung, end, 0.1);
             model.threads.iter_mut().for_each(|thread| thread.node = 1);
             let (best, first) = (model.best(), model.pace());
             let ran = run(model, kind, &settings(kind, 2));
             assert!(ran.late > 0.95 * best, "{kind} on {rung}: {} of {best}, first {first}", ran.late);
+        }
+    }
+}
+
+/// On four nodes there are three others to try: where memory is told node by node, nobody tries those that have less of it.
+#[test]
+fn where_memory_is_told_by_node_threads_go_to_it_at_once_and_nowhere_else() {
+    for rung in [Rung::HintFaults, Rung::Residency] {
+        for kind in CLIMBERS {
+            let mut model = Nodes::mixed(2, 3, 4, 4).alike(2.0, 0, 0.6);
+            (model.rung, model.end, model.contention) = (rung, 60.0, 0.0);
+            for (at, thread) in model.threads.iter_mut().enumerate() {
+                // The last is where its memory is already.
+                (thread.data, thread.node) = (at, if at == 2 { 2 } else { at + 1 });
+            }
+            let mut asked = model.clone();
+            let ran = run(model, kind, &settings(kind, 2));
+            let nodes: Vec<usize> = ran.nodes.threads.iter().map(|thread| thread.node).collect();
+            assert_eq!(nodes, [0, 1, 2], "{kind} on {rung}");
+            let made = &ran.nodes.moves;
+            for (time, decision) in made.iter().filter(|(_, decision)| decision.reason == Reason::Explore) {
+                let to = decision.act.to().and_then(CpuSet::first).unwrap().index() / 4;
+                assert!(to == decision.thread.index() && *time < 20.0, "{kind} on {rung}: {made:?}");
+            }
+            assert_eq!(moves(made), 2, "{kind} on {rung}: {made:?}");
+            // There they suffer no more, and are kept there: else the kernel would take them away again.
+            let kept = |node: usize| ran.nodes.is_kept(node, node);
+            assert!(kept(0) && kept(1) && !kept(2), "{kind} on {rung}: {made:?}");
+            // Who is asked to be seen to is kept where it is, if it is there already.
+            asked.threads.iter_mut().for_each(|thread| thread.tagged = true);
+            let ran = run(asked, kind, &settings(kind, 2));
+            assert!(
+                (0..3).all(|node| ran.nodes.is_kept(node, node)),
+                "{kind} on {rung}: {:?}",
+                ran.nodes.moves
+            );
         }
     }
 }
@@ -235,6 +273,54 @@ fn who_computes_from_its_caches_is_left_alone() {
         assert!(ran.nodes.moves.iter().all(|(_, decision)| decision.thread.0 == 3), "{kind}");
         let all = PenaltySettings { candidates: Candidates::All, ..PenaltySettings::default() };
         assert!(!run(model, kind, &with(kind, 2, all)).nodes.moves.is_empty(), "{kind}");
+    }
+}
+
+#[test]
+fn who_suffers_not_is_looked_at_seldom_until_it_does() {
+    let between =
+        |times: &[f64], from: f64, to: f64| times.iter().filter(|at| (from..to).contains(*at)).count();
+    for kind in CLIMBERS {
+        let mut model = Nodes::mixed(2, 6, 2, 4).alike(2.0, 0, 0.6);
+        // All suffer, then all compute from their caches.
+        (model.end, model.calms) = (20.0, (0..6).map(|thread| (4.0, thread)).collect());
+        let ran = run(model, kind, &settings(kind, 2));
+        let looked = &ran.nodes.looked;
+        assert!(between(looked, 0.0, 4.0) >= 395, "{kind}: every 10 ms");
+        // Five seconds until nobody is a candidate any more, and two.
+        let late = between(looked, 14.0, 20.0);
+        assert!((58..=62).contains(&late), "{kind}: {late} looks in six seconds");
+        // The other way round.
+        let mut model = Nodes::mixed(2, 6, 2, 4).alike(0.02, 0, 0.6);
+        (model.end, model.worries) = (20.0, vec![(8.0, 3, 2.0)]);
+        let ran = run(model, kind, &settings(kind, 2));
+        let looked = &ran.nodes.looked;
+        let (calm, after) = (between(looked, 4.0, 8.0), between(looked, 10.0, 14.0));
+        assert!((38..=42).contains(&calm) && after >= 395, "{kind}: {calm}, {after}");
+        // Nobody is moved on account of looks that are of two kinds.
+        assert!(ran.nodes.moves.iter().all(|(at, _)| *at > 8.0), "{kind}");
+    }
+}
+
+#[test]
+fn where_threads_run_is_read_at_each_look_only_of_those_who_compute() {
+    for kind in CLIMBERS {
+        let of = |wants: f64| {
+            let mut model = Nodes::mixed(2, 6, 2, 4).alike(2.0, 0, 0.6);
+            (model.end, model.wants) = (5.0, wants);
+            // All may be moved, and none is.
+            model.threads.iter_mut().for_each(|thread| thread.tagged = true);
+            let ran = run(
+                model,
+                kind,
+                &with(kind, 2, PenaltySettings { moves: Some(0.0), ..PenaltySettings::default() }),
+            );
+            (ran.nodes.looked.len(), ran.nodes.placed.len())
+        };
+        let (looks, places) = of(1.0);
+        assert!(looks >= 495 && places == looks, "{kind}: {places} of {looks}");
+        let (looks, places) = of(0.05);
+        assert!(looks >= 495 && (24..80).contains(&places), "{kind}: {places} of {looks}");
     }
 }
 
@@ -396,5 +482,35 @@ fn the_published_rule_is_played_to_the_letter() {
             }
         }
         assert!(moves > 0, "seed {seed}: {moves} moves");
+    }
+}
+
+#[test]
+fn who_cannot_be_asked_to_go_is_as_ready_as_before() {
+    // One thread; of three nodes the next one is not to be used for a while, and where it is more is suffered than anywhere else.
+    for seed in 0..6 {
+        let settings = settings(Kind::BrmPaper, seed);
+        let mut script = Script::new("numa:3 l3:1 core:2 pu:1", Kind::BrmPaper, &settings, &["0-5"]);
+        script.notices.push(Notice::Counting(Rung::Exact));
+        script.notices.push(Notice::Usable("0-1,4-5".parse().unwrap()));
+        let counts = Counts {
+            enabled: Span::from_ms(10),
+            running: Span::from_ms(10),
+            busy: Some(50_000),
+            requests: Some(1_000),
+            ..Counts::default()
+        };
+        let mut look = |notice: Option<Notice>| {
+            script.notices.extend(notice);
+            script.count(&[Some(counts)]);
+            script.step(&[Some(ran(1.0, 0))]).decisions
+        };
+        assert!((0..150).all(|_| look(None).is_empty()), "seed {seed}");
+        // By now it is as sure as anything to be drawn.
+        let went = look(Some(Notice::Usable("0-5".parse().unwrap())));
+        assert!(
+            matches!(&went[..], [one] if matches!(&one.act, Act::Nudge(to) if to.to_string() == "2-3")),
+            "seed {seed}: {went:?}"
+        );
     }
 }

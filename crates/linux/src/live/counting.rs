@@ -28,7 +28,7 @@ use trimtab_core::balance::Wanted;
 use trimtab_core::counting::{self, Beat, Duty, Price, Spent, Thrift, Verdict};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::{OsCpu, OsNode};
-use trimtab_core::observe::{Notice, Sample, ThreadSample};
+use trimtab_core::observe::{MemorySample, Notice, Sample};
 use trimtab_core::time::{Moment, Span};
 
 /// Counters stay open so long after they were last wanted. Chosen: longer than any policy's pause between two looks.
@@ -141,7 +141,7 @@ impl Counting {
     }
 
     fn thrift(&self) -> Thrift {
-        self.standing.as_ref().map_or(Thrift::FREE, |standing| standing.thrift)
+        self.standing.as_ref().map_or(Thrift::FREE, Standing::thrift)
     }
 
     fn begin_judging(&mut self, at: Moment) {
@@ -186,7 +186,7 @@ impl Live {
             // What is tried once is no part of what counting costs.
             self.counting.begin_judging(at);
         } else {
-            self.count_threads(sample);
+            self.count_threads(wanted, sample);
             self.counting.spent.reading = self.counting.spent.reading + Clock::worked().less(begin);
         }
         self.judge_counting(at);
@@ -197,11 +197,11 @@ impl Live {
         }
     }
 
-    fn count_threads(&mut self, sample: &mut Sample) {
+    fn count_threads(&mut self, wanted: &Wanted, sample: &mut Sample) {
         let rung = self.counting.standing.as_ref().map_or(Rung::Nothing, |standing| standing.rung);
         match rung {
             Rung::Nothing => {}
-            Rung::HintFaults | Rung::Residency => self.count_memory(rung, sample),
+            Rung::HintFaults | Rung::Residency => self.count_memory(rung, wanted, sample),
             _ => self.count_hardware(sample),
         }
     }
@@ -276,7 +276,7 @@ impl Live {
     }
 
     /// Without counters: where memory lies, or was used, against where its threads ran.
-    fn count_memory(&mut self, rung: Rung, sample: &mut Sample) {
+    fn count_memory(&mut self, rung: Rung, wanted: &Wanted, sample: &mut Sample) {
         let at = sample.at;
         if self.counting.nodes.is_empty() {
             self.counting.nodes = locality::nodes_of_cpus(&self.counting.sys);
@@ -315,8 +315,13 @@ impl Live {
             };
             thread.counted.tallied = Some(at);
             let from = *thread.counted.from.get_or_insert(now);
-            let here = place(thread, read, &self.proc).and_then(|cpu| self.counting.nodes.get(&cpu).copied());
-            let (Some(pages), Some(node)) = (pages.filter(|pages| !pages.is_empty()), here) else { continue };
+            let Some(pages) = pages.filter(|pages| !pages.is_empty()) else { continue };
+            let here = node_of(thread, &self.counting.nodes, || {
+                // Of who is kept where it may not leave nobody asks on which CPU it is: the last known may be of another node.
+                let known = read.cpu.filter(|_| wanted.places);
+                known.or_else(|| process::thread_stat(&self.proc, thread.pid, thread.tid).ok()?.last_cpu)
+            });
+            let Some(node) = here else { continue };
             let (near, far) = locality::split(&pages, node);
             let tally = &mut thread.counted.tally;
             *tally = (tally.0.saturating_add(near), tally.1.saturating_add(far));
@@ -328,6 +333,7 @@ impl Live {
                 far: Some(tally.1),
                 ..Counts::default()
             });
+            sample.memory.push(MemorySample { thread: read.id, pages });
         }
     }
 
@@ -369,14 +375,17 @@ impl Live {
         if self.counting.counted == 0 && self.counting.starved > 0 {
             return self.step_down(&Why::Taken, at);
         }
+        let thrift = self.counting.thrift();
         let Some(standing) = &mut self.counting.standing else { return };
-        if !self.counting.spent.is_due(&self.counting.beat, &standing.thrift) {
+        if !self.counting.spent.is_due(&self.counting.beat, &thrift) {
             return;
         }
         let price = standing.price.unwrap_or(DEAREST);
-        match counting::judge(&self.counting.spent, &price, &standing.thrift) {
+        match counting::judge(&self.counting.spent, &price, &thrift) {
             Some(Verdict::GiveUp) => return self.step_down(&Why::TooDear, at),
-            Some(Verdict::Thin(one_in)) => standing.thrift.one_in = one_in,
+            Some(Verdict::Thin { one_in, rests }) => {
+                standing.thrift = Thrift { one_in, rests, ..standing.thrift };
+            }
             Some(Verdict::Keep) | None => {}
         }
         self.counting.begin_judging(at);
@@ -522,12 +531,16 @@ fn open(thread: &mut Thread, recipe: &Recipe, budget: &mut Budget) -> Opened {
     opened
 }
 
-/// Where a thread ran last; looked up if nobody wanted to know.
-fn place(thread: &Thread, read: &ThreadSample, proc: &std::path::Path) -> Option<OsCpu> {
-    thread
-        .only_cpu()
-        .or(read.cpu)
-        .or_else(|| process::thread_stat(proc, thread.pid, thread.tid).ok().and_then(|stat| stat.last_cpu))
+/// The node of a thread: that of all CPUs on which it may run, else that of the CPU where it ran last.
+fn node_of(
+    thread: &Thread,
+    nodes: &BTreeMap<OsCpu, OsNode>,
+    cpu: impl FnOnce() -> Option<OsCpu>,
+) -> Option<OsNode> {
+    let node = |cpu: OsCpu| nodes.get(&cpu).copied();
+    let mut mask = thread.expected().iter().map(node);
+    let first = mask.next().flatten();
+    if first.is_some() && mask.all(|node| node == first) { first } else { cpu().and_then(node) }
 }
 
 #[cfg(test)]

@@ -6,9 +6,8 @@
 //! file for each thread, are read only as often as a fixed share of one CPU allows.
 //!
 //! Properties: work per look is bounded, whatever the program does: so many new threads are taken in, the others by the next
-//! look; the time spent on lists of children and members is at most one part in [`SHARE`] of a CPU; what was found stays found, also when
-//! its parent ends. Where roots are tags, each user's threads are looked for by a pace of their own, so that nobody's keep others' from being
-//! found, and of each user so many threads and processes are watched at most. Known gaps: a process that is born and whose parent ends
+//! look; the time spent on lists of children and members is a fixed share of a CPU, for each user ([`pace`](super::pace)); what was found
+//! stays found, also when its parent ends. Known gaps: a process that is born and whose parent ends
 //! between two looks is not seen to belong to us, and neither are children of a thread beyond the first [`LISTS_MAX`] of its process.
 
 use super::clock::Clock;
@@ -16,6 +15,8 @@ use super::counters::{self, Files};
 use super::counting::Counted;
 use super::error::LiveError;
 use super::guests::Only;
+use super::members::group_members;
+use super::pace::{LIST_SHARE, Round, Whose};
 use super::roots::{RootId, is_of};
 use super::threads::{Process, Thread};
 use super::{Live, Root, files};
@@ -25,7 +26,7 @@ use crate::text::{self, ReadError};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::{Left, Notice, ProgramInfo, Sample};
 use trimtab_core::time::{Moment, Span};
@@ -34,32 +35,19 @@ use trimtab_core::time::{Moment, Span};
 const NEW_MAX: usize = 2_048;
 /// So many are watched at once; more are only counted. Chosen: twice the largest machine's.
 const WATCHED_MAX: usize = 32_768;
-/// Of one user's processes and threads, where they are tagged, so many. Chosen: what a large machine runs at once.
-const PROCESSES_OF_USER: usize = 1_024;
-const THREADS_OF_USER: usize = 4_096;
-/// Listing one user's threads takes at most one part in this many of a CPU.
-const LIST_SHARE: u64 = 20;
 /// The children of so many threads of a process are looked for.
 const LISTS_MAX: usize = 4_096;
-/// So many groups below a group, and so many members in all of them, are looked at.
-const GROUPS_MAX: usize = 4_096;
-const MEMBERS_MAX: usize = 32_768;
-/// Looking for children takes at most one part in this many of a CPU.
-const SHARE: u64 = 1_000;
 /// Everything is listed anew so often, whatever the cheap questions say.
 const FULL: Span = Span::from_ms(5_000);
-/// Groups below a group deeper than this are not looked for.
-const DEPTH_MAX: usize = 32;
-
 /// When what was looked for last.
 #[derive(Debug, Default)]
 pub(super) struct Finder {
     newest: Option<u32>,
     loadavg: Option<OwnedFd>,
     /// Where roots are tags, each user's threads have rounds of their own.
-    rounds: BTreeMap<Whose, Round>,
+    pub(super) rounds: BTreeMap<Whose, Round>,
     /// Processes that are meant since the last look.
-    fresh: Vec<(Whose, Pid)>,
+    pub(super) fresh: Vec<(Whose, Pid)>,
     full_at: Option<Moment>,
     /// Threads that were listed and not taken in.
     untaken: u32,
@@ -67,28 +55,7 @@ pub(super) struct Finder {
     no_lists: bool,
 }
 
-/// Whose threads: the only user whose are meant, or anybody's.
-type Whose = Option<u32>;
-
-/// When somebody's processes were looked for.
-#[derive(Clone, Copy, Debug, Default)]
-struct Round {
-    /// When all children and members were known last.
-    at: Option<Moment>,
-    /// No earlier than this they are looked for again,
-    next: Moment,
-    /// and their threads are listed again.
-    threads_next: Moment,
-    /// Something was made since children were looked for.
-    made: bool,
-}
-
 impl Finder {
-    /// Since when all children and members of all are known.
-    fn searched(&self) -> Option<Moment> {
-        self.rounds.values().map(|round| round.at).min().flatten()
-    }
-
     /// Whether everything was listed anew at this moment.
     pub(super) fn is_full_at(&self, now: Moment) -> bool {
         self.full_at == Some(now)
@@ -103,20 +70,6 @@ impl Live {
         }
         self.find_children(None);
         Ok(())
-    }
-
-    /// Whose a process is meant to be.
-    fn whose(&self, process: &Process) -> Whose {
-        let roots = process.covers.keys().filter_map(|id| self.roots.get(id));
-        roots.map(|root| root.only).min().flatten()
-    }
-
-    /// Whether no more processes of theirs are taken in.
-    fn is_full(&self, whose: Whose) -> bool {
-        whose.is_some() && {
-            let theirs = self.table.processes.values().filter(|process| self.whose(process) == whose);
-            theirs.count() >= PROCESSES_OF_USER
-        }
     }
 
     /// Takes in what a root names.
@@ -182,7 +135,7 @@ impl Live {
     }
 
     /// A root means this process, unless it means only another user's.
-    fn cover(&mut self, pid: Pid, id: RootId) {
+    pub(super) fn cover(&mut self, pid: Pid, id: RootId) {
         let Some(watched) = self.roots.get(&id) else { return };
         let thread = watched.thread();
         if watched.only.is_some_and(|uid| !is_of(&self.proc, pid, pid.main_thread(), uid)) {
@@ -226,102 +179,8 @@ impl Live {
         }
     }
 
-    /// Looks for children and members, of each user's as often as their pace lets.
-    fn find_processes(&mut self, now: Moment, made: bool) {
-        let all: BTreeSet<Whose> = self.roots.values().map(|root| root.only).collect();
-        // Who has no root any more has not paid yet for those that were.
-        self.finder
-            .rounds
-            .retain(|whose, round| all.contains(whose) || round.next.max(round.threads_next) > now);
-        for (whose, pid) in std::mem::take(&mut self.finder.fresh) {
-            let round = self.finder.rounds.entry(whose).or_default();
-            round.made = true;
-            if round.at.is_some() && now >= round.next {
-                self.paced(whose, now, |live| live.find_children_from(vec![pid]));
-            }
-        }
-        for whose in all {
-            let every = self.options.find_every;
-            let round = self.finder.rounds.entry(whose).or_default();
-            round.made |= made || round.at.is_none();
-            let due = now >= round.next && round.at.is_none_or(|at| now.since(at) >= every);
-            if !due {
-                continue;
-            }
-            // Processes can be moved into a group without being made.
-            let children = std::mem::take(&mut round.made);
-            round.at = Some(now);
-            self.paced(whose, now, |live| {
-                live.find_groups(whose);
-                if children {
-                    live.find_children(whose);
-                }
-            });
-        }
-    }
-
-    /// Does something for somebody, that is not done again before it has been paid for.
-    fn paced(&mut self, whose: Whose, now: Moment, work: impl FnOnce(&mut Self)) {
-        let begin = Clock::worked();
-        work(self);
-        let cost = Clock::worked().less(begin);
-        if let Some(round) = self.finder.rounds.get_mut(&whose) {
-            round.next = now + Span(cost.0.saturating_mul(SHARE));
-        }
-    }
-
-    /// Each group is listed once, however many roots name it.
-    fn find_groups(&mut self, whose: Whose) {
-        let mut groups: BTreeMap<PathBuf, Vec<RootId>> = BTreeMap::new();
-        for (id, watched) in self.roots.iter().filter(|(_, watched)| watched.only == whose) {
-            if let Root::Cgroup(path) = &watched.root {
-                groups.entry(path.clone()).or_default().push(*id);
-            }
-        }
-        for (path, ids) in groups {
-            let members = group_members(&path).unwrap_or_default();
-            for id in ids {
-                self.add_members(&members, id);
-            }
-        }
-    }
-
-    fn add_members(&mut self, members: &BTreeSet<Pid>, id: RootId) {
-        let Some((program, only)) = self.roots.get(&id).map(|watched| (watched.program, watched.only)) else {
-            return;
-        };
-        for &pid in members {
-            if pid == Pid::own() {
-                continue;
-            }
-            if let Some(process) = self.table.processes.get(&pid) {
-                if !process.covers.contains_key(&id) {
-                    self.cover(pid, id);
-                }
-                continue;
-            }
-            if self.is_full(only) {
-                return;
-            }
-            if only.is_some_and(|uid| !is_of(&self.proc, pid, pid.main_thread(), uid)) {
-                continue;
-            }
-            if let Ok(stat) = process::stat(&self.proc, pid)
-                && !stat.kernel_thread
-                && self.table.add_process(pid, stat.start, program)
-            {
-                if let Some(group) = self.bounds.group_of(pid)
-                    && let Some(process) = self.table.processes.get_mut(&pid)
-                {
-                    process.group = group;
-                }
-                self.cover(pid, id);
-            }
-        }
-    }
-
     /// The children of all that is watched for somebody, theirs, and so on.
-    fn find_children(&mut self, whose: Whose) {
+    pub(super) fn find_children(&mut self, whose: Whose) {
         let of = |(_, process): &(&Pid, &Process)| self.whose(process) == whose;
         let from = self.with_children().filter(of).map(|(pid, _)| *pid).collect();
         self.find_children_from(from);
@@ -464,17 +323,8 @@ impl Live {
         }
     }
 
-    /// How many more threads of theirs may be watched.
-    fn left(&self, whose: Whose) -> usize {
-        if whose.is_none() {
-            return usize::MAX;
-        }
-        let theirs = self.table.processes.values().filter(|process| self.whose(process) == whose);
-        THREADS_OF_USER.saturating_sub(theirs.map(|process| process.threads.len()).sum())
-    }
-
     /// Lists a process's threads, and takes in as many new ones as there is room at this look, and for whose they are.
-    fn list_threads(
+    pub(super) fn list_threads(
         &mut self,
         pid: Pid,
         links: u64,
@@ -590,6 +440,7 @@ impl Live {
             still: 0,
             ready: None,
             cpu: None,
+            placed: false,
             compared: false,
             group: None,
         });
@@ -608,25 +459,6 @@ impl Live {
     /// Looks for all that is new at the next look, whatever that costs.
     pub(super) fn find_all_next(&mut self) {
         self.finder = Finder { no_lists: self.finder.no_lists, ..Finder::default() };
-    }
-
-    /// A root is new: what belongs to it is looked for at the next look, and of others nothing for its sake.
-    pub(super) fn find_next(&mut self, id: RootId) {
-        let Some(watched) = self.roots.get(&id) else { return };
-        match watched.root {
-            Root::Tree(pid) => self.finder.fresh.push((watched.only, pid)),
-            // Its members are known.
-            Root::Cgroup(_) | Root::Thread(..) | Root::Vm(_) => {
-                self.finder.rounds.entry(watched.only).or_default().made = true;
-            }
-        }
-    }
-
-    /// Looks for children again when their time has come, though nothing was made.
-    pub(super) fn find_again(&mut self) {
-        for round in self.finder.rounds.values_mut() {
-            round.made = true;
-        }
     }
 
     /// Looks for what was born of these, now, whatever that costs.
@@ -655,180 +487,4 @@ fn links(path: &Path) -> Result<u64, Errno> {
 /// Whether a process or thread is gone.
 pub(super) fn is_gone(error: &ReadError) -> bool {
     error.is_gone()
-}
-
-/// The processes of a group and of all below it, as far as these are not too many.
-pub(super) fn group_members(path: &Path) -> Result<BTreeSet<Pid>, Errno> {
-    let mut members = BTreeSet::new();
-    add_group(path, (0, &mut GROUPS_MAX.clone()), &mut members)?;
-    Ok(members)
-}
-
-fn add_group(
-    path: &Path,
-    (depth, groups): (usize, &mut usize),
-    members: &mut BTreeSet<Pid>,
-) -> Result<(), Errno> {
-    let file = |path: &Path| -> Result<Vec<u8>, Errno> {
-        let name = path.join("cgroup.procs");
-        let mut text = Vec::new();
-        let file = files::open(rustix::fs::CWD, name.to_str().ok_or(Errno::ILSEQ)?)?;
-        text::read_into(&file, &mut text)?;
-        Ok(text)
-    };
-    let room = MEMBERS_MAX.saturating_sub(members.len());
-    match file(path) {
-        Ok(text) => members
-            .extend(text::words(&text).filter_map(text::number).map(Pid).filter(|pid| pid.0 != 0).take(room)),
-        // A threaded group: its processes are listed above it.
-        Err(Errno::OPNOTSUPP) => {}
-        Err(errno) => return Err(errno),
-    }
-    if depth < DEPTH_MAX
-        && let Ok(entries) = std::fs::read_dir(path)
-    {
-        let below: BTreeSet<PathBuf> = entries
-            .flatten()
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .map(|entry| entry.path())
-            .take(*groups)
-            .collect();
-        for path in below {
-            if *groups == 0 {
-                break;
-            }
-            *groups -= 1;
-            // One that vanishes meanwhile has nobody in it.
-            let _ = add_group(&path, (depth + 1, groups), members);
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    /// A process that is killed when dropped.
-    struct Sleeper(std::process::Child);
-
-    impl Sleeper {
-        fn new() -> Self {
-            Self(std::process::Command::new("sleep").arg("1000").spawn().unwrap())
-        }
-
-        fn pid(&self) -> Pid {
-            Pid(self.0.id())
-        }
-    }
-
-    impl Drop for Sleeper {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
-    fn service() -> Live {
-        let options = super::super::Options { tags: true, ..Default::default() };
-        let usable = affinity::get(None).unwrap();
-        Live::with(Path::new("/proc"), &[], &usable, options).unwrap()
-    }
-
-    /// A root of this process, for this user alone or for all.
-    fn root(live: &mut Live, pid: Pid, only: Whose) -> RootId {
-        let watched = super::super::roots::Watched::new(&live.proc, &Root::Tree(pid), true, false).unwrap();
-        live.add_root(super::super::roots::Watched { only, ..watched })
-    }
-
-    #[test]
-    fn of_one_user_so_many_processes_and_threads_and_of_others_none_fewer() {
-        let sleeper = Sleeper::new();
-        let (own, mut live) = (rustix::process::geteuid().as_raw(), service());
-        let (mine, all) = (root(&mut live, sleeper.pid(), Some(own)), root(&mut live, sleeper.pid(), None));
-        let add = |live: &mut Live, at: u32, id: RootId| {
-            let pid = Pid(5_000_000 + at);
-            live.table.add_process(pid, crate::process::StartTime(1), ProgramId(0));
-            let process = live.table.processes.get_mut(&pid).unwrap();
-            process.covers.insert(id, None);
-            process.threads.insert(pid.main_thread(), trimtab_core::ids::ThreadId(at));
-        };
-        let most = u32::try_from(PROCESSES_OF_USER).unwrap();
-        for at in 0..most {
-            assert!(!live.is_full(Some(own)));
-            add(&mut live, at, mine);
-        }
-        assert!(live.is_full(Some(own)) && !live.is_full(None) && !live.is_full(Some(own + 1)));
-        assert_eq!(live.left(Some(own)), THREADS_OF_USER - PROCESSES_OF_USER);
-        assert_eq!((live.left(Some(own + 1)), live.left(None)), (THREADS_OF_USER, usize::MAX));
-        // What root means too is not theirs alone.
-        add(&mut live, 0, all);
-        assert!(!live.is_full(Some(own)));
-        // A thread for which there is no room is counted, and its process not listed over and over for it.
-        live.table.add_process(
-            sleeper.pid(),
-            process::stat(&live.proc, sleeper.pid()).unwrap().start,
-            ProgramId(0),
-        );
-        let mut sample = Sample::default();
-        live.list_threads(sleeper.pid(), 3, (&mut 9, &mut 0), &mut sample);
-        let process = &live.table.processes[&sleeper.pid()];
-        assert_eq!((process.beyond, process.stale, process.threads.len()), (1, false, 0));
-        live.list_threads(sleeper.pid(), 3, (&mut 0, &mut 9), &mut sample);
-        let process = &live.table.processes[&sleeper.pid()];
-        assert_eq!((process.beyond, process.stale, process.threads.len()), (0, true, 0), "at the next look");
-        let (mut room, mut theirs) = (9, 9);
-        live.list_threads(sleeper.pid(), 3, (&mut room, &mut theirs), &mut sample);
-        assert_eq!((room, theirs, live.table.processes[&sleeper.pid()].threads.len()), (8, 8, 1));
-    }
-
-    #[test]
-    fn whoever_has_spent_too_much_waits_and_others_do_not() {
-        let sleeper = Sleeper::new();
-        let (own, mut live) = (rustix::process::geteuid().as_raw(), service());
-        let mine = root(&mut live, sleeper.pid(), Some(own));
-        root(&mut live, sleeper.pid(), None);
-        let (begin, later) = (Moment(1), Moment(2_000_000_000_000));
-        live.find_processes(begin, true);
-        let round = |live: &Live, whose: Whose| live.finder.rounds[&whose];
-        assert_eq!([Some(own), None].map(|whose| round(&live, whose).at), [Some(begin); 2]);
-        assert!(round(&live, None).next > begin, "what it cost is paid first");
-        live.finder.rounds.get_mut(&Some(own)).unwrap().next = Moment(u64::MAX);
-        live.find_next(mine);
-        live.find_processes(later, true);
-        let theirs = round(&live, Some(own));
-        assert_eq!((theirs.at, theirs.made, round(&live, None).at), (Some(begin), true, Some(later)));
-        assert_eq!(live.finder.searched(), Some(begin));
-        // To clear all and to tag anew pays nothing.
-        live.unwatch(mine);
-        live.find_processes(later, true);
-        assert_eq!(round(&live, Some(own)).next, Moment(u64::MAX));
-    }
-
-    #[test]
-    fn however_many_groups_and_members_there_are_the_listing_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        let group = |path: &Path, pids: std::ops::Range<u32>| {
-            fs::create_dir_all(path).unwrap();
-            let text: String = pids.map(|pid| format!("{pid}\n")).collect();
-            fs::write(path.join("cgroup.procs"), text).unwrap();
-        };
-        group(folder.path(), 1..3);
-        group(&folder.path().join("a/b"), 3..5);
-        group(&folder.path().join("a"), 0..0);
-        let listed = group_members(folder.path()).unwrap();
-        assert_eq!(listed, (1..5).map(Pid).collect());
-        for at in 0..GROUPS_MAX + 100 {
-            let pid = 1_000 + u32::try_from(at).unwrap();
-            group(&folder.path().join(format!("wide/{at:05}")), pid..pid + 1);
-        }
-        group(&folder.path().join("wide"), 0..0);
-        let listed = group_members(folder.path()).unwrap();
-        assert!((GROUPS_MAX - 8..=GROUPS_MAX + 4).contains(&listed.len()), "{}", listed.len());
-        let many = 10..10 + 2 * u32::try_from(MEMBERS_MAX).unwrap();
-        group(folder.path(), many);
-        assert_eq!(group_members(folder.path()).unwrap().len(), MEMBERS_MAX);
-        assert!(group_members(&folder.path().join("none")).is_err());
-    }
 }

@@ -33,6 +33,8 @@ mod find;
 mod guests;
 pub mod keeper;
 mod masks;
+mod members;
+mod pace;
 mod roots;
 mod sample;
 mod stop;

@@ -2,7 +2,7 @@
 
 use super::error::LiveError;
 use super::guests::Watch;
-use super::{Live, Stopper, files, find};
+use super::{Live, Stopper, files, find, members};
 use crate::process::{self, Pid, State, Tid, may_move_others};
 use crate::text::ReadError;
 use crate::vcpus::VirtualMachine;
@@ -159,7 +159,7 @@ impl Live {
                 Root::Cgroup(path) => {
                     // One that is empty may be filled again, for whoever stays.
                     watched.ended = !self.options.tags
-                        && find::group_members(path).is_ok_and(|members| members.is_empty());
+                        && members::group_members(path).is_ok_and(|members| members.is_empty());
                     watched.ended |= !path.exists();
                     continue;
                 }

@@ -181,6 +181,8 @@ impl Live {
         let now = thread.files.counters(self.folder.as_fd(), (pid, tid), self.source, &mut self.budget)?;
         let before = thread.last.replace(now);
         let ran = before != Some(now);
+        // Whoever goes to another CPU is put on it.
+        let stayed = before.is_some_and(|before| now.slices.is_some() && now.slices == before.slices);
         let backwards = before.is_some_and(|before| now.run < before.run);
         // Opened anew, the file may be another thread's with the same number.
         if (!kept && before.is_some() || backwards)
@@ -192,9 +194,13 @@ impl Live {
         let mut seen_stat: Option<Stat> = None;
         if let Some(only) = thread.only_cpu() {
             thread.cpu = Some(only);
-        } else if wanted.places && (ran || thread.cpu.is_none()) {
+        } else if wanted.places && (ran && !(stayed && thread.placed) || thread.cpu.is_none()) {
             seen_stat = thread.files.stat(self.folder.as_fd(), (pid, tid), &mut self.budget)?;
             thread.cpu = seen_stat.as_ref().and_then(|stat| stat.last_cpu).or(thread.cpu);
+            thread.placed = seen_stat.as_ref().is_some_and(|stat| stat.last_cpu.is_some());
+        } else if !stayed {
+            // It may be elsewhere by now.
+            thread.placed = false;
         }
         thread.compared &= !ran;
         thread.still = if ran { 0 } else { thread.still.saturating_add(1) };

@@ -62,6 +62,8 @@ pub(super) struct Thread {
     /// Whether it was ready to run when that was last asked.
     pub(super) ready: Option<bool>,
     pub(super) cpu: Option<OsCpu>,
+    /// That was looked up, and it has not been put on a CPU since: it is still there.
+    pub(super) placed: bool,
     /// The bounds it lives in, where it has others than its process may have.
     pub(super) group: Option<GroupId>,
 }

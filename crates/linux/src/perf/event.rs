@@ -140,6 +140,11 @@ impl Event {
         })
     }
 
+    /// Whether the kernel itself counts it, without hardware.
+    pub fn is_software(&self) -> bool {
+        self.kind == SOFTWARE
+    }
+
     /// What the kernel is asked for.
     pub(super) fn attr(&self) -> Attr {
         Attr { kind: self.kind, config: self.config, ..Attr::default() }

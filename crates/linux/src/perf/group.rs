@@ -49,6 +49,12 @@ impl Recipe {
         self.events.iter().any(|(of, _)| *of == role)
     }
 
+    /// Whether they may be switched off and on while their thread runs. The kernel's own events may not: Linux 6.18 starts its clocks once
+    /// between two switches of threads, and what they would have counted after that is lost.
+    pub fn can_rest(&self) -> bool {
+        self.events.iter().all(|(_, event)| !event.is_software())
+    }
+
     /// What was read, by role.
     fn counts(&self, reading: &perf::Reading) -> Option<Counts> {
         if reading.running == 0 {

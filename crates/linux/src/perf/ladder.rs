@@ -95,6 +95,12 @@ pub struct Standing {
 }
 
 impl Standing {
+    /// How counting is kept cheap with these events: as follows from the cost, but that what may not be switched off does not rest.
+    pub fn thrift(&self) -> Thrift {
+        let rests = self.thrift.rests && self.recipe.as_ref().is_none_or(Recipe::can_rest);
+        Thrift { rests, ..self.thrift }
+    }
+
     /// Nothing is counted, since that was asked for.
     fn off() -> Self {
         Self {

@@ -133,6 +133,7 @@ fn seek(path: &Path, user: u32) -> Result<OwnedFd, Missing> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skipped;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
     use rustix::process::geteuid;
     use std::io::Write;
@@ -184,7 +185,7 @@ mod tests {
     #[test]
     fn somebody_elses_socket_is_no_port() {
         if !geteuid().is_root() {
-            return;
+            return skipped("to act as two users a test needs root");
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("port");

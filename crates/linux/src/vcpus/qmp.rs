@@ -147,9 +147,28 @@ impl From<CpuFast> for Cpu {
 /// [`QmpError`].
 pub fn ask(path: &Path, patience: Duration) -> Result<Answer, QmpError> {
     let address = SocketAddrUnix::new(path).map_err(|errno| QmpError::Connect(errno.into()))?;
-    let mut talk = Talk::begin(connect_to(&address), patience)?;
+    ask_over(connect_to(&address).map_err(unconnected)?, patience)
+}
+
+/// The same, over a connection that was made already.
+///
+/// # Errors
+/// [`QmpError`].
+pub fn ask_over(socket: OwnedFd, patience: Duration) -> Result<Answer, QmpError> {
+    let mut talk = Talk::new(socket, patience);
     let peer = peer::credentials(&talk.socket).ok();
     talk.cpus(peer)
+}
+
+/// What it means that there is no connection.
+fn unconnected(errno: Errno) -> QmpError {
+    match errno {
+        // The queue of those who want to be let in is full.
+        Errno::AGAIN => QmpError::Busy,
+        Errno::CONNREFUSED => QmpError::Stale,
+        Errno::ACCESS | Errno::PERM => QmpError::Refused,
+        errno => QmpError::Connect(errno.into()),
+    }
 }
 
 /// Asks a socket that others chose, if it and whoever listens there are the machine's: `process`, which is of `user`. Nothing is said
@@ -165,7 +184,7 @@ pub(super) fn ask_theirs(
     if socket.owner != user {
         return Err(QmpError::Theirs { owner: socket.owner, user });
     }
-    let mut talk = Talk::begin(socket.connect(), patience)?;
+    let mut talk = Talk::new(socket.connect().map_err(unconnected)?, patience);
     let peer = peer::credentials(&talk.socket).map_err(|errno| QmpError::Connect(errno.into()))?;
     if peer.uid != user && peer.pid != Some(process.0) {
         return Err(QmpError::Theirs { owner: peer.uid, user });
@@ -207,16 +226,8 @@ struct Talk {
 }
 
 impl Talk {
-    fn begin(connected: Result<OwnedFd, Errno>, patience: Duration) -> Result<Self, QmpError> {
-        let socket = connected.map_err(|errno| match errno {
-            // The queue of those who want to be let in is full.
-            Errno::AGAIN => QmpError::Busy,
-            Errno::CONNREFUSED => QmpError::Stale,
-            Errno::ACCESS | Errno::PERM => QmpError::Refused,
-            errno => QmpError::Connect(errno.into()),
-        })?;
-        let end = Instant::now() + patience;
-        Ok(Self { socket, patience, end, text: Vec::new(), read: 0 })
+    fn new(socket: OwnedFd, patience: Duration) -> Self {
+        Self { socket, patience, end: Instant::now() + patience, text: Vec::new(), read: 0 }
     }
 
     /// Asks one question, and reads over what is told besides.

@@ -3,7 +3,7 @@
 use crate::scene::{Seen, set};
 use std::fs;
 use std::path::{Path, PathBuf};
-use trimtab_core::balance::{Act, Refusal, Settled};
+use trimtab_core::balance::{Act, Refusal, Settled, Wanted};
 use trimtab_core::observe::Notice;
 use trimtab_core::time::Span;
 use trimtab_linux::live::{Live, LiveError, Options, Root};
@@ -174,4 +174,30 @@ fn cpus_that_go_offline_and_schedulers_that_are_loaded_are_told() {
         seen.notices.last() == Some(&Notice::Scheduler(None))
     });
     assert_eq!(seen.threads.values().next().unwrap().left, None);
+}
+
+#[test]
+fn who_was_not_put_on_a_cpu_since_is_where_it_was_and_is_not_looked_up() {
+    let paper = Paper::new();
+    paper.thread(900_000, 900_000, 10, "100 10 1\n");
+    let mut live = paper.live(opened_each_time()).unwrap();
+    let mut seen = Seen::default();
+    let mut look = |cpu: u32, schedstat: &str, places: bool| {
+        paper.thread(900_000, 900_000, 10, schedstat);
+        for file in ["900000/stat", "900000/task/900000/stat"] {
+            let file = paper.proc().join(file);
+            let text = fs::read_to_string(&file).unwrap().replace(" 3 0 0\n", &format!(" {cpu} 0 0\n"));
+            fs::write(&file, text).unwrap();
+        }
+        let wanted = Wanted { places, ..Wanted::default() };
+        seen.look_for(&mut live, &wanted).threads[0].cpu.map(|cpu| cpu.0)
+    };
+    assert_eq!(look(2, "100 10 1\n", true), Some(2));
+    // It says something else, and is not asked.
+    assert_eq!(look(1, "200 10 1\n", true), Some(2), "it ran on and on");
+    assert_eq!(look(1, "300 10 2\n", true), Some(1), "it was put on a CPU");
+    // Nobody wanted to know when that was; since then it only ran.
+    assert_eq!(look(0, "400 10 3\n", false), Some(1));
+    assert_eq!(look(0, "500 10 3\n", true), Some(0), "it may have gone while nobody looked");
+    assert_eq!(look(2, "600 10 3\n", true), Some(0));
 }

@@ -1,7 +1,7 @@
 //! `brm`: bias random migration with its gaps closed.
 //!
 //! Unit: the index of all threads, smoothed. As in the published rule each candidate remembers, unit by unit, how much all suffered
-//! while it was there, becomes readier to leave with each look at which that was less elsewhere, and leaves by a draw. What is
+//! while it was there, becomes readier to leave with each 10 ms in which that was less elsewhere, and leaves by a draw. What is
 //! different:
 //!
 //! | published | here |
@@ -21,8 +21,8 @@
 //! move lowered what its units suffer by the margin, so there are finitely many while the program does the same.
 
 use super::super::{Kind, Reason};
-use super::engine::{Candidate, Proposal, Scene, Way, others, retain, shuffled};
 use super::trial::{End, Mover};
+use super::way::{Candidate, Proposal, Scene, Way, others, retain, shuffled};
 use crate::ids::ThreadId;
 use crate::stats::Random;
 use crate::time::{Moment, Span};
@@ -30,6 +30,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Over how long what was remembered ages.
 const AGES: f64 = 2.0;
+
+/// The published rule looks so often.
+const PUBLISHED: Span = Span::from_ms(10);
 
 /// How much of its difference a look shifts the index.
 const SMOOTH: f64 = 0.25;
@@ -141,7 +144,7 @@ impl Bias {
         let mind = self.minds.get(&one.id)?;
         let mut best: Option<Choice> = None;
         for unit in others(scene, one.unit) {
-            if !scene.may(one.i, unit) {
+            if !scene.may(one.i, unit) || scene.hopeless(one.i, unit) {
                 continue;
             }
             let memory = &mind.units[usize::from(unit)];
@@ -203,6 +206,8 @@ impl Way for Bias {
         let Some((smooth, seconds)) = self.smooth(scene) else { return Vec::new() };
         let (here, threshold) = (smooth.level, Self::threshold(&smooth, scene.margin));
         let fades = 1.0 - (-seconds / AGES).exp();
+        // Where looks are seldom one makes as ready as all that there would have been.
+        let rate = (scene.tick.seconds() / PUBLISHED.seconds()).clamp(1.0, 100.0) as i32;
         let mut proposals: Vec<(f64, Proposal)> = Vec::new();
         for one in shuffled(scene.candidates.to_vec(), random) {
             let units = scene.loads.len();
@@ -226,7 +231,7 @@ impl Way for Bias {
             };
             let Some(mind) = self.minds.get_mut(&one.id) else { continue };
             let better = here > level * (1.0 + threshold);
-            mind.ready = (mind.ready + if better { 1 } else { -1 }).clamp(0, 100);
+            mind.ready = (mind.ready + if better { rate } else { -rate }).clamp(0, 100);
             let draw = i32::try_from(random.below(100)).unwrap_or(0);
             let calm = scene.calm(one.unit) && scene.calm(to);
             if draw >= mind.ready || !better || !one.ready || !calm || scene.at < mind.rests {

@@ -7,7 +7,7 @@
 //! Properties: a unit takes part in one trial at a time, so that what changes there changes by that move; a thread goes alone only
 //! where there is room, else it exchanges places; nothing is moved in the first second, nor by who rests after a minute in vain,
 //! whereafter all have their own masks; threads that wait for a CPU where they were put while others idle are let go, and so is who was
-//! put somewhere and has been no candidate for [`CALM_LONG`].
+//! put somewhere and has been no candidate for [`CALM_LONG`], unless it only suffers no more because of that.
 
 use super::super::sitter::{Sitter, Standing};
 use super::super::{Act, Decision, Finding, Kind, Policy, Reason, Settings, Settled, Turn, Wanted};
@@ -15,14 +15,15 @@ use super::fence::Fences;
 use super::fetch::Fetches;
 use super::guard::{Gain, Moves, Pace};
 use super::herd::{CALM_LONG, Herd, sum};
-use super::judge::COUNTED;
+use super::judge::{COUNTED, Least};
 use super::ledger::Ledger;
 use super::trial::{End, Mover, Terms, Trial};
 use super::units::Load;
+use super::way::{Candidate, Proposal, Scene, Way};
 use crate::counts::Rung;
 use crate::ids::ThreadId;
 use crate::observe::{Observation, ThreadView};
-use crate::penalty::{Index, Level, level};
+use crate::penalty::{Index, level};
 use crate::set::CpuSet;
 use crate::stats::Random;
 use crate::time::{Moment, Span};
@@ -39,102 +40,15 @@ const CROWDED_LONG: f64 = 1.0;
 /// Where memory lies is told twice a second (the rungs without counters): who looks more often sees nothing new, and trials count looks.
 const TOLD: Span = Span::from_ms(500);
 
-/// How busy CPUs are is read this far apart, and threads are looked at so while nothing is to be done.
+/// How busy CPUs are is read this far apart, and where threads run that do not compute; and threads are looked at so while nothing is to
+/// be done.
 const BUSY: Span = Span::from_ms(200);
 const IDLE: Span = Span::from_ms(500);
 
-/// A thread that the policy may move, as a way sees it.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Candidate {
-    /// Its place in the seating.
-    pub(super) i: usize,
-    pub(super) id: ThreadId,
-    pub(super) unit: u16,
-    /// Whether it can be moved at once: it is ours, and enough is known of it here.
-    pub(super) ready: bool,
-    /// What it stalls.
-    pub(super) weight: f64,
-}
-
-/// What a way sees.
-pub(super) struct Scene<'a> {
-    pub(super) herd: &'a Herd,
-    pub(super) seen: &'a Observation<'a>,
-    pub(super) at: Moment,
-    pub(super) candidates: &'a [Candidate],
-    pub(super) loads: &'a [Load],
-    /// The index of all.
-    pub(super) level: Level,
-    pub(super) margin: f64,
-    /// Units that take part in a trial.
-    pub(super) busy: &'a [u16],
-    /// The time between two looks.
-    pub(super) tick: Span,
-}
-
-impl Scene<'_> {
-    /// Whether a unit takes part in no trial.
-    pub(super) fn calm(&self, unit: u16) -> bool {
-        !self.busy.contains(&unit)
-    }
-
-    /// Whether thread `i` may go from one unit to another at all.
-    pub(super) fn may(&self, i: usize, unit: u16) -> bool {
-        !self.herd.room(i, unit).is_empty()
-    }
-
-    /// Whether a thread of one unit finds room in another.
-    pub(super) fn room(&self, from: u16, to: u16) -> bool {
-        self.loads[usize::from(to)].room(&self.loads[usize::from(from)])
-    }
-
-    /// Who of a unit could change places with a thread of another, with what it stalls.
-    pub(super) fn partners(&self, unit: u16, from: u16) -> Vec<(usize, f64)> {
-        let weight = |i: usize| {
-            let book = self.herd.books.get(&self.herd.sitter(i).id);
-            book.and_then(super::herd::Book::weight).unwrap_or(0.0)
-        };
-        (0..self.herd.len())
-            .filter(|&i| {
-                self.herd.unit(i) == Some(unit)
-                    && self.herd.sitter(i).active()
-                    && self.herd.may_yield(i, &self.seen.threads[i])
-                    && self.may(i, from)
-            })
-            .map(|i| (i, weight(i)))
-            .collect()
-    }
-}
-
-/// A move that a way wants tried.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Proposal {
-    pub(super) i: usize,
-    pub(super) to: u16,
-    /// Who makes room.
-    pub(super) partner: Option<usize>,
-    pub(super) reason: Reason,
-}
-
-/// How it is chosen whom to move where.
-pub(super) trait Way: std::fmt::Debug {
-    /// Which policy this is.
-    const KIND: Kind;
-    /// Whether one trial concerns all units.
-    const ALL: bool;
-
-    /// What to try now. Called at every look; of these, those are begun for which units and moves are free.
-    fn propose(&mut self, scene: &Scene<'_>, random: &mut Random) -> Vec<Proposal>;
-
-    /// One of these was begun.
-    fn began(&mut self, movers: &[Mover]);
-
-    /// One of these is over.
-    fn learned(&mut self, movers: &[Mover], end: End, at: Moment);
-
-    /// Threads are gone, or nothing of before holds any more.
-    fn forget(&mut self, alive: Option<&dyn Fn(ThreadId) -> bool>);
-}
+/// Threads of which none was a candidate for the second of these are looked at this far apart: whether one has begun to suffer is asked
+/// once a second anyway.
+const QUIET: Span = Span::from_ms(100);
+const QUIET_AFTER: Span = Span::from_ms(2_000);
 
 /// A policy by its way.
 #[derive(Debug)]
@@ -159,6 +73,8 @@ pub(super) struct Engine<W> {
     /// For how long threads wanted a CPU where they were put, and for how much of that they had none.
     waits: BTreeMap<ThreadId, (f64, f64)>,
     busy_read: Option<Moment>,
+    /// When there was a candidate last, or nothing yet.
+    stirred: Option<Moment>,
     /// By what threads were compared last.
     index: Option<Index>,
 }
@@ -184,6 +100,7 @@ impl<W: Way> Engine<W> {
             asked: BTreeMap::new(),
             waits: BTreeMap::new(),
             busy_read: None,
+            stirred: None,
             index: None,
         }
     }
@@ -193,6 +110,22 @@ impl<W: Way> Engine<W> {
         match self.herd.rung() {
             Some(Rung::HintFaults | Rung::Residency) => self.pace.tick().max(TOLD),
             _ => self.pace.tick(),
+        }
+    }
+
+    /// Whether there has been nobody to move for a while.
+    fn quiet(&self, at: Moment) -> bool {
+        self.stirred.is_some_and(|last| at.since(last) >= QUIET_AFTER)
+    }
+
+    /// Notes whether there is anybody to move.
+    fn stir(&mut self, some: bool, at: Moment) {
+        if some && self.quiet(at) {
+            // Long looks scatter less than short ones, and the two are not compared.
+            self.herd.forget_looks();
+        }
+        if some || self.stirred.is_none() {
+            self.stirred = Some(at);
         }
     }
 
@@ -288,7 +221,8 @@ impl<W: Way> Engine<W> {
                 self.idle.remove(&id);
                 continue;
             };
-            if all.contains(&id) || self.fences.holds(id) || self.herd.sitter(i).taken() {
+            if all.contains(&id) || self.herd.near(i) || self.fences.holds(id) || self.herd.sitter(i).taken()
+            {
                 self.idle.remove(&id);
                 continue;
             }
@@ -300,6 +234,20 @@ impl<W: Way> Engine<W> {
         for (i, id) in due {
             self.idle.remove(&id);
             decisions.push(self.herd.base.seating.release(i, Reason::Done));
+        }
+        decisions
+    }
+
+    /// Keeps candidates where they are that are nowhere nearer to their memory: there is nothing to try for them, and only a trial would keep
+    /// them from being taken away.
+    fn hold(&mut self, candidates: &[Candidate], busy: &[u16]) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        for one in candidates.iter().filter(|one| one.ready && !busy.contains(&one.unit)) {
+            let loose = !matches!(self.herd.sitter(one.i).standing, Standing::Within(_));
+            let room = self.herd.room(one.i, one.unit);
+            if loose && self.herd.near(one.i) && !room.is_empty() {
+                decisions.push(self.herd.base.seating.keep_within(one.i, one.unit, room, Reason::Near));
+            }
         }
         decisions
     }
@@ -331,7 +279,7 @@ impl<W: Way> Engine<W> {
     /// Goes on with what is on trial.
     fn trials(&mut self, index: Index, at: Moment) -> Vec<Decision> {
         let (mean, margin, tick) = (self.herd.mean(), self.herd.settings().margin, self.tick());
-        let terms = Terms { index, mean, margin, at, tick };
+        let terms = Terms { index, mean, margin, at, tick, least: Least::on(self.herd.rung()) };
         let mut decisions = Vec::new();
         for mut trial in std::mem::take(&mut self.trials) {
             let before = trial.moved();
@@ -452,6 +400,7 @@ impl<W: Way> Engine<W> {
         }
         let loads = self.herd.loads();
         let candidates = self.candidates(seen);
+        self.stir(!candidates.is_empty() || !self.trials.is_empty(), at);
         findings.extend(self.tell(&candidates, at));
         self.moves.fill(at, candidates.len());
         let long = self.looked.replace(at).map_or(Span::ZERO, |before| at.since(before));
@@ -459,6 +408,7 @@ impl<W: Way> Engine<W> {
         let busy = self.busy();
         decisions.extend(self.uncrowd(seen, &loads, &busy));
         decisions.extend(self.let_go(&candidates, &busy, at));
+        decisions.extend(self.hold(&candidates, &busy));
         let alive = |id: ThreadId| seen.thread(id).is_some();
         if !seen.gone.is_empty() {
             self.way.forget(Some(&alive));
@@ -474,6 +424,7 @@ impl<W: Way> Engine<W> {
                 margin: self.herd.settings().margin,
                 busy: &busy,
                 tick: self.tick(),
+                least: Least::on(self.herd.rung()),
             };
             let proposals = self.way.propose(&scene, &mut self.random);
             decisions.extend(self.begin(proposals, seen));
@@ -496,7 +447,9 @@ impl<W: Way> Engine<W> {
         if cpus {
             self.busy_read = Some(at);
         }
-        let loose = |i: usize| !matches!(self.herd.sitter(i).standing, Standing::Within(_));
+        // Reading where a thread runs is the dearest part of a look. Who does not compute is not felt wherever it is.
+        let felt = |i: usize| cpus || self.herd.sitter(i).active();
+        let loose = |i: usize| felt(i) && !matches!(self.herd.sitter(i).standing, Standing::Within(_));
         let places = counts && (0..self.herd.len()).any(loose) || self.herd.len() == 0;
         Wanted { on: None, places, cpus, sleeps: false, counts }
     }
@@ -527,6 +480,7 @@ impl<W: Way> Policy for Engine<W> {
             self.herd.begin_again();
             self.herd.moved = false;
             self.began = Some(at);
+            self.stirred = Some(at);
         }
         let mut decisions = self.follow();
         let nothing = rests || self.herd.one_unit() || self.herd.rung() == Some(Rung::Nothing);
@@ -541,30 +495,39 @@ impl<W: Way> Policy for Engine<W> {
                 self.asked.insert(decision.thread, decision.act.to().cloned());
             }
         }
-        let tick = if nothing { self.tick().max(IDLE) } else { self.tick() };
+        let tick = match () {
+            () if nothing => self.tick().max(IDLE),
+            () if self.quiet(at) => self.tick().max(QUIET),
+            () => self.tick(),
+        };
         // Whether anything can be counted is heard only while counts are asked for.
         let wanted = self.wanted(at + tick, !rests && !self.herd.one_unit());
         Turn { decisions, findings, next: at + tick, wanted }
     }
 }
 
-/// Threads by their ids.
-pub(super) fn retain<T>(map: &mut BTreeMap<ThreadId, T>, alive: Option<&dyn Fn(ThreadId) -> bool>) {
-    match alive {
-        None => map.clear(),
-        Some(alive) => map.retain(|id, _| alive(*id)),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::super::bias::Bias;
+    use super::super::testing::met;
+    use super::*;
+    use crate::balance::Act;
+    use crate::topology::parse_synthetic;
 
-/// In an order that is drawn.
-pub(super) fn shuffled<T>(mut all: Vec<T>, random: &mut Random) -> Vec<T> {
-    for last in (1..all.len()).rev() {
-        all.swap(last, random.below(last + 1));
+    #[test]
+    fn memory_follows_nobody_who_was_let_go() {
+        let machine = parse_synthetic("numa:2 l3:1 core:2 pu:1").unwrap();
+        let fetched = |let_go: bool| {
+            let mut engine = Engine::new(&machine, &Settings::default(), Bias::default());
+            let observer = met(&machine, &mut engine.herd, &[2]);
+            engine.fetches.kept(ThreadId(0), Moment(0));
+            if let_go {
+                engine.release();
+            }
+            let next = engine.fetches.next(&mut engine.herd, &observer.observation(), &[]);
+            next.map(|(decision, unit)| (decision.act, unit))
+        };
+        assert!(matches!(fetched(false), Some((Act::Fetch(_), 1))));
+        assert_eq!(fetched(true), None);
     }
-    all
-}
-
-/// The units of a scene but one.
-pub(super) fn others(scene: &Scene<'_>, unit: u16) -> BTreeSet<u16> {
-    (0..scene.loads.len()).filter_map(|at| u16::try_from(at).ok()).filter(|at| *at != unit).collect()
 }

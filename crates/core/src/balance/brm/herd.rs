@@ -16,7 +16,7 @@ use super::super::{Finding, Settings};
 use super::settings::{Candidates, PenaltySettings};
 use super::units::{Load, Others, Units};
 use crate::counts::{Counts, Rung};
-use crate::ids::{ProgramId, ThreadId};
+use crate::ids::{OsNode, ProgramId, ThreadId};
 use crate::observe::{Notice, Observation, ThreadView};
 use crate::penalty::{Index, Mean};
 use crate::set::CpuSet;
@@ -91,6 +91,8 @@ pub(super) struct Book {
     asked: Option<(Moment, Option<Counts>)>,
     calm: Span,
     unit: Option<u16>,
+    /// On which nodes its memory lies, as far as that is told.
+    pages: BTreeMap<OsNode, u64>,
 }
 
 impl Book {
@@ -282,6 +284,9 @@ impl Herd {
         // Counters that were not there at one of the two readings make no difference.
         let told = |counts: &Counts| counts.busy.is_some() || counts.cycles.is_some() || counts.far.is_some();
         let counted = view.counted.filter(told);
+        if let Some(pages) = view.pages.filter(|pages| **pages != book.pages) {
+            book.pages.clone_from(pages);
+        }
         book.now = counted;
         book.last = counted.or(book.last);
         if counted.is_some() {
@@ -353,8 +358,39 @@ impl Herd {
         }
     }
 
+    /// By what factor more of its memory would be far from thread `i` in a unit than is where it is. Known where far memory is all by which
+    /// threads are compared, and it is told node by node.
+    pub(super) fn farther(&self, i: usize, unit: u16) -> Option<f64> {
+        let pages = &self.books.get(&self.sitter(i).id)?.pages;
+        let whole = pages.values().copied().fold(0, u64::saturating_add);
+        if self.index() != Some(Index::Far) || whole == 0 {
+            return None;
+        }
+        let far = |unit: u16| {
+            let node = self.units.all.get(usize::from(unit))?.node?;
+            Some(whole.saturating_sub(pages.get(&node).copied().unwrap_or(0)))
+        };
+        let (here, there) = (far(self.unit(i)?)?, far(unit)?);
+        // Nowhere is better than here.
+        if here == 0 { Some(f64::INFINITY) } else { Some(there as f64 / here as f64) }
+    }
+
+    /// Whether thread `i` computes where more of its memory is than on any other node, so that it would be farther from it anywhere else. Where
+    /// that is all that is known, who is there suffers from nothing, and yet it matters where it is.
+    pub(super) fn near(&self, i: usize) -> bool {
+        let farther = |unit: u16| self.farther(i, unit).is_some_and(|ratio| ratio > 1.0);
+        let here = self.unit(i);
+        let node = |unit: u16| self.units.all.get(usize::from(unit)).and_then(|unit| unit.node);
+        let units = (0..self.units.all.len()).filter_map(|unit| u16::try_from(unit).ok());
+        let mut others = units.filter(|unit| here.and_then(node) != node(*unit)).peekable();
+        self.sitter(i).active() && others.peek().is_some() && others.all(farther)
+    }
+
     /// What is known of a unit before thread `i` tries it.
     pub(super) fn hint(&self, i: usize, unit: u16) -> Option<Hint> {
+        if let Some(ratio) = self.farther(i, unit) {
+            return Some(ratio);
+        }
         let sitter = self.sitter(i);
         let ratio =
             |[above, below, looks]: &[f64; 3]| (*looks >= HINT_LOOKS && *below > 0.0).then(|| above / below);
@@ -392,6 +428,11 @@ impl Herd {
         self.books.clear();
         self.spins.clear();
         self.since = None;
+    }
+
+    /// Forgets single looks.
+    pub(super) fn forget_looks(&mut self) {
+        self.books.values_mut().for_each(|book| book.recent.clear());
     }
 
     /// Says something once, until it is unsaid.

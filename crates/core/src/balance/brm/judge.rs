@@ -12,15 +12,36 @@
 //! is a thirtieth.
 
 use super::herd::{KEPT, Tick, sum};
-use crate::counts::Counts;
+use crate::counts::{Counts, Rung};
 use crate::penalty::{Index, Mean, weight};
 use std::collections::BTreeMap;
 
-/// So many looks are compared at least and at most, before and after.
-pub(super) const BEFORE: usize = 10;
+/// So many looks are compared at most, before and after.
 pub(super) const BEFORE_MAX: usize = 24;
-pub(super) const AFTER: usize = 8;
 const AFTER_MAX: usize = KEPT - 4;
+
+/// So many looks are compared at least, before a move and after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Least {
+    pub(super) before: usize,
+    pub(super) after: usize,
+}
+
+impl Least {
+    /// Of looks that count for some 10 ms. Chosen: their scatter must be known before it can be believed.
+    const MANY: Self = Self { before: 10, after: 8 };
+
+    /// Of looks that ask where a thousand pages lie, or what many faults found: each tells shares to within 3 %.
+    const FEW: Self = Self { before: 3, after: 3 };
+
+    /// Of looks on this rung.
+    pub(super) fn on(rung: Option<Rung>) -> Self {
+        match rung {
+            Some(Rung::HintFaults | Rung::Residency) => Self::FEW,
+            _ => Self::MANY,
+        }
+    }
+}
 
 /// Who was counted less often than this is not compared.
 pub(super) const COUNTED: usize = 3;
@@ -73,7 +94,7 @@ impl Change {
     }
 
     /// What it says. `last` if no more is to be seen.
-    pub(super) fn verdict(&self, margin: f64, last: bool) -> Verdict {
+    pub(super) fn verdict(&self, margin: f64, least_looks: Least, last: bool) -> Verdict {
         let [_, looks] = self.looks;
         let (gain, least) = (1.0 - self.ratio, margin * self.movers);
         let error = self.error(looks);
@@ -81,7 +102,7 @@ impl Change {
         let early = (AFTER_MAX as f64 / looks.max(1) as f64).sqrt().max(1.0);
         // What it would have to come to in the end.
         let needed = least.max(SURE * self.error(looks.max(AFTER_MAX)));
-        let enough = looks >= AFTER || last;
+        let enough = looks >= least_looks.after || last;
         if enough && gain > least && gain > SURE * early * error {
             Verdict::Better
         } else if last || enough && gain + error < needed || looks >= COUNTED && gain + SURE * error < -least
@@ -289,16 +310,34 @@ mod tests {
     #[test]
     fn who_clearly_lost_is_known_at_once_and_who_might_win_is_waited_for() {
         let change = |ratio, after| Change { ratio, scatter: 0.05, looks: [16, after], movers: 1.0 };
-        assert_eq!(change(1.3, 3).verdict(0.03, false), Verdict::Vain);
-        assert_eq!(change(1.3, 2).verdict(0.03, false), Verdict::Open);
-        assert_eq!(change(1.02, 3).verdict(0.03, false), Verdict::Open);
-        assert_eq!(change(0.7, 3).verdict(0.03, false), Verdict::Open, "nobody has won after three looks");
-        assert_eq!(change(0.7, 8).verdict(0.03, false), Verdict::Better);
+        assert_eq!(change(1.3, 3).verdict(0.03, Least::MANY, false), Verdict::Vain);
+        assert_eq!(change(1.3, 2).verdict(0.03, Least::MANY, false), Verdict::Open);
+        assert_eq!(change(1.02, 3).verdict(0.03, Least::MANY, false), Verdict::Open);
+        assert_eq!(
+            change(0.7, 3).verdict(0.03, Least::MANY, false),
+            Verdict::Open,
+            "nobody has won after three looks"
+        );
+        assert_eq!(change(0.7, 8).verdict(0.03, Least::MANY, false), Verdict::Better);
+        // Looks that tell nearly everything need not be many, but as sure.
+        let steady = Change { scatter: 0.01, looks: [3, 3], ..change(0.7, 3) };
+        assert_eq!(steady.verdict(0.03, Least::FEW, false), Verdict::Better);
+        assert_eq!(steady.verdict(0.03, Least::MANY, false), Verdict::Open);
+        assert_eq!(Change { looks: [3, 2], ..steady }.verdict(0.03, Least::FEW, false), Verdict::Open);
+        assert_eq!(Change { scatter: 0.1, ..steady }.verdict(0.03, Least::FEW, false), Verdict::Open);
         // A gain that the looks before can never make sure of is not waited for.
-        assert_eq!(change(0.99, 20).verdict(0.03, false), Verdict::Vain);
+        assert_eq!(change(0.99, 20).verdict(0.03, Least::MANY, false), Verdict::Vain);
         let rough = Change { scatter: 0.5, ..change(0.9, 40) };
-        assert_eq!(rough.verdict(0.03, false), Verdict::Vain, "needs 28 % to be believed, and errs by 15 %");
-        assert_eq!(change(0.96, 12).verdict(0.03, false), Verdict::Open);
-        assert_eq!(change(0.96, 12).verdict(0.03, true), Verdict::Vain, "not sure, and no time left");
+        assert_eq!(
+            rough.verdict(0.03, Least::MANY, false),
+            Verdict::Vain,
+            "needs 28 % to be believed, and errs by 15 %"
+        );
+        assert_eq!(change(0.96, 12).verdict(0.03, Least::MANY, false), Verdict::Open);
+        assert_eq!(
+            change(0.96, 12).verdict(0.03, Least::MANY, true),
+            Verdict::Vain,
+            "not sure, and no time left"
+        );
     }
 }

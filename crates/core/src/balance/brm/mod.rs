@@ -24,8 +24,11 @@ mod ledger;
 mod paper;
 mod serial;
 mod settings;
+#[cfg(test)]
+mod testing;
 mod trial;
 mod units;
+mod way;
 
 pub(super) use paper::Paper;
 pub use settings::{Candidates, PenaltySettings, UnknownCandidates};

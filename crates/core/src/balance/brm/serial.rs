@@ -10,8 +10,8 @@
 //! tries half as much in the next.
 
 use super::super::{Kind, Reason};
-use super::engine::{Candidate, Proposal, Scene, Way, others};
 use super::trial::{End, Mover, lately, shortest};
+use super::way::{Candidate, Proposal, Scene, Way, others};
 use crate::ids::ThreadId;
 use crate::stats::Random;
 use crate::time::{Moment, Span};
@@ -70,7 +70,7 @@ impl Climb {
         let rank = |unit: u16| scene.herd.hint(one.i, unit).unwrap_or(1.0);
         let mut best: Option<(f64, usize, u16)> = None;
         for unit in others(scene, one.unit) {
-            let goes = scene.may(one.i, unit) && scene.room(one.unit, unit);
+            let goes = scene.may(one.i, unit) && scene.room(one.unit, unit) && !scene.hopeless(one.i, unit);
             if !goes || self.alone.contains(&(one.id, unit)) {
                 continue;
             }
@@ -87,7 +87,7 @@ impl Climb {
         let new = |j: &usize| !self.pairs.contains(&pair(one.id, scene.herd.sitter(*j).id));
         let partners: Vec<(u16, usize)> = others(scene, one.unit)
             .into_iter()
-            .filter(|unit| scene.may(one.i, *unit))
+            .filter(|unit| scene.may(one.i, *unit) && !scene.hopeless(one.i, *unit))
             .flat_map(|unit| scene.partners(unit, one.unit).into_iter().map(move |(j, _)| (unit, j)))
             .filter(|(_, j)| new(j))
             .collect();
@@ -132,7 +132,8 @@ impl Way for Climb {
                 self.whole = self.tried;
             }
             self.again();
-            let pause = shortest(scene.tick).times(f64::from(1_u32 << self.rounds.min(DOUBLINGS)));
+            let pause =
+                shortest(scene.tick, scene.least).times(f64::from(1_u32 << self.rounds.min(DOUBLINGS)));
             self.rests = scene.at + pause.min(PAUSE_MAX);
             self.rounds = self.rounds.saturating_add(1);
         }

@@ -5,14 +5,14 @@
 //! then as much is measured as it takes to tell the margin, without the first looks after whatever happened there before; then it is
 //! done, the first looks are left out again, and what was is compared with what is ([`judge`](super::judge)).
 //!
-//! Properties: nothing is moved before every thread that computes there and can be counted was counted [`BEFORE`] times; when
+//! Properties: nothing is moved before every thread that computes there and can be counted was counted as often as it takes ([`Least`]); when
 //! threads that suffer come or go by other hands than the trial's, nothing can be told, and it is undone; what cannot be done
 //! whole is undone whole, as far as threads are left; no phase lasts longer than [`LATE`], or what its looks need.
 
 use super::super::sitter::Standing;
 use super::super::{Decision, Reason};
 use super::herd::{COLD, Herd, Tick, sum};
-use super::judge::{AFTER, BEFORE, BEFORE_MAX, COUNTED, Pair, Verdict, compare, steady};
+use super::judge::{BEFORE_MAX, COUNTED, Least, Pair, Verdict, compare, steady};
 use crate::counts::Counts;
 use crate::ids::ThreadId;
 use crate::penalty::{Index, Mean};
@@ -67,6 +67,8 @@ pub(super) struct Terms {
     pub(super) at: Moment,
     /// The time between two looks.
     pub(super) tick: Span,
+    /// So many of them are compared.
+    pub(super) least: Least,
 }
 
 /// A move, or an exchange, on trial.
@@ -196,7 +198,7 @@ impl Trial {
             fewest = fewest.min(looks.len());
             before.insert(*id, looks);
         }
-        if fewest < BEFORE || !self.movers.iter().all(|mover| before.contains_key(&mover.id)) {
+        if fewest < terms.least.before || !self.movers.iter().all(|mover| before.contains_key(&mover.id)) {
             return (Vec::new(), None);
         }
         let moves = |id: &ThreadId| self.movers.iter().any(|mover| mover.id == *id);
@@ -278,7 +280,7 @@ impl Trial {
                 afters.push((before, after, mover));
             }
         }
-        if self.mixed_up(herd) || late && fewest < AFTER {
+        if self.mixed_up(herd) || late && fewest < terms.least.after {
             return self.take_back(herd, terms);
         }
         if fewest < COUNTED {
@@ -289,7 +291,7 @@ impl Trial {
         let Some(change) = compare(&pairs, terms.index, terms.mean) else {
             return self.take_back(herd, terms);
         };
-        match change.verdict(terms.margin, late) {
+        match change.verdict(terms.margin, terms.least, late) {
             Verdict::Open => (Vec::new(), None),
             Verdict::Better => (Vec::new(), Some(End::Kept(change.ratio))),
             Verdict::Vain => {
@@ -303,11 +305,47 @@ impl Trial {
 }
 
 /// For how long a trial lasts at least, at this time between looks.
-pub(super) fn shortest(tick: Span) -> Span {
-    tick.times((COLD as usize + AFTER + BEFORE) as f64)
+pub(super) fn shortest(tick: Span, least: Least) -> Span {
+    tick.times((COLD as usize + least.after + least.before) as f64)
 }
 
 /// The counts of a thread's recent looks.
 pub(super) fn lately(herd: &Herd, id: ThreadId) -> Option<Counts> {
     herd.books.get(&id).and_then(|book| sum(&book.recent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Settings;
+    use super::super::testing::met;
+    use super::*;
+    use crate::topology::parse_synthetic;
+
+    #[test]
+    fn nobody_waits_for_counts_for_longer_than_a_trial_may_last() {
+        let machine = parse_synthetic("numa:2 l3:1 core:2 pu:1").unwrap();
+        let mut herd = Herd::new(&machine, &Settings::default());
+        met(&machine, &mut herd, &[0]);
+        // Where looks are far apart they would not be enough in three seconds.
+        for (tick, last) in [(Span::from_ms(10), 3_000), (Span::from_ms(1_000), 16_000)] {
+            let begin = Moment(9_000_000_000);
+            let mover = Mover { id: ThreadId(0), from: 0, to: 1, reason: Reason::Explore };
+            let mut trial = Trial::new(&herd, vec![mover], vec![0, 1], begin);
+            let mut step = |ms: u64| {
+                let at = begin + Span::from_ms(ms);
+                let terms = Terms {
+                    index: Index::Busy,
+                    mean: Mean::Weighted,
+                    margin: 0.03,
+                    at,
+                    tick,
+                    least: Least::on(None),
+                };
+                trial.step(&mut herd, terms)
+            };
+            assert_eq!(step(0), (Vec::new(), None));
+            assert_eq!(step(last - 1), (Vec::new(), None));
+            assert_eq!(step(last), (Vec::new(), Some(End::Dropped)));
+        }
+    }
 }
