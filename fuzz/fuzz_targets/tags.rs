@@ -1,13 +1,17 @@
-//! What anybody may say to the daemon, and what a guest may say through its port.
+//! What anybody may say to the daemon, what whoever listens in its place may answer, and what a guest may say through its port.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use trimtab_core::tags::{Port, PortState, Request};
+use trimtab_core::tags::{Port, PortState, Request, Response};
 use trimtab_core::time::Moment;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(request) = Request::parse(bytes) {
         let text = serde_json::to_vec(&request).expect("a request is text");
         assert_eq!(Request::parse(&text), Ok(request));
+    }
+    if let Ok(answer) = serde_json::from_slice::<Response>(bytes) {
+        let text = serde_json::to_vec(&answer).expect("an answer is text");
+        assert!(serde_json::from_slice::<Response>(&text).is_ok());
     }
     let mut port = Port::default();
     let mut heard = 0;
