@@ -12,7 +12,8 @@
  * FILE has a line "CPU ON-NODE-0 ON-NODE-1 ..." for each CPU, since the start of the guest. It is written anew after every 16384 misses and
  * at the end, as another file that takes its name. The emulator's interface (version 1) is declared here, as its header comes with
  * few packages. Where it tells addresses of memory blocks instead of the guest's (QEMU 7.2 does: a node's begins at twice the
- * address), that shows by addresses beyond the guest's memory. */
+ * address), that shows by addresses beyond the guest's memory: as soon as anything on the last node was used, and until then what is
+ * told may be wrong. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -22,6 +22,8 @@ pub mod serve;
 mod service;
 pub mod site;
 pub mod situation;
+#[cfg(test)]
+mod skip;
 pub mod surroundings;
 pub mod table;
 pub mod traces;

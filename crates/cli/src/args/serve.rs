@@ -35,9 +35,9 @@ pub struct ServeArgs {
     /// Take threads as tagged that somebody bound to some CPUs, more than one and not all.
     #[arg(long)]
     pub pinned: bool,
-    /// Listen to a guest: VM is the machine's name or process; then the socket of its port org.trimtab.0, or its number and a port of
-    /// ours as vsock:CID:PORT, or listen:PATH where its monitor calls for it (may be repeated).
-    #[arg(long, value_name = "VM=unix:PATH")]
+    /// Listen to a guest (may be repeated). VM is the machine's name or process. It is heard at unix:PATH, the socket of its port
+    /// org.trimtab.0; at vsock:CID:PORT, where CID is its number and PORT one of ours; or at listen:PATH, where its monitor calls for it.
+    #[arg(long, value_name = "VM=WAY")]
     pub guest: Vec<Channel>,
     /// Record what is seen, decided and done in FILE, one line of JSON a look.
     #[arg(long, value_name = "FILE")]

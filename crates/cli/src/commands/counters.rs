@@ -40,6 +40,7 @@ struct Document {
     counters_max: Option<u32>,
     every_ns: u64,
     one_in: u32,
+    rests: bool,
     switches_max: Option<f64>,
     missing: Vec<MissingRow>,
     watched_ns: Option<u64>,
@@ -129,6 +130,7 @@ impl Document {
             counters_max: standing.thrift.counters,
             every_ns: standing.thrift.every.0,
             one_in: standing.thrift.one_in,
+            rests: standing.thrift().rests,
             switches_max: standing.thrift.switches_max,
             missing: standing.missing.iter().map(missing).collect(),
             watched_ns: span.map(|span| span.0),
@@ -236,14 +238,17 @@ fn words(standing: &Standing) -> String {
         ));
     }
     if standing.thrift != Thrift::FREE {
-        let Thrift { counters, every, one_in, switches_max } = standing.thrift;
+        let Thrift { counters, every, one_in, rests, switches_max } = standing.thrift();
         let counters = counters.map_or_else(String::new, |most| format!("at most {most} counters, "));
         let most = switches_max.map_or_else(String::new, |most| {
             format!(", not threads put on a CPU over {most:.0} times a second")
         });
-        lines.push(format!(
-            "so         {counters}read every {every}, running one in {one_in} of that time{most}"
-        ));
+        let (every, runs) = if rests {
+            (every, format!(", running one in {one_in} of that time"))
+        } else {
+            (every.times(f64::from(one_in)), String::new())
+        };
+        lines.push(format!("so         {counters}read every {every}{runs}{most}"));
     }
     lines.extend(not(&standing.missing));
     lines.join("\n") + "\n"

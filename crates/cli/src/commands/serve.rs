@@ -37,6 +37,8 @@ pub fn run(world: &World, args: &ServeArgs) -> Result<u8, Exit> {
 fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
     let volume = Volume::of(args.quiet, args.verbose);
     let recorder = args.trace.as_ref().map(|path| Recorder::open("--trace", path)).transpose()?;
+    // Before there is a socket that would be left behind: what comes until the rest is there ends it then.
+    let signals = hear()?;
     // Before anything is given back: another daemon's masks are that one's.
     let claim = place(world, args.socket.as_deref())?.claim()?;
     leftovers::tidy(world, volume);
@@ -53,7 +55,7 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
     let options = Options { keep, tags: true, counting, ..Options::default() };
     let live = Live::with(&world.proc(), &[], &usable, options)?;
     let stopper = live.stopper();
-    listen(stopper.clone())?;
+    end_at(signals, stopper.clone())?;
 
     let reach = crate::serve::reach(&world.proc());
     let shared = Shared::new(Registry::new(reach));
@@ -153,11 +155,15 @@ fn last<T>(stopper: &Stopper, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Ends it at a signal.
-fn listen(stopper: Stopper) -> Result<(), anyhow::Error> {
+/// From now on signals are heard and kill nobody.
+fn hear() -> Result<Signals, anyhow::Error> {
     let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
     // A file that may not grow is an error and no end.
-    let mut signals = Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")?;
+    Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")
+}
+
+/// Ends it at a signal, also one that came before.
+fn end_at(mut signals: Signals, stopper: Stopper) -> Result<(), anyhow::Error> {
     aside::begin("signals", move || {
         for signal in signals.forever() {
             if signal != SIGXFSZ {

@@ -19,7 +19,7 @@ use trimtab_linux::survey::{Masks, PinScan};
 const EVERY: Duration = Duration::from_secs(5);
 /// So many threads of each user but root are taken. Chosen: a fourth of all that are, so that nobody's keep others' out.
 const OF_USER: usize = 128;
-/// Looking takes at most one part in this many of a CPU.
+/// Looking takes at most one part in this many of a CPU, in the long run: the second look at who was found is not put off, but paid for.
 const SHARE: u32 = 400;
 
 /// A thread that is bound: its process, its number, and when it started.
@@ -52,23 +52,29 @@ pub(crate) struct Pinned {
     reach: Reach,
     before: Found,
     next: Instant,
+    /// When all scans will have been paid for.
+    paid: Instant,
+    /// Whether the scan before looked again at who had just been found.
+    again: bool,
     /// The scan that is under way, and since when.
     scan: Option<(Instant, JoinHandle<Option<Found>>)>,
 }
 
 impl Pinned {
     pub(crate) fn new(proc: PathBuf, online: CpuSet, reach: Reach) -> Self {
-        Self { proc, online, reach, before: Found::new(), next: Instant::now(), scan: None }
+        let now = Instant::now();
+        Self { proc, online, reach, before: Found::new(), next: now, paid: now, again: false, scan: None }
     }
 
     /// Begins to look, if it is time, and takes in what was found. Waits for nothing.
     pub(crate) fn tend(&mut self, shared: &Shared) {
         if let Some((began, scan)) = self.scan.take_if(|(_, scan)| scan.is_finished()) {
-            self.next = Instant::now() + EVERY.max(began.elapsed() * SHARE);
             // One that failed is as one that could not read anything.
-            if let Ok(Some(bound)) = scan.join() {
-                self.take(shared, bound);
-            }
+            let unsure = match scan.join() {
+                Ok(Some(bound)) => self.take(shared, bound),
+                _ => false,
+            };
+            self.next = self.after(Instant::now(), began.elapsed(), unsure);
         }
         if self.scan.is_some() || Instant::now() < self.next {
             return;
@@ -83,13 +89,22 @@ impl Pinned {
         }
     }
 
+    /// When to scan next. Who was seen bound for the first time is looked at again soon, but of two scans in a row at most one comes before
+    /// it is paid for.
+    fn after(&mut self, now: Instant, cost: Duration, unsure: bool) -> Instant {
+        self.paid = self.paid.max(now) + cost * SHARE;
+        self.again = unsure && !self.again;
+        let soon = now + EVERY;
+        if self.again { soon } else { soon.max(self.paid) }
+    }
+
     /// Somebody bound it: to some of the CPUs, and not to one, which leaves nothing to choose.
     fn is_bound(&self, own: &CpuSet) -> bool {
         is_bound(own, &self.online)
     }
 
-    /// What was found is tagged, and what was not, no more.
-    fn take(&mut self, shared: &Shared, bound: Found) {
+    /// What was found is tagged, and what was not, no more. Whether some must be found again first.
+    fn take(&mut self, shared: &Shared, bound: Found) -> bool {
         let homes = shared.lock().homes.clone();
         let at = shared.now();
         let mut state = shared.lock();
@@ -117,7 +132,9 @@ impl Pinned {
         };
         state.registry.clear_by(&By::Pinned, |mark| !is_bound(mark));
         drop(state);
+        let unsure = eligible.len() < bound.len();
         self.before = bound;
+        unsure
     }
 }
 
@@ -152,6 +169,7 @@ fn find(proc: &Path, online: &CpuSet, reach: Reach, homes: &BTreeMap<Tid, CpuSet
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skipped;
     use trimtab_core::tags::{Registry, TAGS_OF_USER_MAX};
     use trimtab_linux::sys::affinity;
 
@@ -194,10 +212,32 @@ mod tests {
     }
 
     #[test]
+    fn who_was_just_found_is_looked_at_again_soon_and_every_scan_is_paid_for() {
+        let begin = Instant::now();
+        let mut pinned = Pinned::new("/proc".into(), CpuSet::new(), Reach::All);
+        let cost = Duration::from_millis(100);
+        // Somebody new is found each time.
+        let mut now = begin;
+        for scan in 1..=10 {
+            let next = pinned.after(now, cost, true);
+            if scan % 2 == 1 {
+                assert_eq!(next - now, EVERY);
+            } else {
+                assert!(next - begin >= cost * SHARE * scan, "{scan} scans are paid for");
+            }
+            now = next + cost;
+        }
+        // Nobody is: one is paid for after the other.
+        assert!(pinned.after(now, cost, false) - now >= cost * SHARE);
+        let cheap = pinned.after(now + cost * SHARE * 9, Duration::ZERO, false);
+        assert_eq!(cheap - (now + cost * SHARE * 9), EVERY);
+    }
+
+    #[test]
     fn who_is_bound_twice_is_tagged_and_a_mask_of_ours_is_no_binding() {
         let allowed = affinity::get(None).unwrap();
         if allowed.len() < 2 {
-            return;
+            return skipped("two CPUs are needed");
         }
         let reach = Reach::User(rustix::process::geteuid().as_raw());
         let sleeper = Sleeper(std::process::Command::new("sleep").arg("1000").spawn().unwrap());

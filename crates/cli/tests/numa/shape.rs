@@ -113,15 +113,6 @@ impl Shape {
     }
 }
 
-/// Whether this guest has the minutes that a policy takes on an emulated processor until it is sure.
-pub(crate) fn patient() -> Option<()> {
-    let given = std::env::var_os("TRIMTAB_TESTBED_COUNTS").map(drop);
-    if given.is_none() {
-        skip("a policy takes minutes to be sure on an emulated processor: make test-misses has them");
-    }
-    given
-}
-
 /// What was ordered, in a guest that is there for these tests alone: its settings may be changed.
 pub(crate) fn testbed() -> Option<String> {
     let topology = std::env::var("TRIMTAB_TESTBED").ok();

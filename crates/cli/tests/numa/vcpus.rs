@@ -2,7 +2,7 @@
 //! like one.
 
 use crate::misses::{first, mask, until};
-use crate::shape::{Cpus, Shape, patient, testbed};
+use crate::shape::{Cpus, Shape, testbed};
 use crate::util::{Call, Running, Sandbox, c, eventually, installed, need, skip};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -58,7 +58,6 @@ impl<'s> Astray<'s> {
 
 #[test]
 fn the_cpus_of_a_machine_move_to_the_node_of_its_memory_and_back() {
-    given!(patient());
     let sandbox = Sandbox::new();
     let machine = given!(Astray::new(&sandbox));
     let trace = sandbox.path("trace.jsonl");
@@ -77,7 +76,6 @@ fn the_cpus_of_a_machine_move_to_the_node_of_its_memory_and_back() {
 
 #[test]
 fn the_service_moves_the_cpus_of_a_tagged_machine_to_the_node_of_its_memory() {
-    given!(patient());
     let sandbox = Sandbox::new();
     let machine = given!(Astray::new(&sandbox));
     let socket = sandbox.path("shared/socket");
@@ -95,7 +93,6 @@ fn the_service_moves_the_cpus_of_a_tagged_machine_to_the_node_of_its_memory() {
 
 #[test]
 fn who_is_bound_to_cpus_of_two_nodes_is_moved_to_the_nearer_and_never_beyond() {
-    given!(patient());
     let shape = given!(Shape::here());
     given!(testbed());
     let program = need!(c("astray.c"), "no C compiler");

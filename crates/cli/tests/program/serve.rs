@@ -110,6 +110,24 @@ fn a_daemon_that_ends_gives_masks_back_and_leaves_nothing_there() {
 }
 
 #[test]
+fn a_signal_that_comes_as_soon_as_there_is_a_socket_leaves_none() {
+    let sandbox = Sandbox::new();
+    let socket = socket(&sandbox);
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::TERM, Signal::TERM] {
+        let daemon = ask(&sandbox, "serve --policy float").begins();
+        // Without a pause: what follows in the daemon takes milliseconds.
+        let begin = std::time::Instant::now();
+        while !socket.exists() {
+            assert!(begin.elapsed().as_secs() < 60, "no socket within a minute");
+            std::hint::spin_loop();
+        }
+        daemon.signal(signal);
+        daemon.ends().ok();
+        assert_eq!(fs::read_dir(sandbox.path("shared")).unwrap().count(), 0);
+    }
+}
+
+#[test]
 fn after_a_kill_the_next_daemon_gives_masks_back_and_takes_the_place() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");

@@ -225,22 +225,37 @@ fn what_cannot_be_used_is_refused_before_anything_runs() {
     assert!(!sandbox.path("log").exists(), "nothing was run");
 }
 
+/// A row of what each index is worth: its name, correlation and rank of levels, of changes, and directions.
+fn row(page: &str, index: &str) -> Vec<String> {
+    let mut rows = page.lines().skip_while(|line| !line.starts_with("INDEX"));
+    let row = rows.find(|line| line.starts_with(index));
+    row.unwrap_or_else(|| panic!("{page}")).split_whitespace().map(str::to_owned).collect()
+}
+
+fn changes(page: &str, index: &str) -> f64 {
+    row(page, index)[3].parse().unwrap()
+}
+
+fn project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// The tables of a record.
+fn page_of(sandbox: &Sandbox, record: &str) -> String {
+    let record = project("experiments/uncore/results").join(record);
+    sandbox.trimtab("bench uncore --from").arg(record).ends().ok()
+}
+
 /// What was counted on real hardware, of 86 cases: which index is worth what. The numbers do not change, so neither may these.
 #[test]
 fn recorded_counts_say_what_each_index_is_worth() {
     let sandbox = Sandbox::new();
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/uncore/results");
     for name in ["zen3-guest-1.jsonl", "zen3-guest-2.jsonl"] {
-        let page = sandbox.trimtab("bench uncore --from").arg(results.join(name)).ends().ok();
-        let row = |index: &str| -> Vec<String> {
-            let rows = page.lines().skip_while(|line| !line.starts_with("INDEX"));
-            let row = rows.into_iter().find(|line| line.starts_with(index));
-            row.unwrap_or_else(|| panic!("{page}")).split_whitespace().map(str::to_owned).collect()
-        };
-        let changes = |index: &str| row(index)[3].parse::<f64>().unwrap();
+        let page = page_of(&sandbox, name);
+        let changes = |index: &str| changes(&page, index);
         let signs = |index: &str| {
             let (agree, of) =
-                row(index)[5].split_once('/').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+                row(&page, index)[5].split_once('/').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
             agree.parse::<f64>().unwrap() / of.parse::<f64>().unwrap()
         };
         // The penalty follows large changes, better than the miss rate does ...
@@ -253,19 +268,71 @@ fn recorded_counts_say_what_each_index_is_worth() {
 /// Two threads of which one spins until the other comes, counted on real hardware.
 #[test]
 fn recorded_counts_of_spinning_threads_say_that_cycles_an_instruction_mislead() {
-    let record =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/uncore/results/zen3-guest-spin.jsonl");
     let sandbox = Sandbox::new();
-    let page = sandbox.trimtab("bench uncore --from").arg(record).ends().ok();
-    let row = |index: &str| -> Vec<String> {
-        let mut rows = page.lines().skip_while(|line| !line.starts_with("INDEX"));
-        let row = rows.find(|line| line.starts_with(index));
-        row.unwrap_or_else(|| panic!("{page}")).split_whitespace().map(str::to_owned).collect()
-    };
-    let changes = |index: &str| row(index)[3].parse::<f64>().unwrap();
+    let page = page_of(&sandbox, "zen3-guest-spin.jsonl");
+    let changes = |index: &str| changes(&page, index);
+    let signs = |index: &str| row(&page, index)[5].clone();
     assert!(changes("penalty") >= 0.9 && changes("penalty") > changes("busy"), "{page}");
     assert!(changes("busy") > changes("cpi"), "{page}");
-    assert_eq!((row("penalty")[5].as_str(), row("cpi")[5].as_str()), ("10/10", "5/10"), "{page}");
+    assert_eq!((signs("penalty").as_str(), signs("cpi").as_str()), ("10/10", "5/10"), "{page}");
     // What nobody counted has no column.
     assert!(!page.lines().any(|line| line.starts_with("far") || line.starts_with("miss-rate ")), "{page}");
+}
+
+/// One set of numbers, in all that is written about them: what the records say.
+#[test]
+fn documents_say_of_indices_what_the_records_say() {
+    let sandbox = Sandbox::new();
+    let pages = ["zen3-guest-1.jsonl", "zen3-guest-2.jsonl"].map(|name| page_of(&sandbox, name));
+    let spin = page_of(&sandbox, "zen3-guest-spin.jsonl");
+    let of = |signs: &str| signs.replace('/', " of ");
+    let [performance, penalty, guide, readme] = [
+        "docs/performance.md",
+        "crates/core/src/penalty.rs",
+        "docs/guide.md",
+        "experiments/uncore/README.md",
+    ]
+    .map(|path| text(&project(path)).replace("//! ", "").split_whitespace().collect::<Vec<_>>().join(" "));
+    let has = |name: &str, document: &str, words: String| {
+        assert!(document.contains(&words), "{name} says otherwise than: {words}");
+    };
+    for (index, called, briefly) in [
+        ("penalty", "penalty (busy cycles a request, P)", "P = B / A"),
+        ("busy", "busy cycles an instruction", "B / instruction"),
+        ("share", "share of cycles that are busy (W)", ""),
+        ("cpi", "cycles an instruction", "CPI"),
+        ("miss-rate", "miss rate of the last cache", "LLC miss rate"),
+        ("estimate", "estimate of P from generic counters", "P' (generic)"),
+    ] {
+        let [one, two] = [0, 1].map(|at| row(&pages[at], index));
+        let pair = |at: usize| format!("{}, {}", one[at], two[at]);
+        let signs = format!("{}, {}", of(&one[5]), of(&two[5]));
+        let line = format!("| {called} | {} | {} | {} | {signs} |", pair(1), pair(3), pair(4));
+        has("performance.md", &performance, line);
+        if !briefly.is_empty() {
+            has("penalty.rs", &penalty, format!("{briefly} {} {signs}", pair(3)));
+        }
+        if ["penalty", "busy", "cpi"].contains(&index) {
+            let row = row(&spin, index);
+            has("penalty.rs", &penalty, format!("{signs} {}, {}", row[3], of(&row[5])));
+            let called = called.replace("busy cycles a request, ", "");
+            has(
+                "performance.md",
+                &performance,
+                format!("| {called} | {} | {} | {} |", row[3], row[4], of(&row[5])),
+            );
+        }
+    }
+    // Where the goal of 0.9 was met, and where it was missed.
+    let [one, two] = [0, 1].map(|at| row(&pages[at], "penalty"));
+    let (levels, met) = ([&one[1], &two[1]], [&one[3], &two[3], &row(&spin, "penalty")[3]]);
+    assert!(met.iter().all(|r| r.parse::<f64>().unwrap() >= 0.9));
+    assert!(levels.iter().all(|r| r.parse::<f64>().unwrap() < 0.9));
+    let missed = format!("missed for levels over all kinds of work ({}, {}", levels[0], levels[1]);
+    for (name, document) in [("penalty.rs", &penalty), ("guide.md", &guide), ("README.md", &readme)] {
+        has(name, document, missed.clone());
+    }
+    has("README.md", &readme, format!("met for changes ({}, {}; spinning {})", met[0], met[1], met[2]));
+    has("performance.md", &performance, format!("misses that goal ({} and {})", levels[0], levels[1]));
+    has("guide.md", &guide, format!("r of changes {} against {}", met[2], row(&spin, "busy")[3]));
 }

@@ -7,7 +7,7 @@
 use super::cases::{Case, Figure, Variant, cases, command};
 use super::programs::{self, Ran};
 use super::record::{End, Outcome, Record, Run, Start};
-use super::series::{self, Came, Ended, Outlet, Series};
+use super::series::{self, Came, Ended, Outlet, Rounds, Series};
 use super::{chart, tables};
 use crate::args::NestedArgs;
 use crate::commands::interrupt::Interrupt;
@@ -50,6 +50,7 @@ struct Bench<'a> {
     folder: PathBuf,
     proc: PathBuf,
     cases: Vec<Case>,
+    rounds: Rounds,
     start: Start,
     outlet: Outlet,
     samples: Samples,
@@ -80,7 +81,10 @@ impl<'a> Bench<'a> {
         };
         let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref())?;
         let (proc, samples) = (world.proc(), Samples::new());
-        Ok(Self { args, trimtab, folder, proc, cases, start, outlet, samples, disturbed: 0 })
+        let ways = |case: &Case| Variant::ALL.map(|variant| format!("{case} {}", variant.word()));
+        let names: Vec<String> = cases.iter().flat_map(ways).collect();
+        let rounds = Rounds::of(&names, args.rounds, args.seed);
+        Ok(Self { args, trimtab, folder, proc, cases, rounds, start, outlet, samples, disturbed: 0 })
     }
 
     /// A case, and a way of running it.
@@ -110,23 +114,15 @@ impl<'a> Bench<'a> {
 }
 
 impl Series for Bench<'_> {
-    fn rounds(&self) -> u32 {
-        self.args.rounds
-    }
-
-    fn runs(&self) -> usize {
-        self.cases.len() * Variant::ALL.len()
+    fn rounds(&self) -> &Rounds {
+        &self.rounds
     }
 
     /// Case by case; which way goes first changes from round to round.
     fn order(&self, round: u32) -> Vec<usize> {
         let ways = Variant::ALL.len();
         let turned = |way: usize| if round.is_multiple_of(2) { ways - 1 - way } else { way };
-        (0..self.runs()).map(|at| at / ways * ways + turned(at % ways)).collect()
-    }
-
-    fn name(&self, at: usize) -> String {
-        self.at(at).map_or_else(String::new, |(case, variant)| format!("{case} {}", variant.word()))
+        (0..self.rounds.names.len()).map(|at| at / ways * ways + turned(at % ways)).collect()
     }
 
     fn begin(&mut self) -> Result<()> {

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use trimtab_core::set::CpuSet;
 use trimtab_core::stats::shuffled;
 use trimtab_core::topology::draw;
 
@@ -45,23 +46,43 @@ pub(super) struct Ended {
     pub(super) failed: usize,
 }
 
-/// A measurement.
-pub(super) trait Series {
+/// What is run how often, and by which seed.
+#[derive(Clone, Debug)]
+pub(super) struct Rounds {
     /// How often each run is made.
-    fn rounds(&self) -> u32;
+    pub(super) times: u32,
+    /// What the order of rounds follows from.
+    pub(super) seed: u64,
+    /// The names of a round's runs.
+    pub(super) names: Vec<String>,
+}
 
-    /// How many runs a round has.
-    fn runs(&self) -> usize;
-
-    /// The order of a round.
-    fn order(&self, round: u32) -> Vec<usize>;
+impl Rounds {
+    /// Runs of these.
+    pub(super) fn of(runs: &[impl ToString], times: u32, seed: u64) -> Self {
+        Self { times, seed, names: runs.iter().map(ToString::to_string).collect() }
+    }
 
     /// The name of a run.
-    fn name(&self, at: usize) -> String;
+    pub(super) fn name(&self, at: usize) -> String {
+        self.names.get(at).cloned().unwrap_or_default()
+    }
+}
+
+/// A measurement.
+pub(super) trait Series {
+    /// What a round consists of.
+    fn rounds(&self) -> &Rounds;
+
+    /// The order of a round: by the seed, another one each.
+    fn order(&self, round: u32) -> Vec<usize> {
+        let Rounds { seed, names, .. } = self.rounds();
+        shuffled(names.len(), seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round)))
+    }
 
     /// What a failure of this run is counted for: more than one run may fail for one reason.
     fn blamed(&self, at: usize) -> String {
-        self.name(at)
+        self.rounds().name(at)
     }
 
     /// Records what will be measured.
@@ -89,11 +110,6 @@ pub(super) trait Series {
     /// # Errors
     /// Something of it cannot be written.
     fn finish(&mut self, ended: Ended) -> Result<()>;
-}
-
-/// A round's order, by a seed: the same for the same seed and round.
-pub(super) fn order(runs: usize, seed: u64, round: u32) -> Vec<usize> {
-    shuffled(runs, seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round)))
 }
 
 /// Runs everything, as long as no signal comes, and shows it.
@@ -126,13 +142,14 @@ fn rounds(
     failures: &mut BTreeMap<String, usize>,
 ) -> Result<()> {
     series.begin()?;
-    let rounds = series.rounds();
-    let bar = progress::bar(series.runs() * rounds as usize);
+    let Rounds { times: rounds, names, .. } = series.rounds().clone();
+    let name = |at: usize| names.get(at).map_or("", String::as_str);
+    let bar = progress::bar(names.len() * rounds as usize);
     for round in 1..=rounds {
         for at in series.order(round) {
             let blamed = series.blamed(at);
             if failures.get(&blamed).is_none_or(|times| *times < FAILURES_MAX) {
-                bar.set_message(format!("round {round}/{rounds}: {}", series.name(at)));
+                bar.set_message(format!("round {round}/{rounds}: {}", name(at)));
                 let came = series.one(at, round, interrupt);
                 if !matches!(came, Ok(Came::Stopped)) {
                     so_far.runs += 1;
@@ -145,8 +162,7 @@ fn rounds(
                         let times = failures.entry(blamed).or_default();
                         *times += 1;
                         if *times == 1 {
-                            let failure =
-                                format!("{}: {error}; {}", series.name(at), progress::quoted(&stderr));
+                            let failure = format!("{}: {error}; {}", name(at), progress::quoted(&stderr));
                             bar.suspend(|| say::warning(Volume::Normal, &failure));
                         }
                     }
@@ -178,6 +194,13 @@ pub(super) fn head(bench: &str, situation: &Situation) -> Head {
         summary: draw::summary(&situation.machine),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
     }
+}
+
+/// One CPU of each core that may be used.
+pub(super) fn one_of_each_core(situation: &Situation) -> CpuSet {
+    let (machine, allowed) = (&situation.machine, &situation.taken.allowed);
+    let first = |cpus: CpuSet| cpus.intersection(allowed).iter().next();
+    machine.cores().iter().filter_map(|core| first(machine.cpus_of(&core.pus))).collect()
 }
 
 /// This trimtab, and the folder with the programs.

@@ -11,7 +11,7 @@ mod rival;
 mod scenarios;
 
 use super::programs::{self, Ran};
-use super::series::{self, Came, Ended, Outlet, Series};
+use super::series::{self, Came, Ended, Outlet, Rounds, Series};
 use crate::args::{BenchBalanceArgs, Cli};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::print;
@@ -93,10 +93,7 @@ struct Place {
 impl Place {
     fn find(world: &World) -> Result<Self> {
         let situation = Situation::live(world, false)?;
-        let (machine, allowed) = (&situation.machine, &situation.taken.allowed);
-        let first = |cpus: CpuSet| cpus.intersection(allowed).iter().next();
-        let cpus = machine.cores().iter().filter_map(|core| first(machine.cpus_of(&core.pus))).collect();
-        Ok(Self { cpus, situation })
+        Ok(Self { cpus: series::one_of_each_core(&situation), situation })
     }
 }
 
@@ -106,6 +103,7 @@ struct Bench<'a> {
     folder: PathBuf,
     last: OsCpu,
     cells: Vec<Cell>,
+    rounds: Rounds,
     start: Start,
     /// What a record that is gone on with holds.
     before: BTreeMap<(u32, String), serde_json::Value>,
@@ -162,7 +160,8 @@ impl<'a> Bench<'a> {
         };
         let before = before.map(|before| before.reports).unwrap_or_default();
         let ratios = vec![Ratios::default(); cells.len()];
-        Ok(Self { args, trimtab, folder, last, cells, start, before, outlet, ratios, clean: 0 })
+        let rounds = Rounds::of(&cells, args.repeats, args.seed);
+        Ok(Self { args, trimtab, folder, last, cells, rounds, start, before, outlet, ratios, clean: 0 })
     }
 
     fn take(&mut self, at: usize, run: &Run) {
@@ -185,20 +184,8 @@ impl<'a> Bench<'a> {
 }
 
 impl Series for Bench<'_> {
-    fn rounds(&self) -> u32 {
-        self.args.repeats
-    }
-
-    fn runs(&self) -> usize {
-        self.cells.len()
-    }
-
-    fn order(&self, round: u32) -> Vec<usize> {
-        series::order(self.cells.len(), self.args.seed, round)
-    }
-
-    fn name(&self, at: usize) -> String {
-        self.cells.get(at).map(ToString::to_string).unwrap_or_default()
+    fn rounds(&self) -> &Rounds {
+        &self.rounds
     }
 
     fn begin(&mut self) -> Result<()> {

@@ -11,7 +11,7 @@ mod lines;
 mod looker;
 mod page;
 
-use super::series::{self, Came, Ended, Outlet, Series};
+use super::series::{self, Came, Ended, Outlet, Rounds, Series};
 use super::talk::Talk;
 use crate::args::CostArgs;
 use crate::commands::interrupt::Interrupt;
@@ -142,6 +142,7 @@ struct Bench<'a> {
     folder: PathBuf,
     proc: PathBuf,
     cells: Vec<Cell>,
+    rounds: Rounds,
     choice: Option<Choice>,
     machine: Machine,
     /// One of each core.
@@ -161,9 +162,7 @@ impl<'a> Bench<'a> {
             say::warning(Volume::Normal, said);
         }
         let (machine, allowed) = (&situation.machine, &situation.taken.allowed);
-        let first = |cpus: CpuSet| cpus.intersection(allowed).iter().next();
-        let cpus: Vec<OsCpu> =
-            machine.cores().iter().filter_map(|core| first(machine.cpus_of(&core.pus))).collect();
+        let cpus: Vec<OsCpu> = series::one_of_each_core(&situation).iter().collect();
         let halves = ground(machine, allowed);
         let mut left_out = Vec::new();
         let rests = halves.is_none() && machine.nodes().len() < 2 && machine.llcs().len() < 2;
@@ -193,7 +192,20 @@ impl<'a> Bench<'a> {
         };
         let machine = halves.unwrap_or_else(|| machine.clone());
         let samples = cells.iter().map(|_| Samples::default()).collect();
-        Ok(Self { args, folder, proc: world.proc(), cells, choice, machine, cpus, start, outlet, samples })
+        let rounds = Rounds::of(&cells, args.repeats, args.seed);
+        Ok(Self {
+            args,
+            folder,
+            proc: world.proc(),
+            cells,
+            rounds,
+            choice,
+            machine,
+            cpus,
+            start,
+            outlet,
+            samples,
+        })
     }
 
     fn how(&self, kind: Kind, counted: bool, budget: f64, threads: u32, lasting: Option<Span>) -> How {
@@ -316,20 +328,8 @@ struct Badly {
 }
 
 impl Series for Bench<'_> {
-    fn rounds(&self) -> u32 {
-        self.args.repeats
-    }
-
-    fn runs(&self) -> usize {
-        self.cells.len()
-    }
-
-    fn order(&self, round: u32) -> Vec<usize> {
-        series::order(self.cells.len(), self.args.seed, round)
-    }
-
-    fn name(&self, at: usize) -> String {
-        self.cells.get(at).map(ToString::to_string).unwrap_or_default()
+    fn rounds(&self) -> &Rounds {
+        &self.rounds
     }
 
     fn begin(&mut self) -> Result<()> {

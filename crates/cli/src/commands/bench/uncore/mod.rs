@@ -11,7 +11,7 @@ mod page;
 mod window;
 
 use super::record::Recorder;
-use super::series::{self, Came, Ended, Outlet, Series};
+use super::series::{self, Came, Ended, Outlet, Rounds, Series};
 use crate::args::UncoreArgs;
 use crate::commands::interrupt::Interrupt;
 use crate::commands::print;
@@ -108,10 +108,10 @@ fn counting_said(standing: &Standing) -> Option<String> {
     Some(format!("{lacks}{first} (trimtab counters says more)"))
 }
 
-struct Bench<'a> {
-    args: &'a UncoreArgs,
+struct Bench {
     folder: PathBuf,
     cases: Vec<Case>,
+    rounds: Rounds,
     standing: Standing,
     start: Start,
     outlet: Outlet,
@@ -120,8 +120,8 @@ struct Bench<'a> {
     uncounted: usize,
 }
 
-impl<'a> Bench<'a> {
-    fn prepare(world: &World, args: &'a UncoreArgs, situation: &Situation, plan: Plan) -> Result<Self> {
+impl Bench {
+    fn prepare(world: &World, args: &UncoreArgs, situation: &Situation, plan: Plan) -> Result<Self> {
         let (_, folder) = series::programs(args.programs.as_deref(), &[PROGRAM])?;
         let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref())?;
         let head = series::head("uncore", situation);
@@ -146,25 +146,26 @@ impl<'a> Bench<'a> {
         let seconds = if args.quick { QUICK_WINDOW } else { WINDOW };
         let window = Window::new(seconds, &standing, &world.proc(), &world.sys());
         let contrasts = vec![Contrast::default(); plan.cases.len()];
-        Ok(Self { args, folder, cases: plan.cases, standing, start, outlet, window, contrasts, uncounted: 0 })
+        let both = |case: &Case| case.ways.each_ref().map(|setup| format!("{case} {}", setup.way));
+        let names: Vec<String> = plan.cases.iter().flat_map(both).collect();
+        let rounds = Rounds::of(&names, args.repeats, args.seed);
+        Ok(Self {
+            folder,
+            cases: plan.cases,
+            rounds,
+            standing,
+            start,
+            outlet,
+            window,
+            contrasts,
+            uncounted: 0,
+        })
     }
 }
 
-impl Series for Bench<'_> {
-    fn rounds(&self) -> u32 {
-        self.args.repeats
-    }
-
-    fn runs(&self) -> usize {
-        2 * self.cases.len()
-    }
-
-    fn order(&self, round: u32) -> Vec<usize> {
-        series::order(self.runs(), self.args.seed, round)
-    }
-
-    fn name(&self, at: usize) -> String {
-        self.cases.get(at / 2).map_or_else(String::new, |case| format!("{case} {}", case.ways[at % 2].way))
+impl Series for Bench {
+    fn rounds(&self) -> &Rounds {
+        &self.rounds
     }
 
     fn blamed(&self, at: usize) -> String {
