@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// An emulated machine is slow, and a trial of one move takes seconds where memory is looked at twice a second.
-const LONG: Duration = Duration::from_secs(600);
+/// An emulated machine is slow, and a trial of one move takes seconds where memory is looked at twice a second. Less than the guest may
+/// live, so that who waited in vain says for what.
+const LONG: Duration = Duration::from_secs(200);
 /// So many are astray.
 const STRAY: usize = 4;
 /// So many misses are a measurement.
