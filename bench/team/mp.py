@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Python's own means: processes of `multiprocessing`, its Barrier, a shared_memory block for each rank, sums by NumPy.
+
+Data go into the sender's block, and after a barrier everybody takes what is wanted from the others' blocks. A second
+barrier says that nobody needs them any more.
+"""
+
+import multiprocessing
+import multiprocessing.connection
+import sys
+from multiprocessing import shared_memory
+
+import numpy as np
+
+import measure
+
+
+class Multiprocessing(measure.Peer):
+    name = "multiprocessing"
+
+    def __init__(self, cell, me, meeting, block, table):
+        size = measure.buffer_bytes(cell)
+        self.me, self.meeting = me, meeting
+        self.slots = np.frombuffer(block.buf, np.uint8, cell.ranks * size).reshape(cell.ranks, size)
+        self.sums = self.slots.view(np.float64)
+        self.table = np.frombuffer(table.buf, np.float64, cell.ranks * 4).reshape(cell.ranks, 4)
+
+    def prepare(self, rank):
+        self.slots[self.me] = 0
+        self.numbers = rank.into.view(np.float64), rank.out.view(np.float64)
+
+    def barrier(self, rank):
+        self.meeting.wait()
+
+    def bcast(self, rank):
+        if self.me == 0:
+            self.slots[0] = rank.into
+        self.meeting.wait()
+        if self.me != 0:
+            rank.into[:] = self.slots[0]
+        self.meeting.wait()
+
+    def allreduce(self, rank):
+        into, out = self.numbers
+        self.sums[self.me] = into
+        self.meeting.wait()
+        np.sum(self.sums, axis=0, out=out)
+        self.meeting.wait()
+
+    def alltoall(self, rank):
+        size = rank.cell.bytes
+        self.slots[self.me] = rank.into
+        self.meeting.wait()
+        if rank.cell.bytes >= 1:
+            blocks = self.slots[:, self.me * size:(self.me + 1) * size]
+            rank.out[:rank.cell.ranks * size].reshape(rank.cell.ranks, size)[:] = blocks
+        self.meeting.wait()
+
+    def gather(self, numbers):
+        self.table[self.me, :len(numbers)] = numbers
+        self.meeting.wait()
+        all_numbers = self.table[:, :len(numbers)].copy()
+        self.meeting.wait()
+        return all_numbers
+
+
+def main():
+    cell = measure.read_cell("mp.py")
+    context = multiprocessing.get_context("fork")
+    meeting = context.Barrier(cell.ranks)
+    block = shared_memory.SharedMemory(create=True, size=cell.ranks * measure.buffer_bytes(cell))
+    table = shared_memory.SharedMemory(create=True, size=cell.ranks * 4 * 8)
+    try:
+        def start(me):
+            return measure.Rank(Multiprocessing(cell, me, meeting, block, table), cell, me).measure()
+
+        return measure.in_processes(cell, start)
+    finally:
+        for shared in (block, table):
+            shared.close()
+            shared.unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
