@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -23,28 +22,22 @@ class Gloo(measure.Peer):
         self.ranks = cell.ranks
 
     def prepare(self, rank):
-        size = rank.cell.bytes
         self.into, self.out = torch.from_numpy(rank.into), torch.from_numpy(rank.out)
-        self.sent = self.into[:size]
-        self.numbers = torch.from_numpy(rank.into.view(np.float64)), torch.from_numpy(rank.out.view(np.float64))
-        if rank.cell.op == "alltoall":
-            self.to = list(self.into.split(size))
-            self.of = list(self.out.split(size))
+        if rank.cell.op == "allreduce":
+            self.into, self.out = self.into.view(torch.float64), self.out.view(torch.float64)
 
     def barrier(self, rank):
         dist.barrier()
 
     def bcast(self, rank):
-        dist.broadcast(self.sent, 0)
+        dist.broadcast(self.into, 0)
 
     def allreduce(self, rank):
-        into, out = self.numbers
-        out.copy_(into)
-        dist.all_reduce(out)
+        self.out.copy_(self.into)
+        dist.all_reduce(self.out)
 
     def alltoall(self, rank):
-        size = rank.cell.bytes * self.ranks
-        dist.all_to_all_single(self.out[:size], self.into[:size])
+        dist.all_to_all_single(self.out, self.into)
 
     def gather(self, numbers):
         mine = torch.tensor(numbers, dtype=torch.float64)

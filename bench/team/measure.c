@@ -302,7 +302,7 @@ static double foreign(const struct record *record, int batch)
     const double share = others / ((after->at - before->at) * (double)sysconf(_SC_NPROCESSORS_ONLN));
     if (before->busy < 0.0 || after->busy < 0.0)
         return -1.0;
-    return share < 0.0 ? 0.0 : share;
+    return share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
 }
 
 /* Prints the batches whose surroundings are known by now, or all that are left. */

@@ -76,12 +76,12 @@ def read_cell(program, loud=True):
 
 def buffer_bytes(cell):
     """Of each of a rank's two buffers."""
-    size = max(cell.bytes, 8)
+    size = cell.bytes or 8
     return size * cell.ranks if cell.op == "alltoall" else size
 
 
 class Peer:
-    """A rank of what is measured: `barrier`, `bcast`, `allreduce` and `alltoall` on arrays of bytes, and `gather`."""
+    """A rank of what is measured: has `barrier`, `bcast`, `allreduce` and `alltoall`, each called with the `Rank`."""
 
     name = ""
 
@@ -101,7 +101,7 @@ class Rank:
         if cell.pinned:
             allowed = sorted(os.sched_getaffinity(0))
             os.sched_setaffinity(0, {allowed[me % len(allowed)]})
-        # Bytes, and the same memory as doubles. Written at once: no first touch is timed.
+        # Written at once: no first touch is timed.
         self.into = np.full(buffer_bytes(cell), 0, np.uint8)
         self.out = np.full(buffer_bytes(cell), 0, np.uint8)
         peer.prepare(self)
@@ -131,8 +131,7 @@ class Rank:
     def is_right(self, seed):
         cell = self.cell
         if cell.op == "bcast":
-            return np.array_equal(self.into, self.pattern(seed, 0, 0)) if cell.bytes >= 8 else \
-                np.array_equal(self.into[:cell.bytes], self.pattern(seed, 0, 0))
+            return np.array_equal(self.into, self.pattern(seed, 0, 0))
         if cell.op == "allreduce":
             expected = cell.ranks * self.numbers(seed) + cell.ranks * (cell.ranks - 1) / 2
             return np.array_equal(self.out.view(np.float64), expected)
@@ -255,7 +254,7 @@ class Report:
         if first[1] is None or last[1] is None:
             return None
         others = last[1] - first[1] - (last[2] - first[2])
-        return max(0.0, others / ((last[0] - first[0]) * os.cpu_count()))
+        return min(1.0, max(0.0, others / ((last[0] - first[0]) * os.cpu_count())))
 
     def print_known(self, everything=False):
         if self.rank.me != 0:

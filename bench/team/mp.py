@@ -22,12 +22,12 @@ class Multiprocessing(measure.Peer):
         size = measure.buffer_bytes(cell)
         self.me, self.meeting = me, meeting
         self.slots = np.frombuffer(block.buf, np.uint8, cell.ranks * size).reshape(cell.ranks, size)
-        self.sums = self.slots.view(np.float64)
         self.table = np.frombuffer(table.buf, np.float64, cell.ranks * 4).reshape(cell.ranks, 4)
 
     def prepare(self, rank):
         self.slots[self.me] = 0
-        self.numbers = rank.into.view(np.float64), rank.out.view(np.float64)
+        if rank.cell.op == "allreduce":
+            self.numbers = [array.view(np.float64) for array in (rank.into, rank.out, self.slots)]
 
     def barrier(self, rank):
         self.meeting.wait()
@@ -41,19 +41,17 @@ class Multiprocessing(measure.Peer):
         self.meeting.wait()
 
     def allreduce(self, rank):
-        into, out = self.numbers
-        self.sums[self.me] = into
+        into, out, slots = self.numbers
+        slots[self.me] = into
         self.meeting.wait()
-        np.sum(self.sums, axis=0, out=out)
+        np.sum(slots, axis=0, out=out)
         self.meeting.wait()
 
     def alltoall(self, rank):
         size = rank.cell.bytes
         self.slots[self.me] = rank.into
         self.meeting.wait()
-        if rank.cell.bytes >= 1:
-            blocks = self.slots[:, self.me * size:(self.me + 1) * size]
-            rank.out[:rank.cell.ranks * size].reshape(rank.cell.ranks, size)[:] = blocks
+        rank.out.reshape(-1, size)[:] = self.slots[:, self.me * size:(self.me + 1) * size]
         self.meeting.wait()
 
     def gather(self, numbers):

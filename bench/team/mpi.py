@@ -22,14 +22,14 @@ class Mpi4py(measure.Peer):
         self.world = MPI.COMM_WORLD
 
     def prepare(self, rank):
-        self.numbers = rank.into.view(np.float64), rank.out.view(np.float64)
-        self.sent = rank.into[:rank.cell.bytes]
+        if rank.cell.op == "allreduce":
+            self.numbers = rank.into.view(np.float64), rank.out.view(np.float64)
 
     def barrier(self, rank):
         self.world.Barrier()
 
     def bcast(self, rank):
-        self.world.Bcast(self.sent)
+        self.world.Bcast(rank.into)
 
     def allreduce(self, rank):
         self.world.Allreduce(*self.numbers)
