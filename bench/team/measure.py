@@ -6,10 +6,14 @@ call is part of what its users have, and is in the figures.
 """
 
 import argparse
+import ctypes
 import json
+import multiprocessing
 import os
+import signal
 import sys
 import time
+from multiprocessing import connection
 
 import numpy as np
 
@@ -17,6 +21,8 @@ WARM_UP = 12
 LATE_MAX = 8
 LATE_SECONDS = 300e-6
 WINDOW = 0.1
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 CANNOT_RUN, BAD_USAGE, WRONG_RESULT = 1, 2, 3
 
@@ -284,16 +290,22 @@ def machine_busy():
 
 def in_processes(cell, start):
     """Forks the ranks, rank 0 too, each running `start(me)`; the exit status of all of them."""
-    import multiprocessing
-
     context = multiprocessing.get_context("fork")
-    ranks = [context.Process(target=lambda me=me: sys.exit(start(me)), daemon=True) for me in range(cell.ranks)]
+    parent = os.getpid()
+
+    def run(me):
+        # Without the program a rank would wait for ever.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            sys.exit(start(me))
+
+    ranks = [context.Process(target=run, args=(me,), daemon=True) for me in range(cell.ranks)]
     for rank in ranks:
         rank.start()
     left = {rank.sentinel: rank for rank in ranks}
     worst = 0
     while left:
-        for sentinel in multiprocessing.connection.wait(left):
+        for sentinel in connection.wait(left):
             rank = left.pop(sentinel)
             rank.join()
             if rank.exitcode not in (0, WRONG_RESULT):

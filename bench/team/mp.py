@@ -6,7 +6,6 @@ barrier says that nobody needs them any more.
 """
 
 import multiprocessing
-import multiprocessing.connection
 import sys
 from multiprocessing import shared_memory
 

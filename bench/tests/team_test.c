@@ -79,12 +79,12 @@ static void stale_alltoall(struct rank *rank)
     stale(rank, shared_alltoall, rank->out);
 }
 
-/* Right until long after the warm-up. */
+/* Right in the calls that are verified one by one, and no more once calls are timed. */
 static void tiring_allreduce(struct rank *rank)
 {
     static _Thread_local int calls;
     shared_allreduce(rank);
-    if (++calls > 1000)
+    if (++calls > 12)
         spoil(rank, rank->out);
 }
 
