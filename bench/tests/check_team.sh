@@ -44,7 +44,7 @@ refused() {
 
 for name in openmpi mpich libgomp libomp pthread multiprocessing mpi4py gloo; do
     if ! why=$("$peer" "$name" --here 2>&1); then
-        echo "skipped: ${why#peer: }" >&2
+        echo "skipped: $name: ${why#peer: }" >&2
         continue
     fi
     kind=process
