@@ -30,7 +30,7 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
 BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog uncore_lists
 
-.PHONY: build help test test-numa demo bench-launch bench-nested bench-balance bench-uncore bench-cost lint install uninstall clean
+.PHONY: build help test test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -48,6 +48,10 @@ test: ## build and run every test, after installing missing packages (root on De
 test-numa: ## run trimtab on emulated machines with several NUMA nodes (QEMU), after installing or naming what is missing
 	scripts/packages build numa
 	scripts/test-numa
+
+test-misses: ## far memory counted in an emulated machine, before and under --balance=brm: a minute or two where nothing else runs
+	scripts/packages build numa
+	scripts/test-numa 4n2c
 
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab
 	scripts/packages build demo

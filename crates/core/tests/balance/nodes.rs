@@ -112,6 +112,8 @@ pub(crate) struct Nodes {
     pub(crate) fetches: bool,
     /// What part of its time a thread computes.
     pub(crate) wants: f64,
+    /// What part of what it wants a thread waits for wherever it is, as where CPUs are emulated in turns.
+    pub(crate) late: f64,
     /// When was looked at the threads, and at where they run.
     pub(crate) looked: Vec<f64>,
     pub(crate) placed: Vec<f64>,
@@ -168,6 +170,7 @@ impl Nodes {
             moves: Vec::new(),
             fetches: false,
             wants: 1.0,
+            late: 0.0,
             looked: Vec::new(),
             placed: Vec::new(),
             draw: Draw::new(seed ^ 0xabcd),
@@ -339,6 +342,7 @@ impl Nodes {
                 }
                 let share =
                     (self.open(self.threads[at].node) as f64 / counts[self.threads[at].node] as f64).min(1.0);
+                let share = share * (1.0 - self.late);
                 let noise = (self.noise * self.draw.normal() * (0.01 / step).sqrt().min(2.0)).exp();
                 let thread = &mut self.threads[at];
                 thread.run += share * step * self.wants;

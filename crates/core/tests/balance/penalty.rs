@@ -377,6 +377,20 @@ fn who_waits_for_a_cpu_where_it_was_put_is_let_go() {
     }
 }
 
+#[test]
+fn who_waits_no_more_than_anybody_is_not_let_go_for_it() {
+    for kind in CLIMBERS {
+        let mut model = Nodes::mixed(2, 4, 2, 4).alike(2.0, 0, 0.6);
+        (model.end, model.contention, model.late) = (30.0, 0.1, 0.3);
+        model.threads.iter_mut().for_each(|thread| thread.node = 1);
+        let ran = run(model, kind, &settings(kind, 2));
+        let crowded =
+            ran.nodes.moves.iter().find(|(_, decision)| matches!(decision.reason, Reason::Crowded { .. }));
+        assert_eq!(crowded, None, "{kind}");
+        assert!(!ran.nodes.moves.is_empty(), "{kind}: somebody is put somewhere");
+    }
+}
+
 /// What the slides' pseudo code does, written again: one mind a thread, drawn from the generator of Steele, Lea and Flood.
 struct Slides {
     state: u64,

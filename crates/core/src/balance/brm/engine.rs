@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Nothing is moved before this: short programs gain nothing, and there must be something to compare with.
 const FIRST: Span = Span::from_ms(1_000);
 
-/// Who waits this share of the time, over [`CROWDED_LONG`], where it was put, is let go when there is room elsewhere.
+/// Who waits this much more of the time than those elsewhere, over [`CROWDED_LONG`], where it was put, is let go when there is room elsewhere.
 const CROWDED: f64 = 0.2;
 const CROWDED_LONG: f64 = 1.0;
 
@@ -176,10 +176,6 @@ impl<W: Way> Engine<W> {
         self.waits.retain(|id, _| seen.thread(*id).is_some());
         let mut decisions = Vec::new();
         for (i, view) in seen.threads.iter().enumerate() {
-            let Standing::Within(unit) = self.herd.sitter(i).standing else {
-                self.waits.remove(&view.id());
-                continue;
-            };
             let Some((run, wait, seconds)) =
                 view.rates.and_then(|rates| Some((rates.run, rates.wait?, rates.span.seconds())))
             else {
@@ -188,15 +184,25 @@ impl<W: Way> Engine<W> {
             let (wanted, waited) = self.waits.entry(view.id()).or_default();
             *wanted += (run + wait) * seconds;
             *waited += wait * seconds;
+            let Standing::Within(unit) = self.herd.sitter(i).standing else {
+                // What it says of waiting elsewhere is of late.
+                if *wanted >= 2.0 * CROWDED_LONG {
+                    (*wanted, *waited) = (*wanted / 2.0, *waited / 2.0);
+                }
+                continue;
+            };
             if *wanted < CROWDED_LONG {
                 continue;
             }
             let waits = (*waited / *wanted).clamp(0.0, 1.0);
             (*wanted, *waited) = (0.0, 0.0);
+            // Where there are CPUs enough, or all wait alike (an emulated machine's CPUs take turns on one), it would elsewhere too.
+            let full = loads.get(usize::from(unit)).is_some_and(Load::shares_cpus);
+            let usual = self.waits_beyond(unit, seen);
             let elsewhere =
                 loads.iter().enumerate().any(|(at, load)| at != usize::from(unit) && load.has_cpu());
             let free = !busy.contains(&unit) && self.herd.movable(i) && self.moves.allow(1);
-            if waits >= CROWDED && elsewhere && free {
+            if full && waits >= usual + CROWDED && elsewhere && free {
                 self.moves.spend(1);
                 decisions.push(self.herd.base.seating.release(i, Reason::Crowded { waits }));
                 // One a look: the next may have a CPU for it.
@@ -204,6 +210,18 @@ impl<W: Way> Engine<W> {
             }
         }
         decisions
+    }
+
+    /// The part of what they wanted that threads outside of a unit had not, lately; nothing where too few of them wanted too little.
+    fn waits_beyond(&self, unit: u16, seen: &Observation<'_>) -> f64 {
+        let beyond =
+            seen.threads.iter().enumerate().filter(
+                |(i, _)| !matches!(self.herd.sitter(*i).standing, Standing::Within(at) if at == unit),
+            );
+        let (wanted, waited) = beyond
+            .filter_map(|(_, view)| self.waits.get(&view.id()))
+            .fold((0.0, 0.0), |(wanted, waited), (more, waits)| (wanted + more, waited + waits));
+        if wanted < CROWDED_LONG / 2.0 { 0.0 } else { (waited / wanted).clamp(0.0, 1.0) }
     }
 
     /// Lets go who was put somewhere and has long been no candidate: where it is matters no more.

@@ -55,6 +55,11 @@ impl Load {
         self.wanted > self.cores + SLACK
     }
 
+    /// Whether threads share CPUs there, so that some must wait.
+    pub(super) fn shares_cpus(&self) -> bool {
+        self.wanted > self.cpus + SLACK
+    }
+
     /// Whether a thread may come from a unit without crowding this one more than where it was.
     pub(super) fn room(&self, from: &Self) -> bool {
         self.has_core() || self.has_cpu() && from.shares_cores()
