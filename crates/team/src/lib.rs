@@ -1,8 +1,17 @@
 //! Teams: ranks on one machine, each a thread of some process, that share memory and work together by collectives.
 #![allow(unsafe_code, reason = "this crate is one of the named edges: memory that others write")]
 
+pub mod area;
+pub mod barrier;
+pub mod call;
+pub mod collectives;
 pub mod error;
+pub mod flag;
 pub mod reduce;
+pub mod rounds;
 pub mod segment;
+pub mod station;
+mod sync;
+pub mod wait;
 
 pub use error::{Error, Result};

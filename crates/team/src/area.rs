@@ -1,0 +1,216 @@
+//! An area: the flags and stages of one team, as every rank sees them from its own mapping.
+//!
+//! **Unit.** For each rank [`CONTROL`] bytes of lines, and a stage of [`CELLS`] cells.
+//!
+//! **Idea.** All data move under *tickets*. A ticket is a number that all ranks of a team count alike: every round of every operation takes
+//! the next one. Under a ticket each rank may put something into its own slot, raise the slot's flag, and wait for others' slots.
+//! Slots are used in turn, so a rank may put something into one only when all have done with what lay there [`SLOTS`] tickets before;
+//! each rank says in a flag of its own how far it has done with others' slots.
+//!
+//! **Properties.** Each line has one writer (the count of the central barrier has all, by addition). No address is in shared memory.
+
+use crate::flag::{Flag, INLINE, LINE, Ticket};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Slots of a rank, used in turn.
+pub const SLOTS: usize = 8;
+/// Rounds of a dissemination barrier of as many ranks as there may be.
+pub const ROUNDS: usize = 10;
+/// Bytes of flags per rank.
+pub const CONTROL: usize = 32 * LINE;
+/// Cells of a rank's stage: one for each slot.
+pub const CELLS: usize = SLOTS;
+
+/// The lines of a rank. The order is the segment's format.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Lines {
+    /// What this rank does now.
+    pub intent: Intent,
+    /// Its slots.
+    pub slots: [Flag; SLOTS],
+    /// Up to which ticket it has done with others' slots.
+    pub done: Flag,
+    /// Its incoming signals of each round of a dissemination barrier.
+    pub rounds: [Flag; ROUNDS],
+    /// That it has come to a flat barrier; of rank 0, how many have come to a central one.
+    pub arrived: Flag,
+    /// Of rank 0: that all may go on.
+    pub released: Flag,
+    /// Of rank 0: whether the team is given up, and for what.
+    pub alarm: Alarm,
+    /// For what comes later.
+    _spare: [Flag; 9],
+}
+
+const _: () = assert!(size_of::<Lines>() == CONTROL && size_of::<Flag>() == LINE && INLINE == LINE - 16);
+
+/// Whether a team is given up: zero, or one more than who is the cause, with a cause's code above.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Alarm(AtomicU64);
+
+/// Why a team was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// A rank has died.
+    Died,
+    /// A rank has left while others waited for it.
+    Left,
+    /// A rank found that calls differ.
+    Mismatch,
+    /// A rank waited too long.
+    Timeout,
+}
+
+impl Alarm {
+    /// What was raised first, if anything.
+    #[inline(always)]
+    pub fn heard(&self) -> Option<(Cause, u32)> {
+        let word = self.0.load(Ordering::Relaxed);
+        if word == 0 { None } else { Self::read(word) }
+    }
+
+    #[cold]
+    fn read(word: u64) -> Option<(Cause, u32)> {
+        let cause = match word >> 32 {
+            1 => Cause::Died,
+            2 => Cause::Left,
+            4 => Cause::Timeout,
+            _ => Cause::Mismatch,
+        };
+        Some((cause, (word as u32).wrapping_sub(1)))
+    }
+
+    /// Raises the alarm, unless it is raised; what was first counts.
+    pub fn raise(&self, cause: Cause, rank: u32) -> (Cause, u32) {
+        let code = match cause {
+            Cause::Died => 1,
+            Cause::Left => 2,
+            Cause::Mismatch => 3,
+            Cause::Timeout => 4,
+        };
+        let word = code << 32 | u64::from(rank.wrapping_add(1));
+        match self.0.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => (cause, rank),
+            Err(first) => Self::read(first).unwrap_or((cause, rank)),
+        }
+    }
+}
+
+/// What a rank does now, for others that wait and wonder. It is written without a lock and may be read half old, half new: who
+/// wonders looks twice, some time apart, and believes only what has not changed.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Intent {
+    number: AtomicU64,
+    signature: AtomicU32,
+    root: AtomicU32,
+    what: AtomicU64,
+    count: AtomicU64,
+}
+
+/// A copy of an [`Intent`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said {
+    /// Which operation of the team's, from 1.
+    pub number: u64,
+    /// The operation's signature.
+    pub signature: u32,
+    /// Its root, or 0.
+    pub root: u32,
+    /// Kind, type and operator.
+    pub what: u64,
+    /// Elements.
+    pub count: u64,
+}
+
+impl Intent {
+    /// Says what is begun.
+    #[inline(always)]
+    pub fn say(&self, said: Said) {
+        self.signature.store(said.signature, Ordering::Relaxed);
+        self.root.store(said.root, Ordering::Relaxed);
+        self.what.store(said.what, Ordering::Relaxed);
+        self.count.store(said.count, Ordering::Relaxed);
+        self.number.store(said.number, Ordering::Release);
+    }
+
+    /// What it says just now.
+    pub fn heard(&self) -> Said {
+        Said {
+            number: self.number.load(Ordering::Acquire),
+            signature: self.signature.load(Ordering::Relaxed),
+            root: self.root.load(Ordering::Relaxed),
+            what: self.what.load(Ordering::Relaxed),
+            count: self.count.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Where an area lies in this process.
+#[derive(Debug, Clone, Copy)]
+pub struct Area {
+    control: *mut u8,
+    stage: *mut u8,
+    ranks: u32,
+    cell: usize,
+}
+
+impl Area {
+    /// Bytes of an area's flags and stages.
+    pub fn bytes(ranks: u32, cell: usize) -> usize {
+        ranks as usize * (CONTROL + CELLS * cell)
+    }
+
+    /// # Safety
+    /// Both must be mapped shared for as long as the area is used, aligned to [`LINE`], `ranks * CONTROL` and `ranks * CELLS * cell` bytes
+    /// long, and zeroes before the first rank uses them.
+    pub unsafe fn at(control: *mut u8, stage: *mut u8, ranks: u32, cell: usize) -> Self {
+        Self { control, stage, ranks, cell }
+    }
+
+    /// How many ranks use it.
+    #[inline(always)]
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Bytes of a cell.
+    #[inline(always)]
+    pub fn cell_bytes(&self) -> usize {
+        self.cell
+    }
+
+    /// A rank's lines.
+    #[inline(always)]
+    pub fn lines(&self, rank: u32) -> &Lines {
+        debug_assert!(rank < self.ranks);
+        // SAFETY: within the flags by the promise of `at`; all of it are atomics and payloads behind `UnsafeCell`.
+        unsafe { &*self.control.add(rank as usize * CONTROL).cast::<Lines>() }
+    }
+
+    /// The slot of a ticket.
+    #[inline(always)]
+    pub fn slot(&self, rank: u32, ticket: Ticket) -> &Flag {
+        &self.lines(rank).slots[ticket as usize % SLOTS]
+    }
+
+    /// The cell of a ticket.
+    #[inline(always)]
+    pub fn cell(&self, rank: u32, ticket: Ticket) -> *mut u8 {
+        debug_assert!(rank < self.ranks);
+        let at = (rank as usize * CELLS + ticket as usize % CELLS) * self.cell;
+        // SAFETY: within the stage by the promise of `at`.
+        unsafe { self.stage.add(at) }
+    }
+
+    /// All zeroes again: nobody may use it meanwhile.
+    ///
+    /// # Safety
+    /// No rank is in an operation, and none begins one before it is told to.
+    pub unsafe fn clear(&self) {
+        // SAFETY: within the flags by the promise of `at`, and nobody else uses them by the caller's.
+        unsafe { std::ptr::write_bytes(self.control, 0, self.ranks as usize * CONTROL) }
+    }
+}

@@ -1,0 +1,218 @@
+//! A call: what a rank asks its team for, as a value. All ranks must ask for the same; its signature is how they know.
+
+use crate::reduce::{Kernel, Operator, Type};
+use crate::{Error, Result};
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nobody goes on before everybody has come.
+    Barrier = 1,
+    /// The root's elements to all.
+    Broadcast,
+    /// All ranks' elements, combined, to the root.
+    Reduce,
+    /// All ranks' elements, combined, to all.
+    Allreduce,
+    /// All ranks' elements, combined, a block to each.
+    ReduceScatter,
+    /// A block of each to the root.
+    Gather,
+    /// A block of each to all.
+    Allgather,
+    /// A block of the root's to each.
+    Scatter,
+    /// A block of each to each.
+    Alltoall,
+    /// Of ranks 0 to this one, combined.
+    Scan,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::Allreduce,
+        Self::ReduceScatter,
+        Self::Gather,
+        Self::Allgather,
+        Self::Scatter,
+        Self::Alltoall,
+        Self::Scan,
+    ];
+
+    /// Its name in messages, tables and the C interface.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::Allreduce => "allreduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Gather => "gather",
+            Self::Allgather => "allgather",
+            Self::Scatter => "scatter",
+            Self::Alltoall => "alltoall",
+            Self::Scan => "scan",
+        }
+    }
+
+    /// Whether it has a root.
+    pub fn rooted(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
+    }
+
+    /// Whether elements are combined.
+    pub fn combines(self) -> bool {
+        matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan)
+    }
+
+    /// How many elements a rank gives, and how many it gets, where a block has `count`.
+    pub fn shape(self, ranks: u32, count: usize, is_root: bool) -> (usize, usize) {
+        let all = count * ranks as usize;
+        let at_root = |elements| if is_root { elements } else { 0 };
+        match self {
+            Self::Barrier => (0, 0),
+            // One buffer, which is both.
+            Self::Broadcast => (at_root(count), count),
+            Self::Reduce => (count, at_root(count)),
+            Self::Allreduce | Self::Scan => (count, count),
+            Self::ReduceScatter => (all, count),
+            Self::Gather => (count, at_root(all)),
+            Self::Allgather => (count, all),
+            Self::Scatter => (at_root(all), count),
+            Self::Alltoall => (all, all),
+        }
+    }
+
+    fn from_code(code: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u64 == code)
+    }
+}
+
+/// When data may move, and when a call may return, as GASNet has it (`docs/collective_notes.txt`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum When {
+    /// As soon as anybody is there, or anything may go on.
+    None = 0,
+    /// What concerns this rank's own data.
+    Mine = 1,
+    /// Only when all have come, or all are done.
+    All = 2,
+}
+
+/// How strictly a call is synchronised where it begins and where it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sync {
+    /// When data may move.
+    pub enter: When,
+    /// When the call may return.
+    pub leave: When,
+}
+
+impl Sync {
+    /// All wait for all, before and after.
+    pub const STRICT: Self = Self { enter: When::All, leave: When::All };
+    /// Own data are there, and may be used again, when the call returns: as in MPI. The default.
+    pub const MINE: Self = Self { enter: When::Mine, leave: When::Mine };
+    /// Nobody waits for more than the data; buffers in the segment may be used again after a fence.
+    pub const LOOSE: Self = Self { enter: When::None, leave: When::None };
+}
+
+impl Default for Sync {
+    fn default() -> Self {
+        Self::MINE
+    }
+}
+
+/// See the module. Addresses are this process's.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// What.
+    pub kind: Kind,
+    /// Of which elements.
+    pub elements: Type,
+    /// Combined by what; `None` if nothing is combined, or by the caller's own.
+    pub operator: Option<Operator>,
+    /// The code that combines.
+    pub kernel: Option<Kernel>,
+    /// Elements of a block.
+    pub count: usize,
+    /// The root, or 0.
+    pub root: u32,
+    /// What this rank gives.
+    pub input: *const u8,
+    /// What it gets.
+    pub output: *mut u8,
+    /// When.
+    pub sync: Sync,
+}
+
+impl Call {
+    /// Bytes of a block.
+    #[inline(always)]
+    pub fn bytes(&self) -> usize {
+        self.count * self.elements.size()
+    }
+
+    /// Kind, type, operator and modes in one number.
+    #[inline(always)]
+    pub fn what(&self) -> u64 {
+        let operator = self.operator.map_or(15, |operator| u64::from(operator.code()));
+        self.kind as u64
+            | u64::from(self.elements.code()) << 8
+            | operator << 16
+            | (self.sync.enter as u64) << 24
+            | (self.sync.leave as u64) << 28
+    }
+
+    /// What all ranks must agree on, in 32 bits: different calls differ with all but certainty.
+    #[inline(always)]
+    pub fn signature(&self) -> u32 {
+        signature(self.what(), self.count as u64, self.root)
+    }
+}
+
+/// See [`Call::signature`].
+#[inline(always)]
+pub fn signature(what: u64, count: u64, root: u32) -> u32 {
+    // Odd factors of the golden ratio's kind spread what differs in few bits over the high half.
+    let mixed = (what ^ count.rotate_left(20) ^ u64::from(root) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ count.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    (mixed >> 32) as u32
+}
+
+/// A call in words.
+pub fn describe(what: u64, count: u64, root: u32) -> String {
+    let Some(kind) = Kind::from_code(what & 0xff) else { return "nothing known".to_owned() };
+    if kind == Kind::Barrier {
+        return "barrier".to_owned();
+    }
+    let elements = Type::from_code((what >> 8 & 0xff) as u32).map_or("elements", Type::name);
+    let operator = Operator::from_code((what >> 16 & 0xff) as u32);
+    let operator = match operator {
+        Some(operator) => format!(" by {}", operator.name()),
+        None => String::new(),
+    };
+    let root = if kind.rooted() { format!(" with root {root}") } else { String::new() };
+    format!("{} of {count} {elements}{operator}{root}", kind.name())
+}
+
+/// Sees whether a call can be made at all: what no rank can be asked for.
+pub fn check(call: &Call, ranks: u32) -> Result<()> {
+    if call.root >= ranks {
+        return Err(Error::Argument(format!("root {} is not one of the {ranks} ranks", call.root)));
+    }
+    let elements = call.count.checked_mul(ranks as usize).and_then(|all| all.checked_mul(call.elements.size()));
+    if elements.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+        return Err(Error::Argument(format!("{} elements for each of {ranks} ranks are too many", call.count)));
+    }
+    if call.kind.combines() && call.kernel.is_none() {
+        return Err(Error::Argument(format!("{} needs an operator", call.kind.name())));
+    }
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! The collectives: which algorithm carries out a call, and those that are more than rounds.
+//!
+//! **Small** messages lie beside the flag: who sees one has the other. **Middling** ones go through a cell. **Large** ones are combined in
+//! slices, each rank its own, while the next piece is staged; or, if all ranks' buffers lie in the segment (*resident*), straight from
+//! there, without a copy. Every combination is in the order of ranks, so all algorithms give the same bits on all ranks.
+
+use crate::Result;
+use crate::barrier::Barrier;
+use crate::call::{Call, Kind, When, signature};
+use crate::flag::{INLINE, Ticket};
+use crate::rounds::{Gives, Part, Takes, Uses, copy};
+use crate::station::Station;
+
+/// From so many bytes on ranks tell each other where their buffers are.
+pub const RESIDENT: usize = 8 << 10;
+/// Where a piece is staged before the last one is done with, so many tickets may not be done with when a slot is raised: two pieces staged
+/// and one combined.
+const LAG: u32 = 3;
+/// What is combined at a time, so that it stays in the nearest cache.
+const BLOCK: usize = 8 << 10;
+
+/// A rank's part, where the call is no more than rounds.
+fn part(kind: Kind, me: u32, root: u32) -> Part {
+    let at_root = me == root;
+    let part = |gives, takes, uses| Part { gives, takes, uses, shared_out: false, symmetric: false };
+    match kind {
+        Kind::Broadcast if at_root => part(Gives::Block, Takes::Nothing, Uses::Copies),
+        Kind::Broadcast | Kind::Barrier => part(Gives::Nothing, Takes::Of(root), Uses::Copies),
+        Kind::Reduce if at_root => part(Gives::Block, Takes::All, Uses::Folds),
+        Kind::Gather if at_root => part(Gives::Block, Takes::All, Uses::Collects),
+        Kind::Reduce | Kind::Gather => part(Gives::Block, Takes::Nothing, Uses::Copies),
+        Kind::Allreduce => Part { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Folds) },
+        Kind::Allgather => Part { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Collects) },
+        Kind::Alltoall => {
+            Part { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Collects) }
+        }
+        Kind::ReduceScatter => {
+            Part { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Folds) }
+        }
+        Kind::Scatter if at_root => {
+            Part { shared_out: true, ..part(Gives::Blocks, Takes::Of(root), Uses::Copies) }
+        }
+        Kind::Scatter => Part { shared_out: true, ..part(Gives::Nothing, Takes::Of(root), Uses::Copies) },
+        Kind::Scan => part(Gives::Block, Takes::UpTo(me), Uses::Folds),
+    }
+}
+
+impl Station {
+    /// The barrier for this occupancy.
+    #[inline(always)]
+    fn which_barrier(&self) -> Barrier {
+        if self.crowded { Barrier::Central } else { Barrier::Dissemination }
+    }
+
+    /// Waits until all have come.
+    #[inline(always)]
+    pub async fn barrier_call(&self) -> Result<()> {
+        const WHAT: u64 = Kind::Barrier as u64;
+        let signature = self.begin({ signature(WHAT, 0, 0) }, WHAT, 0, 0)?;
+        self.barrier(self.which_barrier(), signature).await
+    }
+
+    /// Carries out a call.
+    ///
+    /// # Safety
+    /// `input` and `output` are valid for what [`Kind::shape`] says, until the call is over.
+    #[inline(always)]
+    pub async unsafe fn carry_out(&self, call: &Call) -> Result<()> {
+        if call.kind == Kind::Barrier {
+            return self.barrier_call().await;
+        }
+        let signature = self.begin(call.signature(), call.what(), call.count as u64, call.root)?;
+        if call.sync.enter == When::All {
+            self.barrier(self.which_barrier(), signature).await?;
+        }
+        match call.kind {
+            Kind::Broadcast if call.bytes() <= INLINE => self.broadcast_inline(call, signature).await?,
+            Kind::Broadcast if call.bytes() >= RESIDENT => self.broadcast_large(call, signature).await?,
+            Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => self.allreduce_flat(call, signature).await?,
+            Kind::Allreduce => self.allreduce_large(call, signature).await?,
+            kind => self.rounds(call, part(kind, self.rank, call.root), signature).await?,
+        }
+        if call.sync.leave == When::All {
+            self.barrier(self.which_barrier(), signature).await?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    async fn broadcast_inline(&self, call: &Call, signature: u32) -> Result<()> {
+        let ticket = self.next_ticket();
+        if self.rank == call.root {
+            self.vacant(ticket).await?;
+            // SAFETY: no longer than a payload; all have done with the slot.
+            unsafe { copy(call.input, self.area.slot(self.rank, ticket).payload(), call.bytes()) };
+            self.put(ticket, signature);
+            return Ok(());
+        }
+        self.take(call.root, ticket, signature).await?;
+        // SAFETY: the root filled so much of its payload, and waits for `done` before it does so again.
+        unsafe { copy(self.area.slot(call.root, ticket).payload(), call.output, call.bytes()) };
+        self.done();
+        Ok(())
+    }
+
+    /// Tells where this rank's buffers are in the segment, if they are, in the payload of a ticket.
+    async fn tell_where(&self, ticket: Ticket, call: &Call, signature: u32) -> Result<()> {
+        self.vacant(ticket).await?;
+        let ours = [self.offset_of(call.input), self.offset_of(call.output)];
+        let payload = self.area.slot(self.rank, ticket).payload().cast::<[u64; 2]>();
+        // SAFETY: 16 bytes of the payload, which is aligned to 16 bytes; all have done with the slot.
+        unsafe { payload.write(ours) };
+        self.put(ticket, signature);
+        Ok(())
+    }
+
+    /// Where a rank says that its buffers are; zero is nowhere.
+    fn told(&self, rank: u32, ticket: Ticket) -> [u64; 2] {
+        // SAFETY: as above, and this ticket's flag was seen.
+        unsafe { self.area.slot(rank, ticket).payload().cast::<[u64; 2]>().read() }
+    }
+
+    async fn broadcast_large(&self, call: &Call, signature: u32) -> Result<()> {
+        let ticket = self.next_ticket();
+        if self.rank == call.root {
+            self.tell_where(ticket, call, signature).await?;
+            if self.offset_of(call.input) == 0 {
+                return self.rounds(call, part(call.kind, self.rank, call.root), signature).await;
+            }
+            if call.sync.leave != When::None {
+                // The buffer is the caller's again only when all have copied it.
+                for rank in (0..self.ranks()).filter(|rank| *rank != self.rank) {
+                    self.reach(&self.area.lines(rank).done, ticket, rank).await?;
+                }
+            }
+            return Ok(());
+        }
+        self.take(call.root, ticket, signature).await?;
+        let [at, _] = self.told(call.root, ticket);
+        if at == 0 {
+            return self.rounds(call, part(call.kind, self.rank, call.root), signature).await;
+        }
+        let from = self.resident(at, call.bytes())?;
+        // SAFETY: within the segment, as was just seen; the root keeps it as it is until we are done.
+        unsafe { copy(from, call.output, call.bytes()) };
+        self.done();
+        Ok(())
+    }
+
+    #[inline(always)]
+    async fn allreduce_flat(&self, call: &Call, signature: u32) -> Result<()> {
+        let (ticket, bytes) = (self.next_ticket(), call.bytes());
+        let inline = bytes <= INLINE;
+        self.vacant(ticket).await?;
+        // SAFETY: no longer than a payload, or a cell; all have done with it.
+        unsafe { copy(call.input, self.place(self.rank, ticket, inline), bytes) };
+        self.put(ticket, signature);
+        let mut sources = self.sources.borrow_mut();
+        for rank in 0..self.ranks() {
+            if rank != self.rank {
+                // Nobody else borrows the addresses: calls of a rank are carried out one after the other.
+                self.take(rank, ticket, signature).await?;
+            }
+            sources[rank as usize] = self.place(rank, ticket, inline);
+        }
+        if let Some(kernel) = &call.kernel {
+            // SAFETY: all hold `bytes` bytes until this rank raises its next slot; the output is the caller's.
+            unsafe { kernel.fold(call.output, &sources, call.count) };
+        }
+        Ok(())
+    }
+
+    async fn allreduce_large(&self, call: &Call, signature: u32) -> Result<()> {
+        let ticket = self.next_ticket();
+        self.tell_where(ticket, call, signature).await?;
+        let mut resident = true;
+        for rank in 0..self.ranks() {
+            if rank != self.rank {
+                self.take(rank, ticket, signature).await?;
+            }
+            let [input, output] = self.told(rank, ticket);
+            resident &= input != 0 && output != 0;
+        }
+        if resident {
+            self.allreduce_resident(call, ticket, signature).await
+        } else {
+            self.allreduce_slices(call, signature).await
+        }
+    }
+
+    /// This rank's slice of `bytes` bytes, from and to, in whole lines.
+    fn slice(&self, rank: u32, bytes: usize) -> (usize, usize) {
+        let each = bytes.div_ceil(self.ranks() as usize).next_multiple_of(64);
+        let from = (rank as usize * each).min(bytes);
+        (from, (from + each).min(bytes))
+    }
+
+    /// Each rank combines its slice from where all inputs are, and writes it to where all outputs are.
+    async fn allreduce_resident(&self, call: &Call, told: Ticket, signature: u32) -> Result<()> {
+        let (bytes, size) = (call.bytes(), call.elements.size());
+        let ranks = self.ranks();
+        let mut outputs = Vec::with_capacity(ranks as usize);
+        {
+            let mut sources = self.sources.borrow_mut();
+            for rank in 0..ranks {
+                let [input, output] = self.told(rank, told);
+                sources[rank as usize] = self.resident(input, bytes)?;
+                outputs.push(self.resident(output, bytes)?);
+            }
+            let (begin, end) = self.slice(self.rank, bytes);
+            for source in sources.iter_mut() {
+                *source = source.wrapping_add(begin);
+            }
+            let mut block = [0_u64; BLOCK / 8];
+            let block = block.as_mut_ptr().cast::<u8>();
+            let mut from = begin;
+            while from < end && let Some(kernel) = &call.kernel {
+                let bytes = (end - from).min(BLOCK);
+                // SAFETY: slices are within all buffers, which are within the segment; nobody else reads or writes this slice now.
+                unsafe {
+                    kernel.fold(block, &sources, bytes / size);
+                    for output in &outputs {
+                        std::ptr::copy_nonoverlapping(block, output.add(from), bytes);
+                    }
+                }
+                for source in sources.iter_mut() {
+                    *source = source.wrapping_add(bytes);
+                }
+                from += bytes;
+            }
+        }
+        // All slices of our output are there when all have said so.
+        let ticket = self.next_ticket();
+        self.vacant(ticket).await?;
+        self.put(ticket, signature);
+        for rank in (0..ranks).filter(|rank| *rank != self.rank) {
+            self.take(rank, ticket, signature).await?;
+        }
+        Ok(())
+    }
+
+    /// Piece by piece: all stage it, each combines its slice, all copy all slices; the next piece is staged before this one is awaited.
+    async fn allreduce_slices(&self, call: &Call, signature: u32) -> Result<()> {
+        let (bytes, size, most) = (call.bytes(), call.elements.size(), self.area.cell_bytes());
+        let ranks = self.ranks();
+        let mut staged = self.next_ticket();
+        self.stage(call, staged, 0, bytes.min(most), signature).await?;
+        let mut from = 0;
+        while from < bytes {
+            let piece = (bytes - from).min(most);
+            let now = staged;
+            let after = from + piece;
+            if after < bytes {
+                staged = self.next_ticket();
+                self.stage(call, staged, after, (bytes - after).min(most), signature).await?;
+            }
+            let (begin, end) = self.slice(self.rank, piece);
+            for rank in 0..ranks {
+                if rank != self.rank {
+                    self.take_lagging(rank, now, signature, LAG).await?;
+                }
+                self.sources.borrow_mut()[rank as usize] = self.area.cell(rank, now).wrapping_add(begin);
+            }
+            let combined = self.next_ticket();
+            self.vacant(combined).await?;
+            if let Some(kernel) = &call.kernel {
+                let sources = self.sources.borrow();
+                // SAFETY: slices are within cells; this rank's cell of this ticket is vacant.
+                unsafe { kernel.fold(self.area.cell(self.rank, combined).add(begin), &sources, (end - begin) / size) };
+            }
+            self.put(combined, signature);
+            for rank in 0..ranks {
+                if rank != self.rank {
+                    self.take_lagging(rank, combined, signature, LAG).await?;
+                }
+                let (begin, end) = self.slice(rank, piece);
+                // SAFETY: slices are within cells and within the piece; the output has all pieces.
+                unsafe {
+                    copy(self.area.cell(rank, combined).add(begin), call.output.add(from + begin), end - begin);
+                }
+            }
+            from = after;
+        }
+        Ok(())
+    }
+
+    async fn stage(&self, call: &Call, ticket: Ticket, from: usize, bytes: usize, signature: u32) -> Result<()> {
+        self.vacant(ticket).await?;
+        // SAFETY: within the input, and no more than a cell, which all have done with.
+        unsafe { copy(call.input.add(from), self.area.cell(self.rank, ticket), bytes) };
+        self.put(ticket, signature);
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Moving data in rounds: what most collectives are made of.
+//!
+//! **Idea.** A message that does not fit into a cell goes in *rounds*, one ticket each. In a round a rank may give a piece of its block, or a
+//! piece of each of its blocks, and take what one other, all, or those before it gave. Nobody waits for more than what it takes and for
+//! the cell it is about to use again, so whoever only gives runs up to [`SLOTS`] rounds ahead.
+
+use crate::Result;
+use crate::area::SLOTS;
+use crate::call::Call;
+use crate::flag::{INLINE, Ticket};
+use crate::station::Station;
+
+/// What a rank gives in each round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gives {
+    /// Nothing.
+    Nothing,
+    /// A piece of its block.
+    Block,
+    /// A piece of each rank's block.
+    Blocks,
+}
+
+/// Whose it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// Nobody's.
+    Nothing,
+    /// One rank's.
+    Of(u32),
+    /// All ranks'.
+    All,
+    /// Those of ranks up to and with this one.
+    UpTo(u32),
+}
+
+/// What becomes of what is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uses {
+    /// It is the block.
+    Copies,
+    /// Each is its rank's block.
+    Collects,
+    /// They are combined, in the order of ranks.
+    Folds,
+}
+
+/// A rank's part in an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// See there.
+    pub gives: Gives,
+    /// See there.
+    pub takes: Takes,
+    /// See there.
+    pub uses: Uses,
+    /// Whether some rank gives pieces of blocks, so that cells are shared out among ranks.
+    pub shared_out: bool,
+    /// Whether every rank takes what every rank gives, which says by itself that earlier rounds are done with.
+    pub symmetric: bool,
+}
+
+/// Copies, quicker than a call for what is as short as a number.
+///
+/// # Safety
+/// As [`std::ptr::copy_nonoverlapping`]; what another process may write meanwhile is plain data.
+#[inline(always)]
+pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: by the caller's promise; unaligned accesses.
+    unsafe {
+        match bytes {
+            8 => to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
+            4 => to.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned()),
+            _ => std::ptr::copy_nonoverlapping(from, to, bytes),
+        }
+    }
+}
+
+impl Station {
+    /// Where the data of a ticket are: beside the flag if they are as short, else in the cell.
+    #[inline(always)]
+    pub(crate) fn place(&self, rank: u32, ticket: Ticket, inline: bool) -> *mut u8 {
+        if inline { self.area.slot(rank, ticket).payload() } else { self.area.cell(rank, ticket) }
+    }
+
+    /// Carries out a rank's part of a call.
+    pub(crate) async fn rounds(&self, call: &Call, part: Part, signature: u32) -> Result<()> {
+        let (ranks, block, size) = (self.ranks() as usize, call.bytes(), call.elements.size());
+        let pieces = if part.shared_out { ranks } else { 1 };
+        let inline = block * pieces <= INLINE;
+        let room = if inline { INLINE } else { self.area.cell_bytes() };
+        // As many bytes of a block as a round can carry, and at least one element.
+        let most = room / pieces / size * size;
+        let mut from = 0;
+        loop {
+            let bytes = (block - from).min(most);
+            let ticket = self.next_ticket();
+            self.give(call, part.gives, ticket, inline, from, bytes, signature).await?;
+            self.take_round(call, part, ticket, inline, from, bytes, signature).await?;
+            from += bytes;
+            let over = from >= block;
+            if !part.symmetric && (over || ticket as usize % (SLOTS / 2) == 0) {
+                self.done();
+            }
+            if over {
+                return Ok(());
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a round, in parts")]
+    async fn give(
+        &self,
+        call: &Call,
+        gives: Gives,
+        ticket: Ticket,
+        inline: bool,
+        from: usize,
+        bytes: usize,
+        signature: u32,
+    ) -> Result<()> {
+        let pieces = match gives {
+            Gives::Nothing => return Ok(()),
+            Gives::Block => 1,
+            Gives::Blocks => self.ranks() as usize,
+        };
+        self.vacant(ticket).await?;
+        let place = self.place(self.rank, ticket, inline);
+        for piece in 0..pieces {
+            // SAFETY: the input has `pieces` blocks, by the caller's promise, and the cell room for a piece of each; all have done with it.
+            unsafe { copy(call.input.add(piece * call.bytes() + from), place.add(piece * bytes), bytes) };
+        }
+        self.put(ticket, signature);
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a round, in parts")]
+    async fn take_round(
+        &self,
+        call: &Call,
+        part: Part,
+        ticket: Ticket,
+        inline: bool,
+        from: usize,
+        bytes: usize,
+        signature: u32,
+    ) -> Result<()> {
+        let ranks = match part.takes {
+            Takes::Nothing => return Ok(()),
+            Takes::Of(rank) => rank..rank + 1,
+            Takes::All => 0..self.ranks(),
+            Takes::UpTo(rank) => 0..rank + 1,
+        };
+        // Of the pieces that a rank gives, the one that is this rank's.
+        let piece = if part.shared_out { self.rank as usize * bytes } else { 0 };
+        let count = ranks.len();
+        for rank in ranks {
+            let own = rank == self.rank;
+            if !own {
+                self.take(rank, ticket, signature).await?;
+            }
+            let data = if own && part.gives == Gives::Nothing {
+                call.input.wrapping_add(from)
+            } else {
+                // SAFETY: within the cell, which has room for a piece of each rank.
+                unsafe { self.place(rank, ticket, inline).add(piece) }
+            };
+            // SAFETY: outputs have one block, or one for each rank, by the caller's promise.
+            match part.uses {
+                Uses::Copies => unsafe { copy(data, call.output.add(from), bytes) },
+                Uses::Collects => unsafe { copy(data, call.output.add(rank as usize * call.bytes() + from), bytes) },
+                Uses::Folds => self.sources.borrow_mut()[rank as usize] = data,
+            }
+        }
+        if part.uses == Uses::Folds
+            && let Some(kernel) = &call.kernel
+        {
+            let sources = self.sources.borrow();
+            // SAFETY: all have `bytes` bytes, by what is said above; the output is no other's.
+            unsafe {
+                kernel.fold(call.output.wrapping_add(from), &sources[..count], bytes / call.elements.size());
+            }
+        }
+        Ok(())
+    }
+}

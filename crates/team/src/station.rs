@@ -1,0 +1,361 @@
+//! A station: what one rank knows and does to work with the others of one team.
+//!
+//! **Idea.** Every algorithm is written once, as an `async fn` over [`Station::reach`]. A blocking call polls it once, and its waits wait; a call
+//! that was started polls it now and then, and its waits return. Calls of one rank are carried out in the order in which they were made.
+//!
+//! **Properties.** The counts of tickets and barriers are the same on all ranks whenever all have made the same calls, as every
+//! algorithm is chosen by what all ranks know alike.
+
+use crate::area::{Area, Cause, SLOTS, Said};
+use crate::flag::{Flag, Ticket, reached};
+use crate::wait::{Faults, Patience, linger, wake};
+use crate::{Error, Result};
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Who of a team lives: asked seldom, by who waits.
+pub trait Company {
+    /// A rank of this team whose thread or process ended without leaving.
+    fn dead(&self) -> Option<u32>;
+    /// Whether a rank has left.
+    fn left(&self, rank: u32) -> bool;
+}
+
+/// See the module.
+pub struct Station {
+    /// Flags and stages.
+    pub area: Area,
+    /// This rank.
+    pub rank: u32,
+    /// More ranks than processors.
+    pub crowded: bool,
+    /// All ranks are threads of this process, and no other has the memory.
+    private: bool,
+    /// The last ticket taken.
+    ticket: Cell<Ticket>,
+    /// The last barrier.
+    pub(crate) barriers: Cell<Ticket>,
+    /// How many of them were central.
+    pub(crate) centrals: Cell<Ticket>,
+    said: Cell<Said>,
+    /// Up to which ticket others are known to have done with this rank's slots.
+    seen: Vec<Cell<Ticket>>,
+    /// Whether waits wait.
+    blocking: Cell<bool>,
+    polls: Cell<u32>,
+    patience: Patience,
+    deadline: Cell<Option<Duration>>,
+    company: Box<dyn Company>,
+    /// What others said when last looked at, to see whether it stays.
+    heard: RefCell<Vec<Said>>,
+    /// Where the segment's heap is in this process.
+    heap: (usize, usize),
+    /// Addresses of what is folded: one for each rank.
+    pub(crate) sources: RefCell<Vec<*const u8>>,
+}
+
+/// Where a wait needs every rank.
+pub const ANYBODY: u32 = u32::MAX;
+/// Every so many polls in vain faults are looked for.
+const POLLS: u32 = 64;
+
+const NOTHING: Said = Said { number: 0, signature: 0, root: 0, what: 0, count: 0 };
+
+impl Station {
+    /// A rank's station in a new area.
+    pub fn new(
+        area: Area,
+        rank: u32,
+        crowded: bool,
+        private: bool,
+        patience: Patience,
+        company: Box<dyn Company>,
+        heap: (*mut u8, usize),
+    ) -> Self {
+        let ranks = area.ranks() as usize;
+        Self {
+            area,
+            rank,
+            crowded,
+            private,
+            ticket: Cell::new(0),
+            barriers: Cell::new(0),
+            centrals: Cell::new(0),
+            polls: Cell::new(0),
+            said: Cell::new(NOTHING),
+            seen: (0..ranks).map(|_| Cell::new(0)).collect(),
+            blocking: Cell::new(true),
+            patience,
+            deadline: Cell::new(None),
+            company,
+            heard: RefCell::new(vec![NOTHING; ranks]),
+            heap: (heap.0.expose_provenance(), heap.1),
+            sources: RefCell::new(vec![std::ptr::null(); ranks]),
+        }
+    }
+
+    /// How many ranks there are.
+    #[inline(always)]
+    pub fn ranks(&self) -> u32 {
+        self.area.ranks()
+    }
+
+    /// Waits are broken off after so long.
+    pub fn set_deadline(&self, deadline: Option<Duration>) {
+        self.deadline.set(deadline);
+    }
+
+    /// Whether waits wait, or return to be polled again. Answers what was before.
+    pub fn block(&self, block: bool) -> bool {
+        self.blocking.replace(block)
+    }
+
+    /// Where in the heap an address is, plus one; zero if it is not there.
+    #[inline]
+    pub(crate) fn offset_of<T>(&self, address: *const T) -> u64 {
+        let offset = (address as usize).wrapping_sub(self.heap.0);
+        if offset < self.heap.1 { offset as u64 + 1 } else { 0 }
+    }
+
+    /// What a rank says is in the heap, as an address here. It is another's word, so it is looked at.
+    pub(crate) fn resident(&self, told: u64, bytes: usize) -> Result<*mut u8> {
+        let offset = usize::try_from(told.wrapping_sub(1)).unwrap_or(usize::MAX);
+        if offset.checked_add(bytes).is_none_or(|end| end > self.heap.1) {
+            return Err(Error::Refused("a rank told of a buffer outside of the segment".to_owned()));
+        }
+        Ok(std::ptr::with_exposed_provenance_mut(self.heap.0 + offset))
+    }
+
+    /// Begins an operation: says so to who may wonder, and fails where the team is given up.
+    #[inline(always)]
+    pub fn begin(&self, signature: u32, what: u64, count: u64, root: u32) -> Result<u32> {
+        if self.area.lines(0).alarm.heard().is_some() {
+            return Err(self.alarmed());
+        }
+        let said = Said { number: self.said.get().number + 1, signature, root, what, count };
+        self.said.set(said);
+        self.area.lines(self.rank).intent.say(said);
+        Ok(signature)
+    }
+
+    #[cold]
+    fn alarmed(&self) -> Error {
+        match self.area.lines(0).alarm.heard() {
+            Some((Cause::Died, rank)) => Error::PeerDied(rank),
+            Some((Cause::Left, rank)) => Error::PeerLeft(rank),
+            Some((Cause::Timeout | Cause::Mismatch, rank)) => Error::Revoked(rank),
+            None => Error::Revoked(self.rank),
+        }
+    }
+
+    /// Gives the team up, for all; what was first counts.
+    #[cold]
+    pub fn give_up(&self, cause: Cause, rank: u32) {
+        self.area.lines(0).alarm.raise(cause, rank);
+    }
+
+    /// The next ticket.
+    #[inline(always)]
+    pub fn next_ticket(&self) -> Ticket {
+        let ticket = self.ticket.get().wrapping_add(1);
+        self.ticket.set(ticket);
+        ticket
+    }
+
+    /// Raises a flag and wakes who sleeps on it.
+    #[inline(always)]
+    pub fn raise(&self, flag: &Flag, ticket: Ticket, signature: u32) {
+        if flag.raise(ticket, signature) {
+            wake(flag, self.private);
+        }
+    }
+
+    /// Adds one to a flag that several raise.
+    #[inline(always)]
+    pub fn count(&self, flag: &Flag) -> Ticket {
+        flag.add()
+    }
+
+    /// Waits for a flag of a rank's; answers its word.
+    #[inline(always)]
+    pub fn reach<'a>(&'a self, flag: &'a Flag, wanted: Ticket, of: u32) -> Reach<'a> {
+        Reach { station: self, flag, wanted, of }
+    }
+
+    #[inline(always)]
+    fn wait(&self, flag: &Flag, wanted: Ticket, of: u32) -> Result<u64> {
+        let mut left = self.patience.spins();
+        while left > 0 {
+            std::hint::spin_loop();
+            let word = flag.look();
+            if reached(word as Ticket, wanted) {
+                return Ok(word);
+            }
+            left -= 1;
+        }
+        linger(flag, wanted, &self.patience, self.private, &Waiting { station: self, of })
+    }
+
+    /// Waits until this rank's slot of a ticket is free again.
+    #[inline(always)]
+    pub async fn vacant(&self, ticket: Ticket) -> Result<()> {
+        let wanted = ticket.wrapping_sub(SLOTS as u32);
+        // Tickets begin at 1: in the first turn nothing was there.
+        for (rank, seen) in (0..).zip(&self.seen) {
+            if !reached(seen.get(), wanted) && rank != self.rank {
+                let word = self.reach(&self.area.lines(rank).done, wanted, rank).await?;
+                seen.set(word as Ticket);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that this rank has done with others' slots of all tickets so far.
+    #[inline(always)]
+    pub fn done(&self) {
+        self.raise(&self.area.lines(self.rank).done, self.ticket.get(), 0);
+    }
+
+    /// Raises this rank's slot of a ticket.
+    #[inline(always)]
+    pub fn put(&self, ticket: Ticket, signature: u32) {
+        self.raise(self.area.slot(self.rank, ticket), ticket, signature);
+    }
+
+    /// Waits for a rank's slot of a ticket, and sees whether it does the same.
+    #[inline(always)]
+    pub async fn take(&self, rank: u32, ticket: Ticket, signature: u32) -> Result<()> {
+        self.take_lagging(rank, ticket, signature, 1).await
+    }
+
+    /// The same where a rank raises a slot before it has done with the `lag` tickets up to it.
+    #[inline(always)]
+    pub async fn take_lagging(&self, rank: u32, ticket: Ticket, signature: u32, lag: u32) -> Result<()> {
+        let word = self.reach(self.area.slot(rank, ticket), ticket, rank).await?;
+        let (done, seen) = (ticket.wrapping_sub(lag), &self.seen[rank as usize]);
+        if reached(done, seen.get()) {
+            seen.set(done);
+        }
+        if (word >> 32) as u32 != signature {
+            return Err(self.differs(rank));
+        }
+        Ok(())
+    }
+
+    /// What to say when a rank does something else.
+    #[cold]
+    pub(crate) fn differs(&self, rank: u32) -> Error {
+        self.give_up(Cause::Mismatch, self.rank);
+        let theirs = self.area.lines(rank).intent.heard();
+        let ours = self.said.get();
+        if theirs.number == ours.number {
+            Error::Mismatch {
+                rank,
+                theirs: crate::call::describe(theirs.what, theirs.count, theirs.root),
+                ours: crate::call::describe(ours.what, ours.count, ours.root),
+            }
+        } else {
+            Error::Mismatch {
+                rank,
+                theirs: "something else".to_owned(),
+                ours: crate::call::describe(ours.what, ours.count, ours.root),
+            }
+        }
+    }
+
+    /// Whether a wait is in vain.
+    fn fault(&self, of: u32, waited: Duration) -> Option<Error> {
+        if self.area.lines(0).alarm.heard().is_some() {
+            return Some(self.alarmed());
+        }
+        if let Some(rank) = self.company.dead() {
+            self.give_up(Cause::Died, rank);
+            return Some(self.alarmed());
+        }
+        let needed = if of == ANYBODY { 0..self.ranks() } else { of..of + 1 };
+        if let Some(rank) = needed.into_iter().find(|rank| self.company.left(*rank)) {
+            self.give_up(Cause::Left, rank);
+            return Some(self.alarmed());
+        }
+        let ours = self.said.get();
+        let mut heard = self.heard.borrow_mut();
+        for (rank, before) in (0..self.ranks()).zip(heard.iter_mut()) {
+            let theirs = self.area.lines(rank).intent.heard();
+            let stays = std::mem::replace(before, theirs) == theirs;
+            if stays && theirs.number == ours.number && theirs.signature != ours.signature {
+                return Some(self.differs(rank));
+            }
+        }
+        let deadline = self.deadline.get()?;
+        if waited < deadline {
+            return None;
+        }
+        self.give_up(Cause::Timeout, self.rank);
+        Some(Error::Timeout(deadline))
+    }
+}
+
+struct Waiting<'a> {
+    station: &'a Station,
+    of: u32,
+}
+
+impl Faults for Waiting<'_> {
+    fn look(&self, waited: Duration) -> Option<Error> {
+        self.station.fault(self.of, waited)
+    }
+}
+
+/// A wait for a flag.
+pub struct Reach<'a> {
+    station: &'a Station,
+    flag: &'a Flag,
+    wanted: Ticket,
+    of: u32,
+}
+
+impl Future for Reach<'_> {
+    type Output = Result<u64>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let word = self.flag.look();
+        if reached(word as Ticket, self.wanted) {
+            return Poll::Ready(Ok(word));
+        }
+        if self.station.blocking.get() {
+            return Poll::Ready(self.station.wait(self.flag, self.wanted, self.of));
+        }
+        self.station.polled(self.of)
+    }
+}
+
+impl Station {
+    /// A wait that returns to be polled again, unless it is in vain.
+    #[cold]
+    fn polled(&self, of: u32) -> Poll<Result<u64>> {
+        self.polls.set(self.polls.get().wrapping_add(1));
+        if self.polls.get() % POLLS != 0 {
+            return Poll::Pending;
+        }
+        // Deadlines of started operations are their waiter's.
+        match self.fault(of, Duration::ZERO) {
+            Some(fault) => Poll::Ready(Err(fault)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Carries out what does not return to be polled again.
+#[inline(always)]
+pub fn now<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut work = std::pin::pin!(work);
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let Poll::Ready(result) = work.as_mut().poll(&mut context) {
+            return result;
+        }
+    }
+}

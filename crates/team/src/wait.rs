@@ -1,0 +1,175 @@
+//! Waiting for a flag: spin, then yield, then sleep, and notice when it waits in vain.
+//!
+//! **Problem.** Spinning is 50 times faster than sleeping while everybody has a processor, and a thousand times slower when somebody
+//! waits for ours. Nobody knows beforehand; a program's own threads, a quota or another program may change it at any time.
+//!
+//! **Idea.** A [`Patience`] begins with what occupancy says (nothing where there are more ranks than processors) and learns: where spinning
+//! was in vain several times in a row it is cut to a sixteenth, and tried anew now and then. Who sleeps wakes up every few milliseconds to
+//! see whether those it waits for live.
+//!
+//! **Properties.** No wait is longer than [`SLICE`] without looking for faults; nothing is asked of the clock before the first spins are over.
+
+use crate::flag::{Flag, Ticket, reached};
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The longest sleep before faults are looked for.
+pub const SLICE: Duration = Duration::from_millis(4);
+/// What a spin may take where every rank has a processor: some two sleeps and wake-ups.
+const SPIN: Duration = Duration::from_micros(20);
+/// So many waits in a row that spinning did not help make it short.
+const FUTILE: u32 = 4;
+/// Every so many waits that went past their spinning it is tried in full again.
+const ANEW: u32 = 64;
+
+/// How ranks wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// By occupancy, and then by what was learnt.
+    #[default]
+    Auto,
+    /// Never sleep and never yield: for measurements, where nobody else wants the processor.
+    Spin,
+    /// Give the processor away, and never sleep.
+    Yield,
+    /// Sleep at once.
+    Park,
+}
+
+/// What a rank knows of how long to spin.
+#[derive(Debug)]
+pub struct Patience {
+    policy: Policy,
+    full: u32,
+    now: Cell<u32>,
+    yields: u32,
+    futile: Cell<u32>,
+    past: Cell<u32>,
+}
+
+impl Patience {
+    /// For a policy, where `crowded` says that there are more ranks than processors for them.
+    pub fn new(policy: Policy, crowded: bool) -> Self {
+        let (full, yields) = match policy {
+            Policy::Auto if crowded => (0, 0),
+            Policy::Auto => (spins_in(SPIN), 4),
+            Policy::Spin => (u32::MAX, 0),
+            Policy::Yield => (if crowded { 0 } else { spins_in(SPIN) }, u32::MAX),
+            Policy::Park => (0, 0),
+        };
+        Self { policy, full, now: Cell::new(full), yields, futile: Cell::new(0), past: Cell::new(0) }
+    }
+
+    /// How many looks before anything else is done.
+    #[inline(always)]
+    pub fn spins(&self) -> u32 {
+        self.now.get()
+    }
+
+    /// A wait went past its spinning, and slept or not.
+    fn learn(&self, slept: bool) {
+        if self.policy != Policy::Auto || self.full == 0 {
+            return;
+        }
+        self.past.set(self.past.get().wrapping_add(1));
+        self.futile.set(if slept { self.futile.get() + 1 } else { 0 });
+        if self.past.get() % ANEW == 0 {
+            self.futile.set(0);
+        }
+        self.now.set(if self.futile.get() >= FUTILE { self.full / 16 } else { self.full });
+    }
+}
+
+/// So many pauses of this processor fill the time: they take 4 to 150 cycles, by model.
+fn spins_in(time: Duration) -> u32 {
+    static PAUSE: OnceLock<f64> = OnceLock::new();
+    let pause = *PAUSE.get_or_init(|| {
+        let batch = || {
+            let begin = Instant::now();
+            for _ in 0..100 {
+                std::hint::spin_loop();
+            }
+            begin.elapsed().as_secs_f64() / 100.0
+        };
+        (0..5).map(|_| batch()).fold(f64::INFINITY, f64::min).max(1e-9)
+    });
+    (time.as_secs_f64() / pause) as u32
+}
+
+/// What goes on beyond the flag while a rank waits.
+pub trait Faults {
+    /// Looks whether the wait is in vain. Asked every few milliseconds, and after `waited` of waiting.
+    fn look(&self, waited: Duration) -> Option<crate::Error>;
+}
+
+/// Waits beyond the first spins.
+#[cold]
+#[inline(never)]
+pub fn linger(
+    flag: &Flag,
+    wanted: Ticket,
+    patience: &Patience,
+    private: bool,
+    faults: &dyn Faults,
+) -> crate::Result<u64> {
+    let begin = Instant::now();
+    let mut yields = 0;
+    let mut looked = begin;
+    let mut slept = false;
+    loop {
+        let word = flag.look();
+        if reached(word as Ticket, wanted) {
+            patience.learn(slept);
+            return Ok(word);
+        }
+        if patience.policy == Policy::Spin {
+            for _ in 0..1000 {
+                if flag.is(wanted) {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+        } else if yields < patience.yields {
+            yields += 1;
+            std::thread::yield_now();
+        } else {
+            slept = true;
+            sleep(flag, wanted, private);
+        }
+        if looked.elapsed() >= SLICE / 2 {
+            looked = Instant::now();
+            // What was raised before the fault still counts.
+            if let Some(fault) = faults.look(begin.elapsed())
+                && !flag.is(wanted)
+            {
+                return Err(fault);
+            }
+        }
+    }
+}
+
+fn sleep(flag: &Flag, wanted: Ticket, private: bool) {
+    flag.lie_down();
+    let seen = flag.look_again() as Ticket;
+    if !reached(seen, wanted) {
+        let slice = libc::timespec { tv_sec: 0, tv_nsec: SLICE.subsec_nanos().into() };
+        let operation = libc::FUTEX_WAIT | if private { libc::FUTEX_PRIVATE_FLAG } else { 0 };
+        // SAFETY: the word lives as long as the flag; the kernel reads it and the time, and writes nothing.
+        unsafe {
+            libc::syscall(libc::SYS_futex, flag.futex(), operation, seen, &raw const slice);
+        }
+    }
+    flag.get_up();
+}
+
+/// Wakes all who sleep on a flag.
+#[cold]
+#[inline(never)]
+pub fn wake(flag: &Flag, private: bool) {
+    let operation = libc::FUTEX_WAKE | if private { libc::FUTEX_PRIVATE_FLAG } else { 0 };
+    // SAFETY: the kernel uses the word's address alone.
+    unsafe {
+        libc::syscall(libc::SYS_futex, flag.futex(), operation, i32::MAX);
+    }
+}
