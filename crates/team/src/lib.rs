@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "this crate is one of the named edges: memory that others write")]
 
 pub mod error;
+pub mod life;
 pub mod reduce;
 pub mod segment;
 
