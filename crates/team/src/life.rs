@@ -49,15 +49,20 @@ impl Watch {
             };
             let opened = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty());
             let now = start_time(pid);
-            watch.eyes.push((rank, match opened {
-                Ok(fd) if now == Some(start) => Eye::Fd(fd),
-                Ok(_) | Err(rustix::io::Errno::SRCH) => Eye::Gone,
-                Err(e) => {
-                    watch.blind.get_or_insert(format!("pidfd_open: {e}"));
-                    if now.is_none() && start_time(own).is_none() { continue }
-                    Eye::Start(pid, start)
-                }
-            }));
+            watch.eyes.push((
+                rank,
+                match opened {
+                    Ok(fd) if now == Some(start) => Eye::Fd(fd),
+                    Ok(_) | Err(rustix::io::Errno::SRCH) => Eye::Gone,
+                    Err(e) => {
+                        watch.blind.get_or_insert(format!("pidfd_open: {e}"));
+                        if now.is_none() && start_time(own).is_none() {
+                            continue;
+                        }
+                        Eye::Start(pid, start)
+                    }
+                },
+            ));
         }
         watch
     }

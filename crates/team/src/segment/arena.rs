@@ -26,7 +26,9 @@ impl Arena {
     /// `Argument` unless `align` is a power of two up to a page; `NoMemory` if nothing fits.
     pub fn alloc(&mut self, bytes: usize, align: usize) -> Result<Offset> {
         if !align.is_power_of_two() || align > 4096 {
-            return Err(Error::Argument(format!("an alignment of {align} bytes; powers of two up to 4096 work")));
+            return Err(Error::Argument(format!(
+                "an alignment of {align} bytes; powers of two up to 4096 work"
+            )));
         }
         let want = bytes.max(1);
         let fit = self.free.iter().find_map(|(&at, &len)| {
@@ -34,8 +36,10 @@ impl Arena {
             let end = start.checked_add(want)?;
             (end <= at + len).then_some((at, len, start, end))
         });
-        let (at, len, start, end) = fit
-            .ok_or_else(|| Error::NoMemory { bytes, why: "no free range of the heap is that long".to_owned() })?;
+        let (at, len, start, end) = fit.ok_or_else(|| Error::NoMemory {
+            bytes,
+            why: "no free range of the heap is that long".to_owned(),
+        })?;
         self.free.remove(&at);
         if start > at {
             self.free.insert(at, start - at);

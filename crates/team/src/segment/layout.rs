@@ -46,7 +46,12 @@ impl Geometry {
     ///
     /// # Errors
     /// As [`Geometry::plan`].
-    pub fn plan_with(ranks: u32, control_bytes: usize, stage_bytes: usize, heap_bytes: usize) -> Result<Self> {
+    pub fn plan_with(
+        ranks: u32,
+        control_bytes: usize,
+        stage_bytes: usize,
+        heap_bytes: usize,
+    ) -> Result<Self> {
         if ranks == 0 || ranks > MOST_RANKS {
             return Err(Error::Argument(format!("a team has 1 to {MOST_RANKS} ranks, not {ranks}")));
         }

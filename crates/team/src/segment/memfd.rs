@@ -200,8 +200,8 @@ fn number(path: &str) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Bytes that the machine and this process's control groups still give, where they say. A group's page cache counts as
-/// used here although it could be given back, so half of its file memory is not asked for: only clear cases are refused.
+/// Bytes that the machine and this process's control groups still give, where they say. A group's file cache can be
+/// given back and counts as free here: only clear cases are refused.
 fn room() -> Option<u64> {
     let mem = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
