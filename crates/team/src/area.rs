@@ -39,11 +39,32 @@ pub struct Lines {
     pub released: Flag,
     /// Of rank 0: whether the team is given up, and for what.
     pub alarm: Alarm,
+    /// Which processors it may use, by number.
+    pub mask: Mask,
     /// For what comes later.
-    _spare: [Flag; 9],
+    _spare: [Flag; 8],
 }
 
 const _: () = assert!(size_of::<Lines>() == CONTROL && size_of::<Flag>() == LINE && INLINE == LINE - 16);
+
+/// A set of up to 1,024 processors, as its rank told it.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Mask([AtomicU64; 16]);
+
+impl Mask {
+    /// Tells.
+    pub fn tell(&self, words: [u64; 16]) {
+        for (word, value) in self.0.iter().zip(words) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// What was told.
+    pub fn told(&self) -> [u64; 16] {
+        std::array::from_fn(|at| self.0[at].load(Ordering::Acquire))
+    }
+}
 
 /// Whether a team is given up: zero, or one more than who is the cause, with a cause's code above.
 #[repr(C, align(128))]

@@ -16,7 +16,9 @@ pub enum Error {
     #[error("nothing came within {0:?}; the operation is broken off, and the team with it")]
     Timeout(Duration),
     /// Ranks called different operations, or the same with other sizes, types or roots.
-    #[error("rank {rank} called {theirs}, and this rank {ours}: all ranks of a team make the same calls in the same order")]
+    #[error(
+        "rank {rank} called {theirs}, and this rank {ours}: all ranks of a team make the same calls in the same order"
+    )]
     Mismatch {
         /// Who called otherwise.
         rank: u32,
@@ -29,7 +31,9 @@ pub enum Error {
     #[error("rank {0} has given the team up")]
     Revoked(u32),
     /// The handle belongs to another process: it was copied by fork.
-    #[error("this handle is of process {0}, which forked: a child joins with a seat of its own, or not at all")]
+    #[error(
+        "this handle is of process {0}, which forked: a child joins with a seat of its own, or not at all"
+    )]
     Forked(u32),
     /// An argument that no rank can be given.
     #[error("{0}")]

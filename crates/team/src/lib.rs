@@ -1,4 +1,5 @@
 //! Teams: ranks on one machine, each a thread of some process, that share memory and work together by collectives.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 #![allow(unsafe_code, reason = "this crate is one of the named edges: memory that others write")]
 
 pub mod area;
@@ -7,6 +8,8 @@ pub mod call;
 pub mod collectives;
 pub mod error;
 pub mod flag;
+pub mod life;
+pub mod rank;
 pub mod reduce;
 pub mod rounds;
 pub mod segment;

@@ -1,0 +1,128 @@
+//! Whether the ranks of a team live: one descriptor per process, and one call that asks all of them.
+//!
+//! **Problem.** A process killed in any way tells nobody, and its number may be another's soon.
+//!
+//! **Idea.** A pidfd becomes readable when its process ends. The start time is compared after it was opened, so it cannot be
+//! a later process of the same number. Where pidfds are refused, the start time alone is asked for again and again.
+use std::os::fd::OwnedFd;
+
+/// A process's start in clock ticks after boot; `None` if it is gone or hidden.
+pub fn start_time(pid: u32) -> Option<u64> {
+    parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The 22nd field; the second, a name in parentheses, may hold anything, parentheses too.
+fn parse(stat: &[u8]) -> Option<u64> {
+    let after = stat.iter().rposition(|&b| b == b')')? + 1;
+    let mut fields = std::str::from_utf8(&stat[after..]).ok()?.split_ascii_whitespace();
+    // A zombie has ended, whatever its parent does.
+    let state = fields.next()?;
+    if state == "Z" || state == "X" { None } else { fields.nth(18)?.parse().ok() }
+}
+
+#[derive(Debug)]
+enum Eye {
+    /// Readable when the process has ended.
+    Fd(OwnedFd),
+    /// Looked up in /proc.
+    Start(u32, u64),
+    /// Was over when the watch began.
+    Gone,
+}
+
+/// Over the processes of a team's other ranks.
+#[derive(Debug)]
+pub struct Watch {
+    eyes: Vec<(u32, Eye)>,
+    blind: Option<String>,
+}
+
+impl Watch {
+    /// `peers` are (rank, pid, start time); those of the process `own` are skipped.
+    pub fn new(own: u32, peers: &[(u32, u32, u64)]) -> Self {
+        let mut watch = Self { eyes: Vec::new(), blind: None };
+        for &(rank, pid, start) in peers.iter().filter(|p| p.1 != own) {
+            let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+            let Some(raw) = raw else {
+                watch.eyes.push((rank, Eye::Gone));
+                continue;
+            };
+            let opened = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty());
+            let now = start_time(pid);
+            watch.eyes.push((
+                rank,
+                match opened {
+                    Ok(fd) if now == Some(start) => Eye::Fd(fd),
+                    Ok(_) | Err(rustix::io::Errno::SRCH) => Eye::Gone,
+                    Err(e) => {
+                        watch.blind.get_or_insert(format!("pidfd_open: {e}"));
+                        if now.is_none() && start_time(own).is_none() {
+                            continue;
+                        }
+                        Eye::Start(pid, start)
+                    }
+                },
+            ));
+        }
+        watch
+    }
+
+    /// The first rank found dead, by one poll that does not wait. No allocation unless pidfds were refused.
+    pub fn dead(&self) -> Option<u32> {
+        for chunk in self.eyes.chunks(64) {
+            let nobody = || libc::pollfd { fd: -1, events: 0, revents: 0 };
+            let mut fds: [libc::pollfd; 64] = std::array::from_fn(|_| nobody());
+            for (slot, (rank, eye)) in fds.iter_mut().zip(chunk) {
+                match eye {
+                    Eye::Gone => return Some(*rank),
+                    Eye::Start(pid, start) if start_time(*pid) != Some(*start) => return Some(*rank),
+                    Eye::Start(..) => {}
+                    Eye::Fd(fd) => {
+                        slot.fd = std::os::fd::AsRawFd::as_raw_fd(fd);
+                        slot.events = libc::POLLIN;
+                    }
+                }
+            }
+            // SAFETY: an array of that many entries, ours alone; the descriptors live as long as `self`.
+            let n = unsafe { libc::poll(fds.as_mut_ptr(), chunk.len() as libc::nfds_t, 0) };
+            if n > 0
+                && let Some((_, (rank, _))) = fds.iter().zip(chunk).find(|(f, _)| f.revents != 0)
+            {
+                return Some(*rank);
+            }
+        }
+        None
+    }
+
+    /// Why deaths may be noticed late or never, if so.
+    pub fn blind(&self) -> Option<String> {
+        self.blind.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_parentheses() {
+        let stat = b"7 (a) R (b)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20";
+        assert_eq!(parse(stat), Some(777));
+        assert_eq!(parse(b"7 (a"), None);
+        assert!(start_time(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn a_killed_process_is_found() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let start = start_time(child.id()).unwrap();
+        let own = std::process::id();
+        let watch = Watch::new(own, &[(0, own, 0), (4, child.id(), start)]);
+        assert_eq!(watch.dead(), None);
+        // The same number with another start is another process.
+        assert_eq!(Watch::new(own, &[(4, child.id(), start + 1)]).dead(), Some(4));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(watch.dead(), Some(4));
+    }
+}

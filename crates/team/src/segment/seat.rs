@@ -1,0 +1,123 @@
+//! Seats: one line per rank that says who has it. Taken by one exchange of its state, so two never have the same.
+use super::header::{GATHERING, Header};
+use super::layout::{Geometry, LINE};
+use super::memfd::Mapping;
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Nobody has it.
+pub const FREE: u64 = 0;
+/// Somebody writes his name.
+pub const TAKING: u64 = 1;
+/// Somebody has it.
+pub const TAKEN: u64 = 2;
+/// Its rank left.
+pub const LEFT: u64 = 3;
+/// Its rank died.
+pub const DEAD: u64 = 4;
+
+/// A rank's seat in shared memory: state, pid, start time, generation, tid.
+#[derive(Debug, Clone, Copy)]
+pub struct Seat;
+
+impl Seat {
+    fn word<'m>(m: &'m Mapping, g: &Geometry, rank: u32, index: usize) -> &'m AtomicU64 {
+        let at = g.seats + rank as usize * LINE + index * 8;
+        assert!(rank < g.ranks && at + 8 <= m.len(), "a rank outside the team");
+        // SAFETY: within the mapping as just checked, aligned to 8 bytes, used atomically only, living as long as `m`.
+        unsafe { AtomicU64::from_ptr(m.base().add(at).cast()) }
+    }
+
+    /// [`FREE`] to [`DEAD`].
+    pub fn state<'m>(m: &'m Mapping, g: &Geometry, rank: u32) -> &'m AtomicU64 {
+        Self::word(m, g, rank, 0)
+    }
+
+    /// (pid, start time) of who sits there; believed only while the state is [`TAKEN`].
+    pub fn holder(m: &Mapping, g: &Geometry, rank: u32) -> Option<(u32, u64)> {
+        if Self::state(m, g, rank).load(Ordering::Acquire) != TAKEN {
+            return None;
+        }
+        let pid = u32::try_from(Self::word(m, g, rank, 1).load(Ordering::Relaxed)).ok()?;
+        Some((pid, Self::word(m, g, rank, 2).load(Ordering::Relaxed)))
+    }
+
+    /// Takes the seat of `rank`, or the first free one.
+    ///
+    /// # Errors
+    /// `Refused` if it is taken, or its rank left or died, or the team no longer gathers; `Argument` for no such rank.
+    pub fn take(m: &Arc<Mapping>, g: &Geometry, rank: Option<u32>) -> Result<TakenSeat> {
+        if rank.is_some_and(|r| r >= g.ranks) {
+            return Err(Error::Argument(format!("a team of {} has no rank {rank:?}", g.ranks)));
+        }
+        let seats = rank.map_or(0..g.ranks, |r| r..r + 1);
+        for r in seats {
+            let state = Self::state(m, g, r);
+            if state.compare_exchange(FREE, TAKING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                continue;
+            }
+            let pid = std::process::id();
+            let generation = Header::generation(m).load(Ordering::Relaxed);
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
+            let start = crate::life::start_time(pid).unwrap_or(0);
+            for (i, v) in [u64::from(pid), start, generation, tid as u64].into_iter().enumerate() {
+                Self::word(m, g, r, i + 1).store(v, Ordering::Relaxed);
+            }
+            state.store(TAKEN, Ordering::Release);
+            return Ok(TakenSeat { mapping: Arc::clone(m), geometry: *g, rank: r, pid });
+        }
+        let Some(r) = rank else { return Err(Error::Refused("every seat of the team is taken".to_owned())) };
+        let begun = Header::state(m).load(Ordering::Acquire) != GATHERING;
+        Err(Error::Refused(match Self::holder(m, g, r) {
+            Some((pid, _)) => format!("rank {r} is taken by process {pid}"),
+            None if begun => format!("rank {r} has left or died, and the team has begun without it"),
+            None => format!("rank {r} is being taken, has left or died"),
+        }))
+    }
+}
+
+/// A seat of this process, left on drop.
+#[derive(Debug)]
+pub struct TakenSeat {
+    mapping: Arc<Mapping>,
+    geometry: Geometry,
+    rank: u32,
+    pid: u32,
+}
+
+impl TakenSeat {
+    /// Of this seat.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+}
+
+impl Drop for TakenSeat {
+    fn drop(&mut self) {
+        // A copy made by fork does not leave in its parent's name.
+        if std::process::id() == self.pid {
+            let state = Seat::state(&self.mapping, &self.geometry, self.rank);
+            let _ = state.compare_exchange(TAKEN, LEFT, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_each() {
+        let g = Geometry::plan(2, 0, 0).unwrap();
+        let m = Arc::new(Mapping::create(g.total).unwrap());
+        Header::write(&m, &g, 1, 1).unwrap();
+        let one = Seat::take(&m, &g, Some(1)).unwrap();
+        let refusal = Seat::take(&m, &g, Some(1)).unwrap_err().to_string();
+        assert!(refusal.contains("rank 1") && refusal.contains(&std::process::id().to_string()));
+        assert_eq!(Seat::take(&m, &g, None).unwrap().rank(), 0);
+        drop(one);
+        assert_eq!(Seat::state(&m, &g, 1).load(Ordering::Relaxed), LEFT);
+        assert!(Seat::take(&m, &g, None).is_err());
+    }
+}
