@@ -67,16 +67,19 @@ impl Watch {
         watch
     }
 
-    /// The first rank found dead, by one poll that does not wait. No allocation unless pidfds were refused.
-    pub fn dead(&self) -> Option<u32> {
+    /// The first rank found dead of those who have not `left`, by one poll for each 64 that does not wait. No allocation unless pidfds
+    /// were refused.
+    pub fn dead(&self, left: impl Fn(u32) -> bool) -> Option<u32> {
         for chunk in self.eyes.chunks(64) {
             let nobody = || libc::pollfd { fd: -1, events: 0, revents: 0 };
             let mut fds: [libc::pollfd; 64] = std::array::from_fn(|_| nobody());
             for (slot, (rank, eye)) in fds.iter_mut().zip(chunk) {
                 match eye {
-                    Eye::Gone => return Some(*rank),
-                    Eye::Start(pid, start) if start_time(*pid) != Some(*start) => return Some(*rank),
-                    Eye::Start(..) => {}
+                    Eye::Gone if !left(*rank) => return Some(*rank),
+                    Eye::Start(pid, start) if start_time(*pid) != Some(*start) && !left(*rank) => {
+                        return Some(*rank);
+                    }
+                    Eye::Start(..) | Eye::Gone => {}
                     Eye::Fd(fd) => {
                         slot.fd = std::os::fd::AsRawFd::as_raw_fd(fd);
                         slot.events = libc::POLLIN;
@@ -84,9 +87,10 @@ impl Watch {
                 }
             }
             // SAFETY: an array of that many entries, ours alone; the descriptors live as long as `self`.
-            let n = unsafe { libc::poll(fds.as_mut_ptr(), chunk.len() as libc::nfds_t, 0) };
-            if n > 0
-                && let Some((_, (rank, _))) = fds.iter().zip(chunk).find(|(f, _)| f.revents != 0)
+            let ready = unsafe { libc::poll(fds.as_mut_ptr(), chunk.len() as libc::nfds_t, 0) };
+            let ended = |(slot, (rank, _)): &(&libc::pollfd, &(u32, Eye))| slot.revents != 0 && !left(*rank);
+            if ready > 0
+                && let Some((_, (rank, _))) = fds.iter().zip(chunk).find(ended)
             {
                 return Some(*rank);
             }
@@ -118,11 +122,11 @@ mod tests {
         let start = start_time(child.id()).unwrap();
         let own = std::process::id();
         let watch = Watch::new(own, &[(0, own, 0), (4, child.id(), start)]);
-        assert_eq!(watch.dead(), None);
+        assert_eq!(watch.dead(|_| false), None);
         // The same number with another start is another process.
-        assert_eq!(Watch::new(own, &[(4, child.id(), start + 1)]).dead(), Some(4));
+        assert_eq!(Watch::new(own, &[(4, child.id(), start + 1)]).dead(|_| false), Some(4));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(watch.dead(), Some(4));
+        assert_eq!(watch.dead(|_| false), Some(4));
     }
 }
