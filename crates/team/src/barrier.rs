@@ -43,7 +43,8 @@ impl Station {
             let to = self.rank + distance;
             let to = if to >= ranks { to - ranks } else { to };
             self.raise(&self.area.lines(to).rounds[round], number, signature);
-            let from = if self.rank >= distance { self.rank - distance } else { self.rank + ranks - distance };
+            let from =
+                if self.rank >= distance { self.rank - distance } else { self.rank + ranks - distance };
             let word = self.reach(&self.area.lines(self.rank).rounds[round], number, from).await?;
             if word as u32 == number && (word >> 32) as u32 != signature {
                 return Err(self.differs(from));

@@ -56,7 +56,7 @@ impl Station {
     #[inline(always)]
     pub async fn barrier_call(&self) -> Result<()> {
         const WHAT: u64 = Kind::Barrier as u64;
-        let signature = self.begin({ signature(WHAT, 0, 0) }, WHAT, 0, 0)?;
+        let signature = self.begin(signature(WHAT, 0, 0), WHAT, 0, 0)?;
         self.barrier(self.which_barrier(), signature).await
     }
 
@@ -76,7 +76,9 @@ impl Station {
         match call.kind {
             Kind::Broadcast if call.bytes() <= INLINE => self.broadcast_inline(call, signature).await?,
             Kind::Broadcast if call.bytes() >= RESIDENT => self.broadcast_large(call, signature).await?,
-            Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => self.allreduce_flat(call, signature).await?,
+            Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => {
+                self.allreduce_flat(call, signature).await?
+            }
             Kind::Allreduce => self.allreduce_large(call, signature).await?,
             kind => self.rounds(call, part(kind, self.rank, call.root), signature).await?,
         }
@@ -155,13 +157,14 @@ impl Station {
         // SAFETY: no longer than a payload, or a cell; all have done with it.
         unsafe { copy(call.input, self.place(self.rank, ticket, inline), bytes) };
         self.put(ticket, signature);
-        let mut sources = self.sources.borrow_mut();
         for rank in 0..self.ranks() {
             if rank != self.rank {
-                // Nobody else borrows the addresses: calls of a rank are carried out one after the other.
                 self.take(rank, ticket, signature).await?;
             }
-            sources[rank as usize] = self.place(rank, ticket, inline);
+        }
+        let mut sources = self.sources.borrow_mut();
+        for (rank, source) in (0..).zip(sources.iter_mut()) {
+            *source = self.place(rank, ticket, inline);
         }
         if let Some(kernel) = &call.kernel {
             // SAFETY: all hold `bytes` bytes until this rank raises its next slot; the output is the caller's.
@@ -214,7 +217,9 @@ impl Station {
             let mut block = [0_u64; BLOCK / 8];
             let block = block.as_mut_ptr().cast::<u8>();
             let mut from = begin;
-            while from < end && let Some(kernel) = &call.kernel {
+            while from < end
+                && let Some(kernel) = &call.kernel
+            {
                 let bytes = (end - from).min(BLOCK);
                 // SAFETY: slices are within all buffers, which are within the segment; nobody else reads or writes this slice now.
                 unsafe {
@@ -266,7 +271,13 @@ impl Station {
             if let Some(kernel) = &call.kernel {
                 let sources = self.sources.borrow();
                 // SAFETY: slices are within cells; this rank's cell of this ticket is vacant.
-                unsafe { kernel.fold(self.area.cell(self.rank, combined).add(begin), &sources, (end - begin) / size) };
+                unsafe {
+                    kernel.fold(
+                        self.area.cell(self.rank, combined).add(begin),
+                        &sources,
+                        (end - begin) / size,
+                    )
+                };
             }
             self.put(combined, signature);
             for rank in 0..ranks {
@@ -276,7 +287,11 @@ impl Station {
                 let (begin, end) = self.slice(rank, piece);
                 // SAFETY: slices are within cells and within the piece; the output has all pieces.
                 unsafe {
-                    copy(self.area.cell(rank, combined).add(begin), call.output.add(from + begin), end - begin);
+                    copy(
+                        self.area.cell(rank, combined).add(begin),
+                        call.output.add(from + begin),
+                        end - begin,
+                    );
                 }
             }
             from = after;
@@ -284,7 +299,14 @@ impl Station {
         Ok(())
     }
 
-    async fn stage(&self, call: &Call, ticket: Ticket, from: usize, bytes: usize, signature: u32) -> Result<()> {
+    async fn stage(
+        &self,
+        call: &Call,
+        ticket: Ticket,
+        from: usize,
+        bytes: usize,
+        signature: u32,
+    ) -> Result<()> {
         self.vacant(ticket).await?;
         // SAFETY: within the input, and no more than a cell, which all have done with.
         unsafe { copy(call.input.add(from), self.area.cell(self.rank, ticket), bytes) };

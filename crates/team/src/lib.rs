@@ -13,8 +13,16 @@ pub mod rank;
 pub mod reduce;
 pub mod rounds;
 pub mod segment;
+pub mod shared;
 pub mod station;
 mod sync;
+pub mod team;
 pub mod wait;
 
+pub use call::{Call, Kind, Sync, When};
 pub use error::{Error, Result};
+pub use rank::{Calls, Rank, Request};
+pub use reduce::{BF16, Element, F16, Kernel, Operator, Type};
+pub use shared::Shared;
+pub use team::{Options, Team};
+pub use wait::Policy;

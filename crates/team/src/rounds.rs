@@ -99,7 +99,7 @@ impl Station {
             self.take_round(call, part, ticket, inline, from, bytes, signature).await?;
             from += bytes;
             let over = from >= block;
-            if !part.symmetric && (over || ticket as usize % (SLOTS / 2) == 0) {
+            if !part.symmetric && (over || (ticket as usize).is_multiple_of(SLOTS / 2)) {
                 self.done();
             }
             if over {
@@ -165,10 +165,13 @@ impl Station {
                 // SAFETY: within the cell, which has room for a piece of each rank.
                 unsafe { self.place(rank, ticket, inline).add(piece) }
             };
-            // SAFETY: outputs have one block, or one for each rank, by the caller's promise.
             match part.uses {
+                // SAFETY: the output has one block, by the caller's promise.
                 Uses::Copies => unsafe { copy(data, call.output.add(from), bytes) },
-                Uses::Collects => unsafe { copy(data, call.output.add(rank as usize * call.bytes() + from), bytes) },
+                // SAFETY: the output has a block for each rank, by the caller's promise.
+                Uses::Collects => unsafe {
+                    copy(data, call.output.add(rank as usize * call.bytes() + from), bytes)
+                },
                 Uses::Folds => self.sources.borrow_mut()[rank as usize] = data,
             }
         }

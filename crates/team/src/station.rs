@@ -119,6 +119,11 @@ impl Station {
         if offset < self.heap.1 { offset as u64 + 1 } else { 0 }
     }
 
+    /// Where the heap begins in this process.
+    pub(crate) fn heap(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.heap.0)
+    }
+
     /// What a rank says is in the heap, as an address here. It is another's word, so it is looked at.
     pub(crate) fn resident(&self, told: u64, bytes: usize) -> Result<*mut u8> {
         let offset = usize::try_from(told.wrapping_sub(1)).unwrap_or(usize::MAX);
@@ -134,7 +139,10 @@ impl Station {
         if self.area.lines(0).alarm.heard().is_some() {
             return Err(self.alarmed());
         }
-        let said = Said { number: self.said.get().number + 1, signature, root, what, count };
+        let number = self.said.get().number + 1;
+        // So that who left a call out is found out at the next, even if that is the same.
+        let signature = signature ^ number as u32;
+        let said = Said { number, signature, root, what, count };
         self.said.set(said);
         self.area.lines(self.rank).intent.say(said);
         Ok(signature)
@@ -195,7 +203,7 @@ impl Station {
             }
             left -= 1;
         }
-        linger(flag, wanted, &self.patience, self.private, &Waiting { station: self, of })
+        linger(flag, wanted, &self.patience, self.private, &Waiting { station: self, flag, wanted, of })
     }
 
     /// Waits until this rank's slot of a ticket is free again.
@@ -257,25 +265,39 @@ impl Station {
                 ours: crate::call::describe(ours.what, ours.count, ours.root),
             }
         } else {
+            // It has gone on since, or left something out.
             Error::Mismatch {
                 rank,
-                theirs: "something else".to_owned(),
-                ours: crate::call::describe(ours.what, ours.count, ours.root),
+                theirs: format!(
+                    "something else there (it is at its call {}, {})",
+                    theirs.number,
+                    crate::call::describe(theirs.what, theirs.count, theirs.root)
+                ),
+                ours: format!(
+                    "{} as its call {}",
+                    crate::call::describe(ours.what, ours.count, ours.root),
+                    ours.number
+                ),
             }
         }
     }
 
     /// Whether a wait is in vain.
-    fn fault(&self, of: u32, waited: Duration) -> Option<Error> {
+    fn fault(&self, flag: &Flag, wanted: Ticket, of: u32, waited: Duration) -> Option<Error> {
         if self.area.lines(0).alarm.heard().is_some() {
             return Some(self.alarmed());
         }
-        if let Some(rank) = self.company.dead() {
+        // Who ended or left may have raised the flag before: looked at in this order, what was raised counts.
+        let (dead, needed) = (self.company.dead(), if of == ANYBODY { 0..self.ranks() } else { of..of + 1 });
+        let left = needed.into_iter().find(|rank| self.company.left(*rank));
+        if flag.is(wanted) {
+            return None;
+        }
+        if let Some(rank) = dead {
             self.give_up(Cause::Died, rank);
             return Some(self.alarmed());
         }
-        let needed = if of == ANYBODY { 0..self.ranks() } else { of..of + 1 };
-        if let Some(rank) = needed.into_iter().find(|rank| self.company.left(*rank)) {
+        if let Some(rank) = left {
             self.give_up(Cause::Left, rank);
             return Some(self.alarmed());
         }
@@ -299,12 +321,14 @@ impl Station {
 
 struct Waiting<'a> {
     station: &'a Station,
+    flag: &'a Flag,
+    wanted: Ticket,
     of: u32,
 }
 
 impl Faults for Waiting<'_> {
     fn look(&self, waited: Duration) -> Option<Error> {
-        self.station.fault(self.of, waited)
+        self.station.fault(self.flag, self.wanted, self.of, waited)
     }
 }
 
@@ -328,20 +352,20 @@ impl Future for Reach<'_> {
         if self.station.blocking.get() {
             return Poll::Ready(self.station.wait(self.flag, self.wanted, self.of));
         }
-        self.station.polled(self.of)
+        self.station.polled(self.flag, self.wanted, self.of)
     }
 }
 
 impl Station {
     /// A wait that returns to be polled again, unless it is in vain.
     #[cold]
-    fn polled(&self, of: u32) -> Poll<Result<u64>> {
+    fn polled(&self, flag: &Flag, wanted: Ticket, of: u32) -> Poll<Result<u64>> {
         self.polls.set(self.polls.get().wrapping_add(1));
-        if self.polls.get() % POLLS != 0 {
+        if !self.polls.get().is_multiple_of(POLLS) {
             return Poll::Pending;
         }
         // Deadlines of started operations are their waiter's.
-        match self.fault(of, Duration::ZERO) {
+        match self.fault(flag, wanted, of, Duration::ZERO) {
             Some(fault) => Poll::Ready(Err(fault)),
             None => Poll::Pending,
         }

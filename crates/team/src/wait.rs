@@ -74,7 +74,7 @@ impl Patience {
         }
         self.past.set(self.past.get().wrapping_add(1));
         self.futile.set(if slept { self.futile.get() + 1 } else { 0 });
-        if self.past.get() % ANEW == 0 {
+        if self.past.get().is_multiple_of(ANEW) {
             self.futile.set(0);
         }
         self.now.set(if self.futile.get() >= FUTILE { self.full / 16 } else { self.full });
@@ -139,10 +139,7 @@ pub fn linger(
         }
         if looked.elapsed() >= SLICE / 2 {
             looked = Instant::now();
-            // What was raised before the fault still counts.
-            if let Some(fault) = faults.look(begin.elapsed())
-                && !flag.is(wanted)
-            {
+            if let Some(fault) = faults.look(begin.elapsed()) {
                 return Err(fault);
             }
         }

@@ -153,7 +153,8 @@ mod sealed {
 }
 
 /// An operator of the caller's: `into[i] = operator(into[i], from[i])`. It must be associative, and the same on all ranks.
-pub type Own = unsafe extern "C" fn(into: *mut c_void, from: *const c_void, count: usize, context: *mut c_void);
+pub type Own =
+    unsafe extern "C" fn(into: *mut c_void, from: *const c_void, count: usize, context: *mut c_void);
 
 type Fold = unsafe fn(*mut u8, &[*const u8], usize);
 
@@ -281,7 +282,9 @@ unsafe fn fold<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const 
         [] => {}
         [a] => (0..count).for_each(|at| set(at, get(a, at))),
         [a, b] => (0..count).for_each(|at| set(at, O::combine(get(a, at), get(b, at)))),
-        [a, b, c] => (0..count).for_each(|at| set(at, O::combine(O::combine(get(a, at), get(b, at)), get(c, at)))),
+        [a, b, c] => {
+            (0..count).for_each(|at| set(at, O::combine(O::combine(get(a, at), get(b, at)), get(c, at))))
+        }
         [a, b, c, d] => (0..count).for_each(|at| {
             set(at, O::combine(O::combine(O::combine(get(a, at), get(b, at)), get(c, at)), get(d, at)));
         }),

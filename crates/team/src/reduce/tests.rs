@@ -48,8 +48,20 @@ fn slow(elements: Type, operator: Operator, sources: &[Vec<u8>], at: usize) -> V
                 Operator::Prod => a * b,
                 _ if a.is_nan() || b.is_nan() => f64::NAN,
                 // The order of all numbers has -0 below 0.
-                Operator::Min => if a.total_cmp(&b).is_le() { a } else { b },
-                _ => if a.total_cmp(&b).is_ge() { a } else { b },
+                Operator::Min => {
+                    if a.total_cmp(&b).is_le() {
+                        a
+                    } else {
+                        b
+                    }
+                }
+                _ => {
+                    if a.total_cmp(&b).is_ge() {
+                        a
+                    } else {
+                        b
+                    }
+                }
             })
         })
         .unwrap();
@@ -158,7 +170,12 @@ fn halves_are_the_nearest_and_ties_go_to_even() {
 
 #[test]
 fn an_operator_of_the_callers() {
-    unsafe extern "C" fn least_even(into: *mut c_void, from: *const c_void, count: usize, context: *mut c_void) {
+    unsafe extern "C" fn least_even(
+        into: *mut c_void,
+        from: *const c_void,
+        count: usize,
+        context: *mut c_void,
+    ) {
         for at in 0..count {
             // SAFETY: the test gives as many numbers, and a count as context.
             unsafe {
@@ -173,6 +190,8 @@ fn an_operator_of_the_callers() {
     let (a, b, c) = ([1_u32, 2], [4_u32, 9], [17_u32, 32]);
     let mut into = [0_u32; 2];
     // SAFETY: two elements each.
-    unsafe { kernel.fold(into.as_mut_ptr().cast(), &[a.as_ptr().cast(), b.as_ptr().cast(), c.as_ptr().cast()], 2) };
+    unsafe {
+        kernel.fold(into.as_mut_ptr().cast(), &[a.as_ptr().cast(), b.as_ptr().cast(), c.as_ptr().cast()], 2)
+    };
     assert_eq!((into, called), ([21, 42], 4));
 }
