@@ -9,6 +9,7 @@ pub mod collectives;
 pub mod error;
 pub mod flag;
 pub mod life;
+pub mod membership;
 pub mod rank;
 pub mod reduce;
 pub mod rounds;

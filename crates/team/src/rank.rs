@@ -13,6 +13,7 @@ use crate::segment::arena::Arena;
 use crate::segment::seat::TakenSeat;
 use crate::shared::Shared;
 use crate::station::{Station, now};
+use crate::team::Whole;
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,13 +32,15 @@ extern "C" fn forked() {
 
 /// See the module.
 pub struct Rank {
-    station: Rc<Station>,
-    arena: RefCell<Arena>,
+    pub(crate) station: Rc<Station>,
+    pub(crate) arena: RefCell<Arena>,
     queue: RefCell<VecDeque<Started>>,
     generation: u32,
     born: u32,
     /// Leaves when dropped; sub-teams have none.
-    _seat: Option<TakenSeat>,
+    pub(crate) seat: Option<(TakenSeat, Whole)>,
+    /// Which seats its ranks have, where it is what is left of a larger team.
+    pub(crate) seats: Option<Vec<u32>>,
 }
 
 type Work = Pin<Box<dyn Future<Output = Result<()>>>>;
@@ -55,7 +58,7 @@ impl std::fmt::Debug for Rank {
 }
 
 impl Rank {
-    pub(crate) fn new(station: Rc<Station>, seat: Option<TakenSeat>, heap: usize) -> Result<Self> {
+    pub(crate) fn new(station: Rc<Station>, seat: Option<(TakenSeat, Whole)>, heap: usize) -> Result<Self> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
             // SAFETY: the handler does nothing but add to an atomic number. Without it handles of a child are not told apart.
@@ -69,7 +72,8 @@ impl Rank {
             queue: RefCell::default(),
             generation: GENERATION.load(Ordering::Relaxed),
             born: std::process::id(),
-            _seat: seat,
+            seat,
+            seats: None,
         })
     }
 
@@ -96,7 +100,7 @@ impl Rank {
     }
 
     #[inline(always)]
-    fn ours(&self) -> Result<()> {
+    pub(crate) fn ours(&self) -> Result<()> {
         if GENERATION.load(Ordering::Relaxed) == self.generation {
             Ok(())
         } else {
@@ -167,7 +171,7 @@ impl Rank {
 
     /// Everything that was started is over, and the handle is this process's.
     #[inline(always)]
-    fn ready(&self) -> Result<()> {
+    pub(crate) fn ready(&self) -> Result<()> {
         self.ours()?;
         if self.queue.borrow().is_empty() { Ok(()) } else { self.drain() }
     }
@@ -194,6 +198,13 @@ impl Rank {
             }
         }
         self.station.block(before);
+    }
+
+    /// Whatever was started is over, undone.
+    pub(crate) fn give_up_started(&self) {
+        for started in self.queue.borrow_mut().drain(..) {
+            *started.outcome.borrow_mut() = Some(Err(Error::Revoked(self.rank())));
+        }
     }
 
     /// Carries out a call whose buffers are addresses.

@@ -12,6 +12,7 @@ use crate::wait::{Faults, Patience, linger, wake};
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub trait Company {
     fn dead(&self) -> Option<u32>;
     /// Whether a rank has left.
     fn left(&self, rank: u32) -> bool;
+    /// Whether a rank has left or ended.
+    fn gone(&self, rank: u32) -> bool;
 }
 
 /// See the module.
@@ -32,7 +35,7 @@ pub struct Station {
     /// More ranks than processors.
     pub crowded: bool,
     /// All ranks are threads of this process, and no other has the memory.
-    private: bool,
+    pub(crate) private: bool,
     /// The last ticket taken.
     ticket: Cell<Ticket>,
     /// The last barrier.
@@ -45,9 +48,9 @@ pub struct Station {
     /// Whether waits wait.
     blocking: Cell<bool>,
     polls: Cell<u32>,
-    patience: Patience,
-    deadline: Cell<Option<Duration>>,
-    company: Box<dyn Company>,
+    pub(crate) patience: Patience,
+    pub(crate) deadline: Cell<Option<Duration>>,
+    pub(crate) company: Rc<dyn Company>,
     /// What others said when last looked at, to see whether it stays.
     heard: RefCell<Vec<Said>>,
     /// Where the segment's heap is in this process.
@@ -71,7 +74,7 @@ impl Station {
         crowded: bool,
         private: bool,
         patience: Patience,
-        company: Box<dyn Company>,
+        company: Rc<dyn Company>,
         heap: (*mut u8, usize),
     ) -> Self {
         let ranks = area.ranks() as usize;

@@ -19,6 +19,7 @@ use crate::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// What is asked of a new team.
@@ -130,9 +131,7 @@ impl Team {
 
     /// Makes the calling thread a rank, that of this number or the first that is free, and waits for the others to come.
     pub fn join(&self, rank: Option<u32>) -> Result<Rank> {
-        if Header::state(&self.mapping).load(std::sync::atomic::Ordering::Acquire)
-            != crate::segment::header::GATHERING
-        {
+        if Header::state(&self.mapping).load(Ordering::Acquire) != crate::segment::header::GATHERING {
             return Err(Error::Refused(
                 "the team has begun: who comes later needs a team of its own".to_owned(),
             ));
@@ -154,11 +153,12 @@ impl Team {
             crowded,
             private,
             Patience::new(self.options.wait, crowded),
-            Box::new(company),
+            Rc::new(company),
             (self.at(self.geometry.heap), self.geometry.heap_bytes),
         );
         station.set_deadline(self.options.deadline);
-        Rank::new(Rc::new(station), Some(seat), self.geometry.heap_bytes)
+        let whole = Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry };
+        Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
@@ -166,9 +166,7 @@ impl Team {
     }
 
     fn area(&self) -> Area {
-        let (ranks, cell) = (self.geometry.ranks, self.options.cell);
-        // SAFETY: the geometry lies within the mapping, which whoever has the area keeps; a new segment is all zeroes.
-        unsafe { Area::at(self.at(self.geometry.control), self.at(self.geometry.stage), ranks, cell) }
+        Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry }.area(self.geometry.ranks)
     }
 
     /// Waits until every seat is taken.
@@ -176,16 +174,14 @@ impl Team {
         let begin = Instant::now();
         let mut nap = Duration::from_micros(20);
         loop {
-            let state = |rank| {
-                Seat::state(&self.mapping, &self.geometry, rank).load(std::sync::atomic::Ordering::Acquire)
-            };
+            let state = |rank| Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire);
             let missing: Vec<u32> = (0..self.geometry.ranks).filter(|rank| state(*rank) != TAKEN).collect();
             if missing.is_empty() {
                 break;
             }
             if let Some(rank) = missing.iter().find(|rank| matches!(state(**rank), LEFT | DEAD)) {
                 // It may have been so quick that it is through with all it wanted; then the team has begun.
-                if Header::state(&self.mapping).load(std::sync::atomic::Ordering::Acquire) != BEGUN {
+                if Header::state(&self.mapping).load(Ordering::Acquire) != BEGUN {
                     return Err(Error::PeerLeft(*rank));
                 }
                 break;
@@ -201,7 +197,7 @@ impl Team {
             std::thread::sleep(nap);
             nap = (nap * 2).min(Duration::from_millis(1));
         }
-        Header::state(&self.mapping).store(BEGUN, std::sync::atomic::Ordering::Release);
+        Header::state(&self.mapping).store(BEGUN, Ordering::Release);
         let holders: Vec<(u32, u32, u64)> = (0..self.geometry.ranks)
             .filter_map(|rank| {
                 Seat::holder(&self.mapping, &self.geometry, rank).map(|(pid, start)| (rank, pid, start))
@@ -212,6 +208,25 @@ impl Team {
             mapping: Arc::clone(&self.mapping),
             geometry: self.geometry,
         })
+    }
+}
+
+/// A team's segment, for who makes another team in it of those who are left.
+#[derive(Debug, Clone)]
+pub(crate) struct Whole {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) geometry: Geometry,
+}
+
+impl Whole {
+    /// The flags and stages, for as many ranks or fewer.
+    pub(crate) fn area(&self, ranks: u32) -> Area {
+        debug_assert!(ranks <= self.geometry.ranks);
+        let at = |offset| self.mapping.base().wrapping_add(offset);
+        let cell = self.geometry.stage_bytes / CELLS;
+        // SAFETY: the geometry lies within the mapping, which whoever has the area keeps; a new segment is all zeroes, and
+        // one that is used again is cleared first.
+        unsafe { Area::at(at(self.geometry.control), at(self.geometry.stage), ranks, cell) }
     }
 }
 
@@ -228,7 +243,11 @@ impl Company for Members {
     }
 
     fn left(&self, rank: u32) -> bool {
-        Seat::state(&self.mapping, &self.geometry, rank).load(std::sync::atomic::Ordering::Acquire) == LEFT
+        Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire) == LEFT
+    }
+
+    fn gone(&self, rank: u32) -> bool {
+        self.left(rank) || self.watch.ended(rank)
     }
 }
 

@@ -61,6 +61,11 @@ impl Patience {
         Self { policy, full, now: Cell::new(full), yields, futile: Cell::new(0), past: Cell::new(0) }
     }
 
+    /// The policy, for another team of the same rank.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
     /// How many looks before anything else is done.
     #[inline(always)]
     pub fn spins(&self) -> u32 {
