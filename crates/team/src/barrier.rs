@@ -12,7 +12,8 @@ use crate::Result;
 use crate::station::{ANYBODY, Station};
 
 /// Which barrier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Barrier {
     /// See the module.
     Dissemination,
@@ -20,6 +21,11 @@ pub enum Barrier {
     Central,
     /// See the module.
     Flat,
+}
+
+impl Barrier {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Dissemination, Self::Central, Self::Flat];
 }
 
 impl Station {

@@ -5,14 +5,14 @@
 //! there, without a copy. Every combination is in the order of ranks, so all algorithms give the same bits on all ranks.
 
 use crate::Result;
-use crate::barrier::Barrier;
 use crate::call::{Call, Kind, When, signature};
+use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
 use crate::rounds::{Gives, Part, Takes, Uses, copy};
 use crate::station::Station;
 
 /// From so many bytes on ranks tell each other where their buffers are.
-pub const RESIDENT: usize = 8 << 10;
+pub const RESIDENT: usize = 16 << 10;
 /// Where a piece is staged before the last one is done with, so many tickets may not be done with when a slot is raised: two pieces staged
 /// and one combined.
 const LAG: u32 = 3;
@@ -46,18 +46,12 @@ fn part(kind: Kind, me: u32, root: u32) -> Part {
 }
 
 impl Station {
-    /// The barrier for this occupancy.
-    #[inline(always)]
-    fn which_barrier(&self) -> Barrier {
-        if self.crowded { Barrier::Central } else { Barrier::Dissemination }
-    }
-
     /// Waits until all have come.
     #[inline(always)]
     pub async fn barrier_call(&self) -> Result<()> {
         const WHAT: u64 = Kind::Barrier as u64;
         let signature = self.begin(signature(WHAT, 0, 0), WHAT, 0, 0)?;
-        self.barrier(self.which_barrier(), signature).await
+        self.barrier(self.barrier_by.get(), signature).await
     }
 
     /// Carries out a call.
@@ -71,7 +65,7 @@ impl Station {
         }
         let signature = self.begin(call.signature(), call.what(), call.count as u64, call.root)?;
         if call.sync.enter == When::All {
-            self.barrier(self.which_barrier(), signature).await?;
+            self.barrier(self.barrier_by.get(), signature).await?;
         }
         match call.kind {
             Kind::Broadcast if call.bytes() <= INLINE => self.broadcast_inline(call, signature).await?,
@@ -83,7 +77,7 @@ impl Station {
             kind => self.rounds(call, part(kind, self.rank, call.root), signature).await?,
         }
         if call.sync.leave == When::All {
-            self.barrier(self.which_barrier(), signature).await?;
+            self.barrier(self.barrier_by.get(), signature).await?;
         }
         Ok(())
     }
@@ -187,7 +181,21 @@ impl Station {
         if resident {
             self.allreduce_resident(call, ticket, signature).await
         } else {
-            self.allreduce_slices(call, signature).await
+            self.allreduce_staged(call, signature).await
+        }
+    }
+
+    /// By cells, in the way that the table says.
+    #[inline(always)]
+    async fn allreduce_staged(&self, call: &Call, signature: u32) -> Result<()> {
+        match self.way(Kind::Allreduce, call.bytes()) {
+            Way::Slices(log) => self.allreduce_slices(call, 1 << log, signature).await,
+            Way::Whole if call.bytes() <= self.area.cell_bytes() => {
+                self.allreduce_flat(call, signature).await
+            }
+            Way::Whole | Way::Pieces(_) => {
+                self.rounds(call, part(call.kind, self.rank, call.root), signature).await
+            }
         }
     }
 
@@ -245,8 +253,8 @@ impl Station {
     }
 
     /// Piece by piece: all stage it, each combines its slice, all copy all slices; the next piece is staged before this one is awaited.
-    async fn allreduce_slices(&self, call: &Call, signature: u32) -> Result<()> {
-        let (bytes, size, most) = (call.bytes(), call.elements.size(), self.area.cell_bytes());
+    async fn allreduce_slices(&self, call: &Call, most: usize, signature: u32) -> Result<()> {
+        let (bytes, size) = (call.bytes(), call.elements.size());
         let ranks = self.ranks();
         let mut staged = self.next_ticket();
         self.stage(call, staged, 0, bytes.min(most), signature).await?;

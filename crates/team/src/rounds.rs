@@ -7,6 +7,7 @@
 use crate::Result;
 use crate::area::SLOTS;
 use crate::call::Call;
+use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
 use crate::station::Station;
 
@@ -88,7 +89,14 @@ impl Station {
         let (ranks, block, size) = (self.ranks() as usize, call.bytes(), call.elements.size());
         let pieces = if part.shared_out { ranks } else { 1 };
         let inline = block * pieces <= INLINE;
-        let room = if inline { INLINE } else { self.area.cell_bytes() };
+        let room = if inline {
+            INLINE
+        } else if let Way::Pieces(log) = self.way(call.kind, block) {
+            // An element for each rank goes in a round at least.
+            self.area.cell_bytes().min((1 << log).max(pieces * size))
+        } else {
+            self.area.cell_bytes()
+        };
         // As many bytes of a block as a round can carry, and at least one element.
         let most = room / pieces / size * size;
         let mut from = 0;

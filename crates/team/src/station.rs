@@ -7,6 +7,9 @@
 //! algorithm is chosen by what all ranks know alike.
 
 use crate::area::{Area, Cause, SLOTS, Said};
+use crate::barrier::Barrier;
+use crate::call::Kind;
+use crate::choice::{Table, Way};
 use crate::flag::{Flag, Ticket, reached};
 use crate::wait::{Faults, Patience, linger, wake};
 use crate::{Error, Result};
@@ -53,6 +56,9 @@ pub struct Station {
     pub(crate) company: Rc<dyn Company>,
     /// What others said when last looked at, to see whether it stays.
     heard: RefCell<Vec<Said>>,
+    /// How ranks meet, and which way calls go.
+    pub(crate) barrier_by: Cell<Barrier>,
+    ways: RefCell<Table>,
     /// Where the segment's heap is in this process.
     heap: (usize, usize),
     /// Addresses of what is folded: one for each rank.
@@ -94,6 +100,8 @@ impl Station {
             deadline: Cell::new(None),
             company,
             heard: RefCell::new(vec![NOTHING; ranks]),
+            barrier_by: Cell::new(Table::usual(crowded).barrier),
+            ways: RefCell::new(Table::usual(crowded)),
             heap: (heap.0.expose_provenance(), heap.1),
             sources: RefCell::new(vec![std::ptr::null(); ranks]),
         }
@@ -134,6 +142,22 @@ impl Station {
             return Err(Error::Refused("a rank told of a buffer outside of the segment".to_owned()));
         }
         Ok(std::ptr::with_exposed_provenance_mut(self.heap.0 + offset))
+    }
+
+    /// From now on calls go these ways. All ranks must install the same table between the same calls.
+    pub fn install(&self, table: Table) {
+        self.barrier_by.set(table.barrier);
+        self.ways.replace(table);
+    }
+
+    /// The table in force.
+    pub fn table(&self) -> Table {
+        self.ways.borrow().clone()
+    }
+
+    /// The way of a call of so many bytes.
+    pub(crate) fn way(&self, kind: Kind, bytes: usize) -> Way {
+        self.ways.borrow().way(kind, bytes, self.area.cell_bytes(), self.crowded)
     }
 
     /// Begins an operation: says so to who may wonder, and fails where the team is given up.

@@ -5,6 +5,7 @@
 //! seats are taken. From then on nobody else can join.
 
 use crate::area::{Area, CELLS, CONTROL};
+use crate::choice::Table;
 use crate::flag::LINE;
 use crate::life::Watch;
 use crate::rank::Rank;
@@ -14,6 +15,7 @@ use crate::segment::meet::{Invitation, VARIABLE};
 use crate::segment::memfd::Mapping;
 use crate::segment::seat::{DEAD, LEFT, Seat, TAKEN, TakenSeat};
 use crate::station::{Company, Station};
+use crate::tune::store;
 use crate::wait::{Patience, Policy};
 use crate::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -37,6 +39,18 @@ pub struct Options {
     pub deadline: Option<Duration>,
     /// How long ranks wait for each other to join.
     pub gather: Duration,
+    /// Where the table of ways comes from; what rank 0 says of it counts for all.
+    pub tables: Tables,
+}
+
+/// Where a team's table of ways comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tables {
+    /// From what was tuned on this machine ([`crate::tune::store`]), if anything was.
+    #[default]
+    Kept,
+    /// The usual ways, whatever was tuned.
+    Usual,
 }
 
 impl Options {
@@ -49,6 +63,7 @@ impl Options {
             wait: Policy::Auto,
             deadline: None,
             gather: Duration::from_secs(30),
+            tables: Tables::Kept,
         }
     }
 }
@@ -70,6 +85,12 @@ impl Team {
                 options.cell
             )));
         }
+        if options.cell < least_cell(options.ranks) {
+            return Err(Error::Argument(format!(
+                "a cell of {} bytes is too small for {} ranks: it must have room for an element of each",
+                options.cell, options.ranks
+            )));
+        }
         let stage = options.cell.checked_mul(CELLS).unwrap_or(usize::MAX / 2);
         let geometry = Geometry::plan_with(options.ranks, CONTROL, stage, options.heap)?;
         let mapping = Arc::new(Mapping::create(geometry.total)?);
@@ -81,7 +102,7 @@ impl Team {
     pub fn adopt(mapping: Mapping, options: Options) -> Result<Self> {
         let geometry = Header::check(&mapping)?;
         let cell = geometry.stage_bytes / CELLS;
-        if geometry.control_bytes != CONTROL || !cell.is_power_of_two() || cell < 1024 {
+        if geometry.control_bytes != CONTROL || !cell.is_power_of_two() || cell < least_cell(geometry.ranks) {
             return Err(Error::NotATeam("laid out by another version".to_owned()));
         }
         let options = Options { ranks: geometry.ranks, cell, heap: geometry.heap_bytes, ..options };
@@ -158,7 +179,20 @@ impl Team {
         );
         station.set_deadline(self.options.deadline);
         let whole = Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry };
-        Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)
+        let rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
+        let table =
+            (rank.rank() == 0 && self.options.tables == Tables::Kept).then(|| self.kept(crowded)).flatten();
+        rank.install_of_first(table.as_ref())?;
+        Ok(rank)
+    }
+
+    /// What was tuned on this machine for such a team. Whatever is wrong with the file, there is the usual table.
+    fn kept(&self, crowded: bool) -> Option<Table> {
+        let variable = |name| std::env::var_os(name).map(std::path::PathBuf::from);
+        let machine = store::fingerprint();
+        let path = store::path(variable("XDG_CACHE_HOME"), variable("HOME"), &machine)?;
+        let key = store::key(self.geometry.ranks, crowded, self.options.cell);
+        store::Store::read(&path, &machine).0.table(&key).cloned()
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
@@ -209,6 +243,11 @@ impl Team {
             geometry: self.geometry,
         })
     }
+}
+
+/// A round carries at least an element for each rank.
+fn least_cell(ranks: u32) -> usize {
+    (ranks as usize * 8).max(1024)
 }
 
 /// A team's segment, for who makes another team in it of those who are left.
