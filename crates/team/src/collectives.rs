@@ -8,7 +8,7 @@ use crate::Result;
 use crate::call::{Call, Kind, When, signature};
 use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
-use crate::rounds::{Gives, Part, Takes, Uses, copy};
+use crate::rounds::{Gives, Part, Takes, Uses, copy, reads_own};
 use crate::station::Station;
 
 /// From so many bytes on ranks tell each other where their buffers are.
@@ -20,14 +20,16 @@ const LAG: u32 = 3;
 const BLOCK: usize = 8 << 10;
 
 /// A rank's part, where the call is no more than rounds.
-fn part(kind: Kind, me: u32, root: u32) -> Part {
-    let at_root = me == root;
+fn part(call: &Call, me: u32) -> Part {
+    let (kind, root, at_root, reads_own) = (call.kind, call.root, me == call.root, reads_own(call));
     let part = |gives, takes, uses| Part { gives, takes, uses, shared_out: false, symmetric: false };
     match kind {
         Kind::Broadcast if at_root => part(Gives::Block, Takes::Nothing, Uses::Copies),
         Kind::Broadcast | Kind::Barrier => part(Gives::Nothing, Takes::Of(root), Uses::Copies),
+        // It takes its own straight from its input, unless that may not be.
+        Kind::Reduce if at_root && reads_own => part(Gives::Nothing, Takes::All, Uses::Folds),
         Kind::Reduce if at_root => part(Gives::Block, Takes::All, Uses::Folds),
-        Kind::Gather if at_root => part(Gives::Block, Takes::All, Uses::Collects),
+        Kind::Gather if at_root => part(Gives::Nothing, Takes::All, Uses::Collects),
         Kind::Reduce | Kind::Gather => part(Gives::Block, Takes::Nothing, Uses::Copies),
         Kind::Allreduce => Part { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Folds) },
         Kind::Allgather => Part { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Collects) },
@@ -74,7 +76,7 @@ impl Station {
                 self.allreduce_flat(call, signature).await?
             }
             Kind::Allreduce => self.allreduce_large(call, signature).await?,
-            kind => self.rounds(call, part(kind, self.rank, call.root), signature).await?,
+            kind => self.rounds(call, part(call, self.rank), signature).await?,
         }
         if call.sync.leave == When::All {
             self.barrier(self.barrier_by.get(), signature).await?;
@@ -121,7 +123,7 @@ impl Station {
         if self.rank == call.root {
             self.tell_where(ticket, call, signature).await?;
             if self.offset_of(call.input) == 0 {
-                return self.rounds(call, part(call.kind, self.rank, call.root), signature).await;
+                return self.rounds(call, part(call, self.rank), signature).await;
             }
             if call.sync.leave != When::None {
                 // The buffer is the caller's again only when all have copied it.
@@ -134,7 +136,7 @@ impl Station {
         self.take(call.root, ticket, signature).await?;
         let [at, _] = self.told(call.root, ticket);
         if at == 0 {
-            return self.rounds(call, part(call.kind, self.rank, call.root), signature).await;
+            return self.rounds(call, part(call, self.rank), signature).await;
         }
         let from = self.resident(at, call.bytes())?;
         // SAFETY: within the segment, as was just seen; the root keeps it as it is until we are done.
@@ -193,9 +195,7 @@ impl Station {
             Way::Whole if call.bytes() <= self.area.cell_bytes() => {
                 self.allreduce_flat(call, signature).await
             }
-            Way::Whole | Way::Pieces(_) => {
-                self.rounds(call, part(call.kind, self.rank, call.root), signature).await
-            }
+            Way::Whole | Way::Pieces(_) => self.rounds(call, part(call, self.rank), signature).await,
         }
     }
 
@@ -272,7 +272,12 @@ impl Station {
                 if rank != self.rank {
                     self.take_lagging(rank, now, signature, LAG).await?;
                 }
-                self.sources.borrow_mut()[rank as usize] = self.area.cell(rank, now).wrapping_add(begin);
+                let own = rank == self.rank;
+                self.sources.borrow_mut()[rank as usize] = if own {
+                    call.input.wrapping_add(from + begin)
+                } else {
+                    self.area.cell(rank, now).wrapping_add(begin)
+                };
             }
             let combined = self.next_ticket();
             self.vacant(combined).await?;
@@ -316,8 +321,14 @@ impl Station {
         signature: u32,
     ) -> Result<()> {
         self.vacant(ticket).await?;
+        // This rank's own slice nobody else reads.
+        let (begin, end) = self.slice(self.rank, bytes);
+        let (input, cell) = (call.input.wrapping_add(from), self.area.cell(self.rank, ticket));
         // SAFETY: within the input, and no more than a cell, which all have done with.
-        unsafe { copy(call.input.add(from), self.area.cell(self.rank, ticket), bytes) };
+        unsafe {
+            copy(input, cell, begin);
+            copy(input.add(end), cell.add(end), bytes - end);
+        }
         self.put(ticket, signature);
         Ok(())
     }

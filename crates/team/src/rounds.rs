@@ -9,6 +9,7 @@ use crate::area::SLOTS;
 use crate::call::Call;
 use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
+use crate::reduce::Kernel;
 use crate::station::Station;
 
 /// What a rank gives in each round.
@@ -77,6 +78,11 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
+/// Whether a rank takes its own part straight from its input. An operator of the caller's wants no output that is also a source.
+pub fn reads_own(call: &Call) -> bool {
+    !matches!(call.kernel, Some(Kernel::Own(..)))
+}
+
 impl Station {
     /// Where the data of a ticket are: beside the flag if they are as short, else in the cell.
     #[inline(always)]
@@ -134,7 +140,9 @@ impl Station {
         };
         self.vacant(ticket).await?;
         let place = self.place(self.rank, ticket, inline);
-        for piece in 0..pieces {
+        // Of blocks for each, nobody reads this rank's own piece.
+        let unread = if gives == Gives::Blocks && reads_own(call) { self.rank as usize } else { usize::MAX };
+        for piece in (0..pieces).filter(|piece| *piece != unread) {
             // SAFETY: the input has `pieces` blocks, by the caller's promise, and the cell room for a piece of each; all have done with it.
             unsafe { copy(call.input.add(piece * call.bytes() + from), place.add(piece * bytes), bytes) };
         }
@@ -167,8 +175,9 @@ impl Station {
             if !own {
                 self.take(rank, ticket, signature).await?;
             }
-            let data = if own && part.gives == Gives::Nothing {
-                call.input.wrapping_add(from)
+            let data = if own && (part.gives == Gives::Nothing || reads_own(call)) {
+                let block = if part.gives == Gives::Blocks { rank as usize * call.bytes() } else { 0 };
+                call.input.wrapping_add(block + from)
             } else {
                 // SAFETY: within the cell, which has room for a piece of each rank.
                 unsafe { self.place(rank, ticket, inline).add(piece) }

@@ -14,8 +14,8 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The longest sleep before faults are looked for.
-pub const SLICE: Duration = Duration::from_millis(4);
+/// The longest sleep before faults are looked for. Longer than most kernels' ticks: a timer that is not the next to ring costs less to set.
+pub const SLICE: Duration = Duration::from_millis(8);
 /// What a spin may take where every rank has a processor: some two sleeps and wake-ups.
 const SPIN: Duration = Duration::from_micros(20);
 /// So many waits in a row that spinning did not help make it short.

@@ -379,8 +379,7 @@ impl Kernel {
     /// `into[i] = (sources[0][i] op sources[1][i]) op sources[2][i] ...`, in this order.
     ///
     /// # Safety
-    /// All are valid for `count` elements. `into` is no source and overlaps none, except that it may be exactly the first with an operator of
-    /// ours.
+    /// All are valid for `count` elements. `into` overlaps no source, except that it may be exactly one of them with an operator of ours.
     #[inline(always)]
     pub unsafe fn fold(&self, into: *mut u8, sources: &[*const u8], count: usize) {
         match *self {
