@@ -12,7 +12,8 @@ use crate::Result;
 use crate::station::{ANYBODY, Station};
 
 /// Which barrier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Barrier {
     /// See the module.
     Dissemination,
@@ -20,6 +21,11 @@ pub enum Barrier {
     Central,
     /// See the module.
     Flat,
+}
+
+impl Barrier {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Dissemination, Self::Central, Self::Flat];
 }
 
 impl Station {
@@ -43,7 +49,8 @@ impl Station {
             let to = self.rank + distance;
             let to = if to >= ranks { to - ranks } else { to };
             self.raise(&self.area.lines(to).rounds[round], number, signature);
-            let from = if self.rank >= distance { self.rank - distance } else { self.rank + ranks - distance };
+            let from =
+                if self.rank >= distance { self.rank - distance } else { self.rank + ranks - distance };
             let word = self.reach(&self.area.lines(self.rank).rounds[round], number, from).await?;
             if word as u32 == number && (word >> 32) as u32 != signature {
                 return Err(self.differs(from));

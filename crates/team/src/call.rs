@@ -4,7 +4,8 @@ use crate::reduce::{Kernel, Operator, Type};
 use crate::{Error, Result};
 
 /// What is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Kind {
     /// Nobody goes on before everybody has come.
@@ -207,9 +208,13 @@ pub fn check(call: &Call, ranks: u32) -> Result<()> {
     if call.root >= ranks {
         return Err(Error::Argument(format!("root {} is not one of the {ranks} ranks", call.root)));
     }
-    let elements = call.count.checked_mul(ranks as usize).and_then(|all| all.checked_mul(call.elements.size()));
+    let elements =
+        call.count.checked_mul(ranks as usize).and_then(|all| all.checked_mul(call.elements.size()));
     if elements.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(Error::Argument(format!("{} elements for each of {ranks} ranks are too many", call.count)));
+        return Err(Error::Argument(format!(
+            "{} elements for each of {ranks} ranks are too many",
+            call.count
+        )));
     }
     if call.kind.combines() && call.kernel.is_none() {
         return Err(Error::Argument(format!("{} needs an operator", call.kind.name())));

@@ -5,14 +5,14 @@
 //! there, without a copy. Every combination is in the order of ranks, so all algorithms give the same bits on all ranks.
 
 use crate::Result;
-use crate::barrier::Barrier;
 use crate::call::{Call, Kind, When, signature};
+use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
 use crate::rounds::{Gives, Part, Takes, Uses, copy};
 use crate::station::Station;
 
 /// From so many bytes on ranks tell each other where their buffers are.
-pub const RESIDENT: usize = 8 << 10;
+pub const RESIDENT: usize = 16 << 10;
 /// Where a piece is staged before the last one is done with, so many tickets may not be done with when a slot is raised: two pieces staged
 /// and one combined.
 const LAG: u32 = 3;
@@ -46,18 +46,12 @@ fn part(kind: Kind, me: u32, root: u32) -> Part {
 }
 
 impl Station {
-    /// The barrier for this occupancy.
-    #[inline(always)]
-    fn which_barrier(&self) -> Barrier {
-        if self.crowded { Barrier::Central } else { Barrier::Dissemination }
-    }
-
     /// Waits until all have come.
     #[inline(always)]
     pub async fn barrier_call(&self) -> Result<()> {
         const WHAT: u64 = Kind::Barrier as u64;
-        let signature = self.begin({ signature(WHAT, 0, 0) }, WHAT, 0, 0)?;
-        self.barrier(self.which_barrier(), signature).await
+        let signature = self.begin(signature(WHAT, 0, 0), WHAT, 0, 0)?;
+        self.barrier(self.barrier_by.get(), signature).await
     }
 
     /// Carries out a call.
@@ -71,17 +65,19 @@ impl Station {
         }
         let signature = self.begin(call.signature(), call.what(), call.count as u64, call.root)?;
         if call.sync.enter == When::All {
-            self.barrier(self.which_barrier(), signature).await?;
+            self.barrier(self.barrier_by.get(), signature).await?;
         }
         match call.kind {
             Kind::Broadcast if call.bytes() <= INLINE => self.broadcast_inline(call, signature).await?,
             Kind::Broadcast if call.bytes() >= RESIDENT => self.broadcast_large(call, signature).await?,
-            Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => self.allreduce_flat(call, signature).await?,
+            Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => {
+                self.allreduce_flat(call, signature).await?
+            }
             Kind::Allreduce => self.allreduce_large(call, signature).await?,
             kind => self.rounds(call, part(kind, self.rank, call.root), signature).await?,
         }
         if call.sync.leave == When::All {
-            self.barrier(self.which_barrier(), signature).await?;
+            self.barrier(self.barrier_by.get(), signature).await?;
         }
         Ok(())
     }
@@ -155,13 +151,14 @@ impl Station {
         // SAFETY: no longer than a payload, or a cell; all have done with it.
         unsafe { copy(call.input, self.place(self.rank, ticket, inline), bytes) };
         self.put(ticket, signature);
-        let mut sources = self.sources.borrow_mut();
         for rank in 0..self.ranks() {
             if rank != self.rank {
-                // Nobody else borrows the addresses: calls of a rank are carried out one after the other.
                 self.take(rank, ticket, signature).await?;
             }
-            sources[rank as usize] = self.place(rank, ticket, inline);
+        }
+        let mut sources = self.sources.borrow_mut();
+        for (rank, source) in (0..).zip(sources.iter_mut()) {
+            *source = self.place(rank, ticket, inline);
         }
         if let Some(kernel) = &call.kernel {
             // SAFETY: all hold `bytes` bytes until this rank raises its next slot; the output is the caller's.
@@ -184,7 +181,21 @@ impl Station {
         if resident {
             self.allreduce_resident(call, ticket, signature).await
         } else {
-            self.allreduce_slices(call, signature).await
+            self.allreduce_staged(call, signature).await
+        }
+    }
+
+    /// By cells, in the way that the table says.
+    #[inline(always)]
+    async fn allreduce_staged(&self, call: &Call, signature: u32) -> Result<()> {
+        match self.way(Kind::Allreduce, call.bytes()) {
+            Way::Slices(log) => self.allreduce_slices(call, 1 << log, signature).await,
+            Way::Whole if call.bytes() <= self.area.cell_bytes() => {
+                self.allreduce_flat(call, signature).await
+            }
+            Way::Whole | Way::Pieces(_) => {
+                self.rounds(call, part(call.kind, self.rank, call.root), signature).await
+            }
         }
     }
 
@@ -214,7 +225,9 @@ impl Station {
             let mut block = [0_u64; BLOCK / 8];
             let block = block.as_mut_ptr().cast::<u8>();
             let mut from = begin;
-            while from < end && let Some(kernel) = &call.kernel {
+            while from < end
+                && let Some(kernel) = &call.kernel
+            {
                 let bytes = (end - from).min(BLOCK);
                 // SAFETY: slices are within all buffers, which are within the segment; nobody else reads or writes this slice now.
                 unsafe {
@@ -240,8 +253,8 @@ impl Station {
     }
 
     /// Piece by piece: all stage it, each combines its slice, all copy all slices; the next piece is staged before this one is awaited.
-    async fn allreduce_slices(&self, call: &Call, signature: u32) -> Result<()> {
-        let (bytes, size, most) = (call.bytes(), call.elements.size(), self.area.cell_bytes());
+    async fn allreduce_slices(&self, call: &Call, most: usize, signature: u32) -> Result<()> {
+        let (bytes, size) = (call.bytes(), call.elements.size());
         let ranks = self.ranks();
         let mut staged = self.next_ticket();
         self.stage(call, staged, 0, bytes.min(most), signature).await?;
@@ -266,7 +279,13 @@ impl Station {
             if let Some(kernel) = &call.kernel {
                 let sources = self.sources.borrow();
                 // SAFETY: slices are within cells; this rank's cell of this ticket is vacant.
-                unsafe { kernel.fold(self.area.cell(self.rank, combined).add(begin), &sources, (end - begin) / size) };
+                unsafe {
+                    kernel.fold(
+                        self.area.cell(self.rank, combined).add(begin),
+                        &sources,
+                        (end - begin) / size,
+                    )
+                };
             }
             self.put(combined, signature);
             for rank in 0..ranks {
@@ -276,7 +295,11 @@ impl Station {
                 let (begin, end) = self.slice(rank, piece);
                 // SAFETY: slices are within cells and within the piece; the output has all pieces.
                 unsafe {
-                    copy(self.area.cell(rank, combined).add(begin), call.output.add(from + begin), end - begin);
+                    copy(
+                        self.area.cell(rank, combined).add(begin),
+                        call.output.add(from + begin),
+                        end - begin,
+                    );
                 }
             }
             from = after;
@@ -284,7 +307,14 @@ impl Station {
         Ok(())
     }
 
-    async fn stage(&self, call: &Call, ticket: Ticket, from: usize, bytes: usize, signature: u32) -> Result<()> {
+    async fn stage(
+        &self,
+        call: &Call,
+        ticket: Ticket,
+        from: usize,
+        bytes: usize,
+        signature: u32,
+    ) -> Result<()> {
         self.vacant(ticket).await?;
         // SAFETY: within the input, and no more than a cell, which all have done with.
         unsafe { copy(call.input.add(from), self.area.cell(self.rank, ticket), bytes) };

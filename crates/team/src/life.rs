@@ -98,6 +98,12 @@ impl Watch {
         None
     }
 
+    /// Whether this rank's process has ended.
+    pub fn ended(&self, rank: u32) -> bool {
+        // Few ranks die: it is enough to look at one after the other.
+        self.dead(|other| other != rank).is_some()
+    }
+
     /// Why deaths may be noticed late or never, if so.
     pub fn blind(&self) -> Option<String> {
         self.blind.clone()

@@ -7,6 +7,7 @@
 use crate::Result;
 use crate::area::SLOTS;
 use crate::call::Call;
+use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
 use crate::station::Station;
 
@@ -88,7 +89,14 @@ impl Station {
         let (ranks, block, size) = (self.ranks() as usize, call.bytes(), call.elements.size());
         let pieces = if part.shared_out { ranks } else { 1 };
         let inline = block * pieces <= INLINE;
-        let room = if inline { INLINE } else { self.area.cell_bytes() };
+        let room = if inline {
+            INLINE
+        } else if let Way::Pieces(log) = self.way(call.kind, block) {
+            // An element for each rank goes in a round at least.
+            self.area.cell_bytes().min((1 << log).max(pieces * size))
+        } else {
+            self.area.cell_bytes()
+        };
         // As many bytes of a block as a round can carry, and at least one element.
         let most = room / pieces / size * size;
         let mut from = 0;
@@ -99,7 +107,7 @@ impl Station {
             self.take_round(call, part, ticket, inline, from, bytes, signature).await?;
             from += bytes;
             let over = from >= block;
-            if !part.symmetric && (over || ticket as usize % (SLOTS / 2) == 0) {
+            if !part.symmetric && (over || (ticket as usize).is_multiple_of(SLOTS / 2)) {
                 self.done();
             }
             if over {
@@ -165,10 +173,13 @@ impl Station {
                 // SAFETY: within the cell, which has room for a piece of each rank.
                 unsafe { self.place(rank, ticket, inline).add(piece) }
             };
-            // SAFETY: outputs have one block, or one for each rank, by the caller's promise.
             match part.uses {
+                // SAFETY: the output has one block, by the caller's promise.
                 Uses::Copies => unsafe { copy(data, call.output.add(from), bytes) },
-                Uses::Collects => unsafe { copy(data, call.output.add(rank as usize * call.bytes() + from), bytes) },
+                // SAFETY: the output has a block for each rank, by the caller's promise.
+                Uses::Collects => unsafe {
+                    copy(data, call.output.add(rank as usize * call.bytes() + from), bytes)
+                },
                 Uses::Folds => self.sources.borrow_mut()[rank as usize] = data,
             }
         }

@@ -7,11 +7,15 @@
 //! algorithm is chosen by what all ranks know alike.
 
 use crate::area::{Area, Cause, SLOTS, Said};
+use crate::barrier::Barrier;
+use crate::call::Kind;
+use crate::choice::{Table, Way};
 use crate::flag::{Flag, Ticket, reached};
 use crate::wait::{Faults, Patience, linger, wake};
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +25,8 @@ pub trait Company {
     fn dead(&self) -> Option<u32>;
     /// Whether a rank has left.
     fn left(&self, rank: u32) -> bool;
+    /// Whether a rank has left or ended.
+    fn gone(&self, rank: u32) -> bool;
 }
 
 /// See the module.
@@ -32,7 +38,7 @@ pub struct Station {
     /// More ranks than processors.
     pub crowded: bool,
     /// All ranks are threads of this process, and no other has the memory.
-    private: bool,
+    pub(crate) private: bool,
     /// The last ticket taken.
     ticket: Cell<Ticket>,
     /// The last barrier.
@@ -45,11 +51,14 @@ pub struct Station {
     /// Whether waits wait.
     blocking: Cell<bool>,
     polls: Cell<u32>,
-    patience: Patience,
-    deadline: Cell<Option<Duration>>,
-    company: Box<dyn Company>,
+    pub(crate) patience: Patience,
+    pub(crate) deadline: Cell<Option<Duration>>,
+    pub(crate) company: Rc<dyn Company>,
     /// What others said when last looked at, to see whether it stays.
     heard: RefCell<Vec<Said>>,
+    /// How ranks meet, and which way calls go.
+    pub(crate) barrier_by: Cell<Barrier>,
+    ways: RefCell<Table>,
     /// Where the segment's heap is in this process.
     heap: (usize, usize),
     /// Addresses of what is folded: one for each rank.
@@ -71,7 +80,7 @@ impl Station {
         crowded: bool,
         private: bool,
         patience: Patience,
-        company: Box<dyn Company>,
+        company: Rc<dyn Company>,
         heap: (*mut u8, usize),
     ) -> Self {
         let ranks = area.ranks() as usize;
@@ -91,6 +100,8 @@ impl Station {
             deadline: Cell::new(None),
             company,
             heard: RefCell::new(vec![NOTHING; ranks]),
+            barrier_by: Cell::new(Table::usual(crowded).barrier),
+            ways: RefCell::new(Table::usual(crowded)),
             heap: (heap.0.expose_provenance(), heap.1),
             sources: RefCell::new(vec![std::ptr::null(); ranks]),
         }
@@ -119,6 +130,11 @@ impl Station {
         if offset < self.heap.1 { offset as u64 + 1 } else { 0 }
     }
 
+    /// Where the heap begins in this process.
+    pub(crate) fn heap(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.heap.0)
+    }
+
     /// What a rank says is in the heap, as an address here. It is another's word, so it is looked at.
     pub(crate) fn resident(&self, told: u64, bytes: usize) -> Result<*mut u8> {
         let offset = usize::try_from(told.wrapping_sub(1)).unwrap_or(usize::MAX);
@@ -128,13 +144,32 @@ impl Station {
         Ok(std::ptr::with_exposed_provenance_mut(self.heap.0 + offset))
     }
 
+    /// From now on calls go these ways. All ranks must install the same table between the same calls.
+    pub fn install(&self, table: Table) {
+        self.barrier_by.set(table.barrier);
+        self.ways.replace(table);
+    }
+
+    /// The table in force.
+    pub fn table(&self) -> Table {
+        self.ways.borrow().clone()
+    }
+
+    /// The way of a call of so many bytes.
+    pub(crate) fn way(&self, kind: Kind, bytes: usize) -> Way {
+        self.ways.borrow().way(kind, bytes, self.area.cell_bytes(), self.crowded)
+    }
+
     /// Begins an operation: says so to who may wonder, and fails where the team is given up.
     #[inline(always)]
     pub fn begin(&self, signature: u32, what: u64, count: u64, root: u32) -> Result<u32> {
         if self.area.lines(0).alarm.heard().is_some() {
             return Err(self.alarmed());
         }
-        let said = Said { number: self.said.get().number + 1, signature, root, what, count };
+        let number = self.said.get().number + 1;
+        // So that who left a call out is found out at the next, even if that is the same.
+        let signature = signature ^ number as u32;
+        let said = Said { number, signature, root, what, count };
         self.said.set(said);
         self.area.lines(self.rank).intent.say(said);
         Ok(signature)
@@ -195,7 +230,7 @@ impl Station {
             }
             left -= 1;
         }
-        linger(flag, wanted, &self.patience, self.private, &Waiting { station: self, of })
+        linger(flag, wanted, &self.patience, self.private, &Waiting { station: self, flag, wanted, of })
     }
 
     /// Waits until this rank's slot of a ticket is free again.
@@ -257,25 +292,39 @@ impl Station {
                 ours: crate::call::describe(ours.what, ours.count, ours.root),
             }
         } else {
+            // It has gone on since, or left something out.
             Error::Mismatch {
                 rank,
-                theirs: "something else".to_owned(),
-                ours: crate::call::describe(ours.what, ours.count, ours.root),
+                theirs: format!(
+                    "something else there (it is at its call {}, {})",
+                    theirs.number,
+                    crate::call::describe(theirs.what, theirs.count, theirs.root)
+                ),
+                ours: format!(
+                    "{} as its call {}",
+                    crate::call::describe(ours.what, ours.count, ours.root),
+                    ours.number
+                ),
             }
         }
     }
 
     /// Whether a wait is in vain.
-    fn fault(&self, of: u32, waited: Duration) -> Option<Error> {
+    fn fault(&self, flag: &Flag, wanted: Ticket, of: u32, waited: Duration) -> Option<Error> {
         if self.area.lines(0).alarm.heard().is_some() {
             return Some(self.alarmed());
         }
-        if let Some(rank) = self.company.dead() {
+        // Who ended or left may have raised the flag before: looked at in this order, what was raised counts.
+        let (dead, needed) = (self.company.dead(), if of == ANYBODY { 0..self.ranks() } else { of..of + 1 });
+        let left = needed.into_iter().find(|rank| self.company.left(*rank));
+        if flag.is(wanted) {
+            return None;
+        }
+        if let Some(rank) = dead {
             self.give_up(Cause::Died, rank);
             return Some(self.alarmed());
         }
-        let needed = if of == ANYBODY { 0..self.ranks() } else { of..of + 1 };
-        if let Some(rank) = needed.into_iter().find(|rank| self.company.left(*rank)) {
+        if let Some(rank) = left {
             self.give_up(Cause::Left, rank);
             return Some(self.alarmed());
         }
@@ -299,12 +348,14 @@ impl Station {
 
 struct Waiting<'a> {
     station: &'a Station,
+    flag: &'a Flag,
+    wanted: Ticket,
     of: u32,
 }
 
 impl Faults for Waiting<'_> {
     fn look(&self, waited: Duration) -> Option<Error> {
-        self.station.fault(self.of, waited)
+        self.station.fault(self.flag, self.wanted, self.of, waited)
     }
 }
 
@@ -328,20 +379,20 @@ impl Future for Reach<'_> {
         if self.station.blocking.get() {
             return Poll::Ready(self.station.wait(self.flag, self.wanted, self.of));
         }
-        self.station.polled(self.of)
+        self.station.polled(self.flag, self.wanted, self.of)
     }
 }
 
 impl Station {
     /// A wait that returns to be polled again, unless it is in vain.
     #[cold]
-    fn polled(&self, of: u32) -> Poll<Result<u64>> {
+    fn polled(&self, flag: &Flag, wanted: Ticket, of: u32) -> Poll<Result<u64>> {
         self.polls.set(self.polls.get().wrapping_add(1));
-        if self.polls.get() % POLLS != 0 {
+        if !self.polls.get().is_multiple_of(POLLS) {
             return Poll::Pending;
         }
         // Deadlines of started operations are their waiter's.
-        match self.fault(of, Duration::ZERO) {
+        match self.fault(flag, wanted, of, Duration::ZERO) {
             Some(fault) => Poll::Ready(Err(fault)),
             None => Poll::Pending,
         }

@@ -61,6 +61,11 @@ impl Patience {
         Self { policy, full, now: Cell::new(full), yields, futile: Cell::new(0), past: Cell::new(0) }
     }
 
+    /// The policy, for another team of the same rank.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
     /// How many looks before anything else is done.
     #[inline(always)]
     pub fn spins(&self) -> u32 {
@@ -74,7 +79,7 @@ impl Patience {
         }
         self.past.set(self.past.get().wrapping_add(1));
         self.futile.set(if slept { self.futile.get() + 1 } else { 0 });
-        if self.past.get() % ANEW == 0 {
+        if self.past.get().is_multiple_of(ANEW) {
             self.futile.set(0);
         }
         self.now.set(if self.futile.get() >= FUTILE { self.full / 16 } else { self.full });
@@ -139,10 +144,7 @@ pub fn linger(
         }
         if looked.elapsed() >= SLICE / 2 {
             looked = Instant::now();
-            // What was raised before the fault still counts.
-            if let Some(fault) = faults.look(begin.elapsed())
-                && !flag.is(wanted)
-            {
+            if let Some(fault) = faults.look(begin.elapsed()) {
                 return Err(fault);
             }
         }

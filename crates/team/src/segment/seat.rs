@@ -34,6 +34,11 @@ impl Seat {
         Self::word(m, g, rank, 0)
     }
 
+    /// Which generation of the team this rank has begun to make of those who are left.
+    pub fn regrouping<'m>(m: &'m Mapping, g: &Geometry, rank: u32) -> &'m AtomicU64 {
+        Self::word(m, g, rank, 5)
+    }
+
     /// (pid, start time) of who sits there; believed only while the state is [`TAKEN`].
     pub fn holder(m: &Mapping, g: &Geometry, rank: u32) -> Option<(u32, u64)> {
         if Self::state(m, g, rank).load(Ordering::Acquire) != TAKEN {

@@ -39,7 +39,7 @@ fn all_of_them_are_what_they_should_be_and_come_back() {
             let back = (pair.encode)(value);
             if expected.is_nan() {
                 // Only what was signalling comes back quiet.
-                let quiet = pair.format.infinite() >> 1 & !pair.format.infinite();
+                let quiet = (pair.format.infinite() >> 1) & !pair.format.infinite();
                 assert!(value.is_nan());
                 assert_eq!(back, bits | quiet, "{bits:#x}");
             } else {

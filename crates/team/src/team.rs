@@ -1,0 +1,325 @@
+//! A team: a segment, and how ranks come to sit in it.
+//!
+//! **Idea.** Whoever makes a team has its segment; others get it as threads of the same process, by fork, or by an inherited descriptor
+//! ([`crate::segment::meet`]). A [`Team`] can be sent and shared; a thread becomes a rank by [`Team::join`], which returns when all
+//! seats are taken. From then on nobody else can join.
+
+use crate::area::{Area, CELLS, CONTROL};
+use crate::choice::Table;
+use crate::flag::LINE;
+use crate::life::Watch;
+use crate::rank::Rank;
+use crate::segment::header::{BEGUN, Header};
+use crate::segment::layout::Geometry;
+use crate::segment::meet::{Invitation, VARIABLE};
+use crate::segment::memfd::Mapping;
+use crate::segment::seat::{DEAD, LEFT, Seat, TAKEN, TakenSeat};
+use crate::station::{Company, Station};
+use crate::tune::store;
+use crate::wait::{Patience, Policy};
+use crate::{Error, Result};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// What is asked of a new team.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How many ranks.
+    pub ranks: u32,
+    /// Bytes of the heap that all share.
+    pub heap: usize,
+    /// Bytes that a rank can have under way in one round: a power of two, at least 1024.
+    pub cell: usize,
+    /// How ranks wait.
+    pub wait: Policy,
+    /// After so long a wait is broken off, and the team with it; never, if not given.
+    pub deadline: Option<Duration>,
+    /// How long ranks wait for each other to join.
+    pub gather: Duration,
+    /// Where the table of ways comes from; what rank 0 says of it counts for all.
+    pub tables: Tables,
+}
+
+/// Where a team's table of ways comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tables {
+    /// From what was tuned on this machine ([`crate::tune::store`]), if anything was.
+    #[default]
+    Kept,
+    /// The usual ways, whatever was tuned.
+    Usual,
+}
+
+impl Options {
+    /// For so many ranks, with a heap of 16 MiB.
+    pub fn new(ranks: u32) -> Self {
+        Self {
+            ranks,
+            heap: 16 << 20,
+            cell: 32 << 10,
+            wait: Policy::Auto,
+            deadline: None,
+            gather: Duration::from_secs(30),
+            tables: Tables::Kept,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Team {
+    mapping: Arc<Mapping>,
+    geometry: Geometry,
+    options: Options,
+}
+
+impl Team {
+    /// Makes a team's segment: all its memory is there when this returns.
+    pub fn new(options: Options) -> Result<Self> {
+        if !options.cell.is_power_of_two() || options.cell < 1024 {
+            return Err(Error::Argument(format!(
+                "a cell has a power of two of bytes, at least 1024, not {}",
+                options.cell
+            )));
+        }
+        if options.cell < least_cell(options.ranks) {
+            return Err(Error::Argument(format!(
+                "a cell of {} bytes is too small for {} ranks: it must have room for an element of each",
+                options.cell, options.ranks
+            )));
+        }
+        let stage = options.cell.checked_mul(CELLS).unwrap_or(usize::MAX / 2);
+        let geometry = Geometry::plan_with(options.ranks, CONTROL, stage, options.heap)?;
+        let mapping = Arc::new(Mapping::create(geometry.total)?);
+        Header::write(&mapping, &geometry, u128::from(std::process::id()), 1)?;
+        Ok(Self { mapping, geometry, options })
+    }
+
+    /// The team of which another process passed the segment. What it says of itself is checked; how to wait is this process's to say.
+    pub fn adopt(mapping: Mapping, options: Options) -> Result<Self> {
+        let geometry = Header::check(&mapping)?;
+        let cell = geometry.stage_bytes / CELLS;
+        if geometry.control_bytes != CONTROL || !cell.is_power_of_two() || cell < least_cell(geometry.ranks) {
+            return Err(Error::NotATeam("laid out by another version".to_owned()));
+        }
+        let options = Options { ranks: geometry.ranks, cell, heap: geometry.heap_bytes, ..options };
+        Ok(Self { mapping: Arc::new(mapping), geometry, options })
+    }
+
+    /// The team that this process was started into, and the rank it has there: `TRIMTAB_TEAM` says so. `None` where it is not set.
+    pub fn inherited() -> Result<Option<(Self, u32)>> {
+        let Ok(value) = std::env::var(VARIABLE) else { return Ok(None) };
+        let invitation = Invitation::parse(&value)?;
+        let team = Self::adopt(invitation.accept()?, Options::new(invitation.ranks))?;
+        if team.geometry.ranks != invitation.ranks {
+            return Err(Error::NotATeam(format!(
+                "{VARIABLE} speaks of {} ranks, the segment of {}",
+                invitation.ranks, team.geometry.ranks
+            )));
+        }
+        Ok(Some((team, invitation.rank)))
+    }
+
+    /// What a child needs in its environment to be a rank: name and value. The descriptor must be kept over its exec
+    /// ([`crate::segment::meet::keep_over_exec`]).
+    pub fn invitation(&self, rank: u32) -> (&'static str, String) {
+        let invitation = Invitation { fd: self.mapping.fd().as_raw_fd(), rank, ranks: self.geometry.ranks };
+        (VARIABLE, invitation.to_value())
+    }
+
+    /// The segment's descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.mapping.fd()
+    }
+
+    /// How many ranks it has.
+    pub fn ranks(&self) -> u32 {
+        self.geometry.ranks
+    }
+
+    /// What was asked for.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Another way of waiting, for ranks of this process that join from now on.
+    pub fn set_wait(&mut self, wait: Policy, deadline: Option<Duration>) {
+        (self.options.wait, self.options.deadline) = (wait, deadline);
+    }
+
+    /// Makes the calling thread a rank, that of this number or the first that is free, and waits for the others to come.
+    pub fn join(&self, rank: Option<u32>) -> Result<Rank> {
+        if Header::state(&self.mapping).load(Ordering::Acquire) != crate::segment::header::GATHERING {
+            return Err(Error::Refused(
+                "the team has begun: who comes later needs a team of its own".to_owned(),
+            ));
+        }
+        let seat = Seat::take(&self.mapping, &self.geometry, rank)?;
+        let area = self.area();
+        area.lines(seat.rank()).mask.tell(allowed());
+        let company = self.gather(&seat)?;
+        let masks = (0..self.geometry.ranks).map(|rank| area.lines(rank).mask.told());
+        let all = masks.fold([0_u64; 16], |all, mask| std::array::from_fn(|at| all[at] | mask[at]));
+        let usable = all.iter().map(|word| word.count_ones()).sum::<u32>().min(quota().unwrap_or(u32::MAX));
+        let crowded = self.geometry.ranks > usable.max(1);
+        let own = std::process::id();
+        let private = (0..self.geometry.ranks)
+            .all(|rank| Seat::holder(&self.mapping, &self.geometry, rank).is_some_and(|(pid, _)| pid == own));
+        let station = Station::new(
+            area,
+            seat.rank(),
+            crowded,
+            private,
+            Patience::new(self.options.wait, crowded),
+            Rc::new(company),
+            (self.at(self.geometry.heap), self.geometry.heap_bytes),
+        );
+        station.set_deadline(self.options.deadline);
+        let whole = Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry };
+        let rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
+        let table =
+            (rank.rank() == 0 && self.options.tables == Tables::Kept).then(|| self.kept(crowded)).flatten();
+        rank.install_of_first(table.as_ref())?;
+        Ok(rank)
+    }
+
+    /// What was tuned on this machine for such a team. Whatever is wrong with the file, there is the usual table.
+    fn kept(&self, crowded: bool) -> Option<Table> {
+        let variable = |name| std::env::var_os(name).map(std::path::PathBuf::from);
+        let machine = store::fingerprint();
+        let path = store::path(variable("XDG_CACHE_HOME"), variable("HOME"), &machine)?;
+        let key = store::key(self.geometry.ranks, crowded, self.options.cell);
+        store::Store::read(&path, &machine).0.table(&key).cloned()
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.mapping.base().wrapping_add(offset)
+    }
+
+    fn area(&self) -> Area {
+        Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry }.area(self.geometry.ranks)
+    }
+
+    /// Waits until every seat is taken.
+    fn gather(&self, seat: &TakenSeat) -> Result<Members> {
+        let begin = Instant::now();
+        let mut nap = Duration::from_micros(20);
+        loop {
+            let state = |rank| Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire);
+            let missing: Vec<u32> = (0..self.geometry.ranks).filter(|rank| state(*rank) != TAKEN).collect();
+            if missing.is_empty() {
+                break;
+            }
+            if let Some(rank) = missing.iter().find(|rank| matches!(state(**rank), LEFT | DEAD)) {
+                // It may have been so quick that it is through with all it wanted; then the team has begun.
+                if Header::state(&self.mapping).load(Ordering::Acquire) != BEGUN {
+                    return Err(Error::PeerLeft(*rank));
+                }
+                break;
+            }
+            if begin.elapsed() > self.options.gather {
+                return Err(Error::Refused(format!(
+                    "rank {} waited {:?} in vain for rank {} to join",
+                    seat.rank(),
+                    self.options.gather,
+                    missing[0]
+                )));
+            }
+            std::thread::sleep(nap);
+            nap = (nap * 2).min(Duration::from_millis(1));
+        }
+        Header::state(&self.mapping).store(BEGUN, Ordering::Release);
+        let holders: Vec<(u32, u32, u64)> = (0..self.geometry.ranks)
+            .filter_map(|rank| {
+                Seat::holder(&self.mapping, &self.geometry, rank).map(|(pid, start)| (rank, pid, start))
+            })
+            .collect();
+        Ok(Members {
+            watch: Watch::new(std::process::id(), &holders),
+            mapping: Arc::clone(&self.mapping),
+            geometry: self.geometry,
+        })
+    }
+}
+
+/// A round carries at least an element for each rank.
+fn least_cell(ranks: u32) -> usize {
+    (ranks as usize * 8).max(1024)
+}
+
+/// A team's segment, for who makes another team in it of those who are left.
+#[derive(Debug, Clone)]
+pub(crate) struct Whole {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) geometry: Geometry,
+}
+
+impl Whole {
+    /// The flags and stages, for as many ranks or fewer.
+    pub(crate) fn area(&self, ranks: u32) -> Area {
+        debug_assert!(ranks <= self.geometry.ranks);
+        let at = |offset| self.mapping.base().wrapping_add(offset);
+        let cell = self.geometry.stage_bytes / CELLS;
+        // SAFETY: the geometry lies within the mapping, which whoever has the area keeps; a new segment is all zeroes, and
+        // one that is used again is cleared first.
+        unsafe { Area::at(at(self.geometry.control), at(self.geometry.stage), ranks, cell) }
+    }
+}
+
+/// The ranks of a whole team, as who waits sees them.
+struct Members {
+    watch: Watch,
+    mapping: Arc<Mapping>,
+    geometry: Geometry,
+}
+
+impl Company for Members {
+    fn dead(&self) -> Option<u32> {
+        self.watch.dead(|rank| self.left(rank))
+    }
+
+    fn left(&self, rank: u32) -> bool {
+        Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire) == LEFT
+    }
+
+    fn gone(&self, rank: u32) -> bool {
+        self.left(rank) || self.watch.ended(rank)
+    }
+}
+
+const _: () = assert!(LINE == crate::segment::layout::LINE);
+
+/// The processors that this thread may use.
+fn allowed() -> [u64; 16] {
+    let mut words = [0_u64; 16];
+    // SAFETY: the kernel fills at most as many bytes as it is told there are.
+    let filled =
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&words), words.as_mut_ptr()) };
+    // A machine of more processors than fit: there are enough for any team.
+    if filled < 0 { [u64::MAX; 16] } else { words }
+}
+
+/// How many processors' time this process's control group may use, if that is bounded (version 2).
+fn quota() -> Option<u32> {
+    let path = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = path.lines().find_map(|line| line.strip_prefix("0::"))?.trim_start_matches('/').to_owned();
+    let mut folder = std::path::Path::new("/sys/fs/cgroup").join(path);
+    let mut least: Option<u32> = None;
+    // The narrowest of its ancestors counts.
+    while folder.starts_with("/sys/fs/cgroup") {
+        if let Ok(text) = std::fs::read_to_string(folder.join("cpu.max")) {
+            let mut words = text.split_whitespace().map(str::parse::<u64>);
+            if let (Some(Ok(quota)), Some(Ok(period))) = (words.next(), words.next()) {
+                let cpus = u32::try_from(quota / period.max(1)).unwrap_or(u32::MAX).max(1);
+                least = Some(least.map_or(cpus, |least| least.min(cpus)));
+            }
+        }
+        if !folder.pop() {
+            break;
+        }
+    }
+    least
+}

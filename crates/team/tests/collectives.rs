@@ -1,0 +1,319 @@
+//! All collectives in teams of threads against what they must give, element by element, in long sequences of all kinds, sizes, roots
+//! and modes: whatever was done before, the next must be right.
+
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use trimtab_team::{Element, Kind, Operator, Options, Policy, Rank, Sync, Team, When};
+
+/// Runs a function on each rank of a team of threads.
+fn team(options: Options, work: impl Fn(&Rank) + Send + std::marker::Sync) {
+    let team = Team::new(options).unwrap();
+    std::thread::scope(|scope| {
+        for rank in 0..options.ranks {
+            let (team, work) = (team.clone(), &work);
+            scope.spawn(move || work(&team.join(Some(rank)).unwrap()));
+        }
+    });
+}
+
+/// What a rank gives in a step: any function that differs by all of these will do.
+fn given(step: usize, rank: u32, at: usize) -> u64 {
+    let mut x = (step as u64) << 40 ^ u64::from(rank) << 32 ^ at as u64;
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 7
+}
+
+trait Number: Element + PartialEq + std::fmt::Debug {
+    fn make(from: u64) -> Self;
+    fn sum(a: Self, b: Self) -> Self;
+}
+impl Number for u64 {
+    fn make(from: u64) -> Self {
+        from
+    }
+    fn sum(a: Self, b: Self) -> Self {
+        a.wrapping_add(b)
+    }
+}
+impl Number for f64 {
+    fn make(from: u64) -> Self {
+        // So far apart that the order of additions shows.
+        (from % 1000) as f64 * 10_f64.powi((from % 31) as i32 - 15)
+    }
+    fn sum(a: Self, b: Self) -> Self {
+        a + b
+    }
+}
+impl Number for u8 {
+    fn make(from: u64) -> Self {
+        from as u8
+    }
+    fn sum(a: Self, b: Self) -> Self {
+        a.wrapping_add(b)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    kind: Kind,
+    count: usize,
+    root: u32,
+    sync: Sync,
+    shared: bool,
+}
+
+/// One step of one rank: gives, gets, and compares with what must come.
+fn step<T: Number>(rank: &Rank, number: usize, step: Step) {
+    let (ranks, me, root) = (rank.ranks(), rank.rank(), step.root % rank.ranks());
+    let n = step.count;
+    let give =
+        |rank: u32, len: usize| -> Vec<T> { (0..len).map(|at| T::make(given(number, rank, at))).collect() };
+    let (gives, gets) = step.kind.shape(ranks, n, me == root);
+    let input = give(me, gives);
+    let mut output = vec![T::make(0); gets];
+    let calls = rank.with(step.sync);
+    // In the order of ranks, which is what is promised.
+    let folded = |at: usize, upto: u32| -> T {
+        (0..=upto).map(|rank| T::make(given(number, rank, at))).reduce(T::sum).unwrap()
+    };
+    let last = ranks - 1;
+    let expected: Vec<T> = match step.kind {
+        Kind::Barrier => vec![],
+        Kind::Broadcast => give(root, n),
+        Kind::Reduce | Kind::Allreduce => (0..gets).map(|at| folded(at, last)).collect(),
+        Kind::Scan => (0..gets).map(|at| folded(at, me)).collect(),
+        Kind::ReduceScatter => (0..gets).map(|at| folded(me as usize * n + at, last)).collect(),
+        Kind::Gather | Kind::Allgather => {
+            (0..gets).map(|at| T::make(given(number, (at / n.max(1)) as u32, at % n.max(1)))).collect()
+        }
+        Kind::Scatter => (0..n).map(|at| T::make(given(number, root, me as usize * n + at))).collect(),
+        Kind::Alltoall => (0..gets)
+            .map(|at| T::make(given(number, (at / n.max(1)) as u32, me as usize * n + at % n.max(1))))
+            .collect(),
+    };
+    let sum = Operator::Sum;
+    match step.kind {
+        Kind::Barrier => rank.barrier().unwrap(),
+        Kind::Broadcast if step.shared => {
+            let block = rank.alloc::<T>(n).unwrap();
+            if me == root {
+                block.store(0, &input).unwrap();
+            }
+            rank.broadcast_shared(&block, root, step.sync).unwrap();
+            block.load(me, 0, &mut output).unwrap();
+            rank.fence().unwrap();
+            rank.free(block).unwrap();
+        }
+        Kind::Allreduce if step.shared => {
+            let (from, to) = (rank.alloc::<T>(n).unwrap(), rank.alloc::<T>(n).unwrap());
+            from.store(0, &input).unwrap();
+            rank.allreduce_shared(&from, &to, sum, step.sync).unwrap();
+            to.load(me, 0, &mut output).unwrap();
+            rank.fence().unwrap();
+            rank.free(from).unwrap();
+            rank.free(to).unwrap();
+        }
+        Kind::Broadcast => {
+            if me == root {
+                output.copy_from_slice(&input);
+            }
+            calls.broadcast(&mut output, root).unwrap();
+        }
+        Kind::Reduce => calls.reduce(&input, &mut output, sum, root).unwrap(),
+        Kind::Allreduce => calls.allreduce(&input, &mut output, sum).unwrap(),
+        Kind::ReduceScatter => calls.reduce_scatter(&input, &mut output, sum).unwrap(),
+        Kind::Gather => calls.gather(&input, &mut output, root).unwrap(),
+        Kind::Allgather => calls.allgather(&input, &mut output).unwrap(),
+        Kind::Scatter => calls.scatter(&input, &mut output, root).unwrap(),
+        Kind::Alltoall => calls.alltoall(&input, &mut output).unwrap(),
+        Kind::Scan => calls.scan(&input, &mut output, sum).unwrap(),
+    }
+    assert_eq!(output, expected, "rank {me} of {ranks}, step {number}: {step:?}");
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let when = || prop::sample::select(vec![When::None, When::Mine, When::All]);
+    // Beside a flag, in a cell, in several, and around the borders of each.
+    let count = prop_oneof![
+        4 => 0_usize..20,
+        2 => prop::sample::select(vec![13_usize, 14, 15, 112, 113, 127, 128, 129, 255, 256, 1023, 1024, 1025]),
+        1 => 0_usize..20_000,
+    ];
+    (0..Kind::ALL.len(), count, 0_u32..64, when(), when(), any::<bool>()).prop_map(
+        |(kind, count, root, enter, leave, shared)| Step {
+            kind: Kind::ALL[kind],
+            count,
+            root,
+            sync: Sync { enter, leave },
+            shared,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 40, ..ProptestConfig::default() })]
+    #[test]
+    fn long_sequences_give_what_they_must(
+        ranks in 1_u32..6, cell in 10_u32..15, steps in prop::collection::vec((any_step(), 0..3), 1..60),
+        wait in prop::sample::select(vec![Policy::Auto, Policy::Park, Policy::Yield]),
+    ) {
+        let options = Options { cell: 1 << cell, wait, heap: 8 << 20, ..Options::new(ranks) };
+        team(options, |rank| {
+            for (number, (what, elements)) in steps.iter().enumerate() {
+                match elements {
+                    0 => step::<u64>(rank, number, *what),
+                    1 => step::<f64>(rank, number, *what),
+                    _ => step::<u8>(rank, number, *what),
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_runs_ahead_overwrites_nothing() {
+    // The root gives 200 messages before the others have taken one.
+    team(Options::new(3), |rank| {
+        for round in 0..200_u64 {
+            if rank.rank() != 0 && round % 50 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            let mut long =
+                vec![if rank.rank() == 0 { round } else { 0 }; if round % 3 == 0 { 3 } else { 700 }];
+            rank.loose().broadcast(&mut long, 0).unwrap();
+            assert!(long.iter().all(|value| *value == round), "round {round}: {long:?}");
+        }
+    });
+}
+
+#[test]
+fn started_calls_are_carried_out_in_order_while_others_go_on() {
+    team(Options::new(3), |rank| {
+        let me = u64::from(rank.rank());
+        let block = rank.alloc::<u64>(4096).unwrap();
+        let sum = rank.alloc::<u64>(4096).unwrap();
+        for round in 0..50 {
+            block.store(0, &vec![me + round; 4096]).unwrap();
+            let call = trimtab_team::Call {
+                kind: Kind::Allreduce,
+                elements: u64::TYPE,
+                operator: Some(Operator::Sum),
+                kernel: Some(trimtab_team::Kernel::of(u64::TYPE, Operator::Sum).unwrap()),
+                count: 4096,
+                root: 0,
+                input: block.own().cast_const().cast(),
+                output: sum.own().cast(),
+                sync: Sync::MINE,
+            };
+            #[allow(unsafe_code, reason = "blocks of the segment outlive the request")]
+            // SAFETY: both blocks live until the end, and nobody else uses them before the request is over.
+            let request = unsafe { rank.start(call) }.unwrap();
+            let mut small = [me];
+            rank.mine().allreduce_in_place(&mut small, Operator::Max).unwrap();
+            assert_eq!(small, [2]);
+            rank.wait(&request).unwrap();
+            assert!(rank.test(&request).unwrap());
+            let mut out = vec![0; 4096];
+            sum.load(rank.rank(), 0, &mut out).unwrap();
+            assert!(out.iter().all(|value| *value == 3 + 3 * round));
+            rank.fence().unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_calls_otherwise_is_told_what_the_others_called() {
+    let errors = std::sync::Mutex::new(Vec::new());
+    let run = |work: &(dyn Fn(&Rank) -> trimtab_team::Result<()> + std::marker::Sync)| {
+        errors.lock().unwrap().clear();
+        team(Options::new(2), |rank| {
+            if let Err(error) = work(rank) {
+                errors.lock().unwrap().push(error.to_string());
+            }
+        });
+        errors.lock().unwrap().clone()
+    };
+    let other_sizes = run(&|rank| {
+        let mut buffer = vec![0_u32; 3 + rank.rank() as usize];
+        rank.mine().allreduce_in_place(&mut buffer, Operator::Sum)
+    });
+    assert!(
+        other_sizes
+            .iter()
+            .any(|error| error.contains("allreduce of 3 u32 by sum") && error.contains("of 4 u32")),
+        "{other_sizes:?}"
+    );
+    let other_calls = run(&|rank| {
+        if rank.rank() == 0 {
+            rank.barrier()
+        } else {
+            rank.mine().broadcast(&mut [0_u8; 8], 1)?;
+            rank.barrier()
+        }
+    });
+    assert!(
+        other_calls
+            .iter()
+            .any(|error| error.contains("called barrier") || error.contains("barrier as its call")),
+        "{other_calls:?}"
+    );
+    assert_eq!(other_calls.len(), 2);
+    let other_roots = run(&|rank| {
+        rank.mine().reduce(&[1_i64], &mut [0; 1], Operator::Sum, rank.rank()).and_then(|()| rank.barrier())
+    });
+    assert!(!other_roots.is_empty());
+}
+
+#[test]
+fn arguments_that_cannot_be_are_refused_and_the_team_goes_on() {
+    team(Options::new(2), |rank| {
+        let mine = rank.mine();
+        for error in [
+            mine.broadcast(&mut [1_u8], 2).unwrap_err(),
+            mine.allreduce(&[1_u8, 2], &mut [0], Operator::Sum).unwrap_err(),
+            mine.allreduce(&[1_f32], &mut [0.0], Operator::Xor).unwrap_err(),
+            mine.alltoall(&[1_u8; 3], &mut [0; 3]).unwrap_err(),
+            rank.alloc::<u64>(usize::MAX / 4).unwrap_err(),
+        ] {
+            assert!(!error.to_string().is_empty());
+        }
+        rank.barrier().unwrap();
+    });
+    assert!(Team::new(Options::new(0)).is_err());
+    assert!(Team::new(Options { cell: 1000, ..Options::new(2) }).is_err());
+}
+
+#[test]
+fn who_leaves_while_others_wait_is_named() {
+    team(Options::new(3), |rank| {
+        rank.barrier().unwrap();
+        if rank.rank() == 1 {
+            return;
+        }
+        assert_eq!(rank.barrier(), Err(trimtab_team::Error::PeerLeft(1)));
+        assert!(rank.mine().broadcast(&mut [0_u8; 4], 0).is_err());
+    });
+}
+
+#[test]
+fn deadlines_end_waits() {
+    team(Options { deadline: Some(std::time::Duration::from_millis(30)), ..Options::new(2) }, |rank| {
+        rank.barrier().unwrap();
+        if rank.rank() == 0 {
+            assert!(matches!(rank.barrier(), Err(trimtab_team::Error::Timeout(_))));
+        } else {
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            assert_eq!(rank.barrier(), Err(trimtab_team::Error::Revoked(0)));
+        }
+    });
+}
+
+#[test]
+fn late_joiners_are_refused() {
+    let team = Team::new(Options::new(1)).unwrap();
+    let rank = team.join(None).unwrap();
+    assert!(team.join(None).unwrap_err().to_string().contains("begun"));
+    drop(rank);
+    assert!(team.join(Some(0)).is_err());
+}

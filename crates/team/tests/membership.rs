@@ -1,0 +1,118 @@
+//! Parts of teams, and what is left of teams that lost somebody.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+use trimtab_team::{Error, Operator, Options, Rank, Sync, Team};
+
+fn team(ranks: u32, work: impl Fn(Rank) + Send + std::marker::Sync) {
+    let team = Team::new(Options::new(ranks)).unwrap();
+    std::thread::scope(|scope| {
+        for rank in 0..ranks {
+            let (team, work) = (team.clone(), &work);
+            scope.spawn(move || work(team.join(Some(rank)).unwrap()));
+        }
+    });
+}
+
+/// The sum of all ranks' numbers, by a small, a middling and a large call.
+fn sums(rank: &Rank, mine: u64) -> u64 {
+    let mut small = [mine];
+    rank.mine().allreduce_in_place(&mut small, Operator::Sum).unwrap();
+    for count in [100, 50_000] {
+        let mut more = vec![mine; count];
+        rank.mine().allreduce_in_place(&mut more, Operator::Sum).unwrap();
+        assert!(more.iter().all(|sum| *sum == small[0]));
+    }
+    small[0]
+}
+
+#[test]
+fn parts_work_for_themselves_in_the_order_of_their_keys() {
+    team(5, |rank| {
+        let me = rank.rank();
+        // Odd ones in reverse order, even ones as they are, and the whole in between.
+        let part =
+            rank.split(Some(me % 2), if me % 2 == 1 { -(me as i32) } else { 0 }, 1 << 20).unwrap().unwrap();
+        assert_eq!((part.rank(), part.ranks()), [(0, 3), (1, 2), (1, 3), (0, 2), (2, 3)][me as usize]);
+        for round in 0..20 {
+            assert_eq!(
+                sums(&part, u64::from(me) + round),
+                if me % 2 == 0 { 6 + 3 * round } else { 4 + 2 * round }
+            );
+            let mut from = [u64::from(me)];
+            part.loose().broadcast(&mut from, 1).unwrap();
+            assert_eq!(from, [if me % 2 == 0 { 2 } else { 1 }]);
+            if round % 5 == 0 {
+                assert_eq!(sums(&rank, 1), 5);
+            }
+        }
+        let block = part.alloc::<u64>(1000).unwrap();
+        block.store(0, &vec![u64::from(me); 1000]).unwrap();
+        part.allreduce_shared(&block, &block, Operator::Max, Sync::MINE).unwrap();
+        let mut out = [0; 1000];
+        block.load(part.rank(), 0, &mut out).unwrap();
+        assert_eq!(out, [if me % 2 == 0 { 4 } else { 3 }; 1000]);
+        // Parts of parts.
+        let alone = part.split(Some(part.rank()), 0, 0).unwrap().unwrap();
+        assert_eq!((alone.ranks(), sums(&alone, 7)), (1, 7));
+        part.barrier().unwrap();
+        rank.barrier().unwrap();
+    });
+}
+
+#[test]
+fn who_has_no_colour_has_no_part() {
+    team(3, |rank| {
+        let part = rank.split((rank.rank() != 1).then_some(9), 0, 0).unwrap();
+        assert_eq!(part.as_ref().map(Rank::ranks), (rank.rank() != 1).then_some(2));
+        if let Some(part) = part {
+            assert_eq!(sums(&part, 1), 2);
+        }
+        assert!(rank.split(Some(0), 0, usize::MAX).is_err());
+        rank.barrier().unwrap();
+    });
+}
+
+#[test]
+fn what_is_left_goes_on_and_may_lose_more() {
+    team(5, |rank| {
+        assert_eq!(sums(&rank, 1), 5);
+        if rank.rank() == 2 {
+            return;
+        }
+        assert!(matches!(rank.barrier(), Err(Error::PeerLeft(2))));
+        assert!(rank.mine().allreduce_in_place(&mut [0_u8; 100_000], Operator::Max).is_err());
+        let old = rank.rank();
+        let rank = rank.shrink(Duration::from_secs(20)).unwrap();
+        assert_eq!((rank.rank(), rank.ranks()), (old - u32::from(old > 2), 4));
+        for _ in 0..50 {
+            assert_eq!(sums(&rank, u64::from(old)), 8);
+        }
+        if old == 0 {
+            return;
+        }
+        while rank.barrier().is_ok() {}
+        let rank = rank.shrink(Duration::from_secs(20)).unwrap();
+        assert_eq!((rank.rank(), rank.ranks()), ([0, 0, 0, 1, 2][old as usize], 3));
+        assert_eq!(sums(&rank, u64::from(old)), 8);
+        let block = rank.alloc::<u32>(10_000).unwrap();
+        block.store(0, &[1; 10_000]).unwrap();
+        rank.allreduce_shared(&block, &block, Operator::Sum, Sync::STRICT).unwrap();
+        let mut out = vec![0; 10_000];
+        block.load(0, 0, &mut out).unwrap();
+        assert!(out.iter().all(|sum| *sum == 3));
+    });
+}
+
+#[test]
+fn who_does_not_come_to_regroup_is_named() {
+    let come = std::sync::Barrier::new(2);
+    team(2, |rank| {
+        if rank.rank() == 0 {
+            let error = rank.shrink(Duration::from_millis(50)).unwrap_err();
+            assert!(error.to_string().contains("rank 1"), "{error}");
+        }
+        come.wait();
+    });
+}
