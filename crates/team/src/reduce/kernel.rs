@@ -1,0 +1,299 @@
+//! The loops: one fold for each pair of a type and an operator, and for an operator of the caller's.
+
+use super::element::{And, Combine, Max, Min, Number, Or, Prod, Sum, Xor};
+use super::half::{BF16, F16};
+use super::kind::{Operator, Type, check};
+use crate::{Error, Result};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// An operator of the caller's, on `count` elements: `into[i] = into[i] op from[i]`. It must be associative, the same on all ranks, and
+/// treat each element by itself, since it is called for pieces. Addresses are as aligned as those that a fold is given.
+pub type Own =
+    unsafe extern "C" fn(into: *mut c_void, from: *const c_void, count: usize, context: *mut c_void);
+
+/// What is written, sources in their order, and how many elements.
+type Fold = unsafe fn(into: *mut u8, sources: &[*const u8], count: usize);
+
+/// The code that combines elements of one type by one operator. Chosen once, then called through an address.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel {
+    size: usize,
+    code: Code,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Code {
+    Built(Fold),
+    Own(Own, *mut c_void),
+}
+
+impl Kernel {
+    /// The code for a pair, in the widest vectors that the processor has and this crate knows.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if they do not go together: see [`check`].
+    pub fn of(elements: Type, operator: Operator) -> Result<Self> {
+        Self::choose(elements, operator, true)
+    }
+
+    /// An operator of the caller's on elements of `size` bytes; `context` is handed to it.
+    ///
+    /// # Safety
+    /// As long as the kernel is used, `operator` may be called with `context` and with addresses valid for as many elements as it is told;
+    /// it reads and writes nothing else of them, and does not unwind.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if elements have no bytes.
+    pub unsafe fn own(operator: Own, context: *mut c_void, size: usize) -> Result<Self> {
+        if size == 0 {
+            return Err(Error::Argument("elements of no bytes cannot be combined".into()));
+        }
+        Ok(Self { size, code: Code::Own(operator, context) })
+    }
+
+    /// Bytes of an element.
+    #[inline(always)]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// `into[i] = into[i] op from[i]`: a fold of these two.
+    ///
+    /// # Safety
+    /// Both are valid for `count` elements, `into` for writing too, and nobody else writes either meanwhile. They are equal, or do
+    /// not overlap. They need not be aligned, unless an operator of the caller's asks for it.
+    #[inline]
+    pub unsafe fn combine(&self, into: *mut u8, from: *const u8, count: usize) {
+        // SAFETY: the caller's promise; `into` is exactly the first source.
+        unsafe { self.fold(into, &[into.cast_const(), from], count) }
+    }
+
+    /// `into[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) ...`. Without sources nothing is written; one is copied.
+    ///
+    /// # Safety
+    /// All are valid for `count` elements, `into` for writing, and nobody else writes any of them meanwhile. `into` may be exactly one
+    /// of the sources, or several of them; it overlaps none otherwise. Sources may overlap each other. None need be aligned, unless an
+    /// operator of the caller's asks for it.
+    #[inline(always)]
+    pub unsafe fn fold(&self, into: *mut u8, sources: &[*const u8], count: usize) {
+        match self.code {
+            // SAFETY: the caller's promise.
+            Code::Built(fold) => unsafe { fold(into, sources, count) },
+            // SAFETY: the caller's promise, and that of `own`.
+            Code::Own(own, context) => unsafe { fold_own(own, context, self.size, into, sources, count) },
+        }
+    }
+
+    /// Without `wide`, the code for every processor.
+    pub(super) fn choose(elements: Type, operator: Operator, wide: bool) -> Result<Self> {
+        check(elements, operator)?;
+        macro_rules! pick {
+            ($type:ty: $($operator:ident)*) => {
+                match operator {
+                    $(Operator::$operator => build::<$type, $operator>(wide),)*
+                    #[allow(unreachable_patterns, reason = "integers have them all")]
+                    _ => return Err(Error::Argument(format!("{operator} is not for {elements}"))),
+                }
+            };
+        }
+        // Where the sign makes no difference to the bits, one loop serves both.
+        macro_rules! signed {
+            ($type:ty, $unsigned:ty) => {
+                match operator {
+                    Operator::Min | Operator::Max => pick!($type: Min Max),
+                    _ => pick!($unsigned: Sum Prod And Or Xor),
+                }
+            };
+        }
+        let fold = match elements {
+            Type::I8 => signed!(i8, u8),
+            Type::I16 => signed!(i16, u16),
+            Type::I32 => signed!(i32, u32),
+            Type::I64 => signed!(i64, u64),
+            Type::U8 => pick!(u8: Sum Prod Min Max And Or Xor),
+            Type::U16 => pick!(u16: Sum Prod Min Max And Or Xor),
+            Type::U32 => pick!(u32: Sum Prod Min Max And Or Xor),
+            Type::U64 => pick!(u64: Sum Prod Min Max And Or Xor),
+            Type::F16 => pick!(F16: Sum Prod Min Max),
+            Type::BF16 => pick!(BF16: Sum Prod Min Max),
+            Type::F32 => pick!(f32: Sum Prod Min Max),
+            Type::F64 => pick!(f64: Sum Prod Min Max),
+        };
+        Ok(Self { size: elements.size(), code: Code::Built(fold) })
+    }
+}
+
+fn build<T: Number, O: Combine<T::Wide>>(allow_wide: bool) -> Fold {
+    #[cfg(target_arch = "x86_64")]
+    if allow_wide && std::arch::is_x86_feature_detected!("avx2") {
+        return fold_avx2::<T, O>;
+    }
+    let _ = allow_wide;
+    fold_plain::<T, O>
+}
+
+/// # Safety
+/// As [`Kernel::fold`].
+unsafe fn fold_plain<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const u8], count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { fold::<T, O>(into, sources, count) }
+}
+
+/// # Safety
+/// As [`Kernel::fold`], on a processor with AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn fold_avx2<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const u8], count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { fold::<T, O>(into, sources, count) }
+}
+
+/// Few sources are read side by side, without storing what is between. If the result goes where a source is, the compiler could not
+/// have vectors there, and it goes by [`fold_blocks`].
+///
+/// # Safety
+/// As [`Kernel::fold`].
+#[inline(always)]
+unsafe fn fold<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const u8], count: usize) {
+    let in_place = || sources.contains(&into.cast_const());
+    // SAFETY: each index is below `count`, for which all addresses are valid by the caller's promise.
+    unsafe {
+        match *sources {
+            [] => {}
+            [only] => ptr::copy(only, into, count * size_of::<T>()),
+            _ if in_place() => fold_blocks::<T, O>(into, sources, count),
+            [a, b] => {
+                for at in 0..count {
+                    put::<T>(into, at, O::combine(get::<T>(a, at), get::<T>(b, at)));
+                }
+            }
+            [a, b, c] => {
+                for at in 0..count {
+                    let two = O::combine(get::<T>(a, at), get::<T>(b, at));
+                    put::<T>(into, at, O::combine(two, get::<T>(c, at)));
+                }
+            }
+            [a, b, c, d] => {
+                for at in 0..count {
+                    let two = O::combine(get::<T>(a, at), get::<T>(b, at));
+                    let three = O::combine(two, get::<T>(c, at));
+                    put::<T>(into, at, O::combine(three, get::<T>(d, at)));
+                }
+            }
+            _ => fold_blocks::<T, O>(into, sources, count),
+        }
+    }
+}
+
+/// Elements that are folded at a time: at most 4 KiB of what is between, which stay in the nearest cache.
+const BLOCK: usize = 512;
+
+/// Any number of sources from two on, two of them at a time over a block that only this thread sees. All sources of a block are read
+/// before it is written, so the result may go where a source is.
+///
+/// # Safety
+/// As [`Kernel::fold`], with at least two sources.
+#[inline(always)]
+unsafe fn fold_blocks<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const u8], count: usize) {
+    let [a, b, rest @ ..] = sources else { return };
+    let mut between = [MaybeUninit::<T::Wide>::uninit(); BLOCK];
+    let mut from = 0;
+    while from < count {
+        let some = (count - from).min(BLOCK);
+        let between = &mut between[..some];
+        // SAFETY: `from + at` is below `count`, for which all addresses are valid by the caller's promise; the first loop writes every
+        // element of `between` that the others read.
+        unsafe {
+            for (at, wide) in between.iter_mut().enumerate() {
+                wide.write(O::combine(get::<T>(*a, from + at), get::<T>(*b, from + at)));
+            }
+            for pair in rest.chunks(2) {
+                match *pair {
+                    [c, d] => {
+                        for (at, wide) in between.iter_mut().enumerate() {
+                            let three = O::combine(wide.assume_init(), get::<T>(c, from + at));
+                            wide.write(O::combine(three, get::<T>(d, from + at)));
+                        }
+                    }
+                    [c] => {
+                        for (at, wide) in between.iter_mut().enumerate() {
+                            wide.write(O::combine(wide.assume_init(), get::<T>(c, from + at)));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            for (at, wide) in between.iter().enumerate() {
+                put::<T>(into, from + at, wide.assume_init());
+            }
+        }
+        from += some;
+    }
+}
+
+/// # Safety
+/// `from` is valid for more than `at` elements.
+#[inline(always)]
+unsafe fn get<T: Number>(from: *const u8, at: usize) -> T::Wide {
+    // SAFETY: the caller's promise; it need not be aligned.
+    unsafe { from.cast::<T>().add(at).read_unaligned() }.widen()
+}
+
+/// # Safety
+/// `into` is valid for more than `at` elements.
+#[inline(always)]
+unsafe fn put<T: Number>(into: *mut u8, at: usize, wide: T::Wide) {
+    // SAFETY: the caller's promise; it need not be aligned.
+    unsafe { into.cast::<T>().add(at).write_unaligned(T::narrow(wide)) }
+}
+
+/// Memory for pieces that are aligned as any element may ask for.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Bytes of a piece that is folded aside.
+const ASIDE: usize = 4096;
+
+/// # Safety
+/// As [`Kernel::fold`] and [`Kernel::own`].
+unsafe fn fold_own(
+    own: Own,
+    context: *mut c_void,
+    size: usize,
+    into: *mut u8,
+    sources: &[*const u8],
+    count: usize,
+) {
+    let [first, rest @ ..] = sources else { return };
+    if !rest.contains(&into.cast_const()) {
+        // SAFETY: the caller's promise; that the first may be where the result goes is what `copy` allows.
+        unsafe {
+            ptr::copy(*first, into, count * size);
+            for source in rest {
+                own(into.cast(), source.cast(), count, context);
+            }
+        }
+        return;
+    }
+    // A later source would be overwritten before its turn: pieces are folded aside, then put in its place.
+    let piece = (ASIDE / size).max(1).min(count);
+    let mut aside = vec![Line([0; 64]); (piece * size).div_ceil(64)];
+    let aside = aside.as_mut_ptr().cast::<u8>();
+    let mut from = 0;
+    while from < count {
+        let some = (count - from).min(piece);
+        // SAFETY: `from + some` is at most `count`, for which all addresses are valid by the caller's promise; `aside` has room for
+        // `piece` elements, and is nobody else's.
+        unsafe {
+            ptr::copy_nonoverlapping(first.add(from * size), aside, some * size);
+            for source in rest {
+                own(aside.cast(), source.add(from * size).cast(), some, context);
+            }
+            ptr::copy_nonoverlapping(aside, into.add(from * size), some * size);
+        }
+        from += some;
+    }
+}

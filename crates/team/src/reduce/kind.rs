@@ -1,0 +1,176 @@
+//! What elements are and how they are combined, as values: for signatures, the C interface and messages.
+
+use crate::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// What elements are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "names say it all")]
+#[repr(u32)]
+pub enum Type {
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F16,
+    BF16,
+    F32,
+    F64,
+}
+
+/// How elements are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "names say it all")]
+#[repr(u32)]
+pub enum Operator {
+    Sum,
+    Prod,
+    Min,
+    Max,
+    And,
+    Or,
+    Xor,
+}
+
+impl Type {
+    /// All of them, by code.
+    #[rustfmt::skip]
+    pub const ALL: [Self; 12] = [
+        Self::I8, Self::I16, Self::I32, Self::I64, Self::U8, Self::U16, Self::U32, Self::U64,
+        Self::F16, Self::BF16, Self::F32, Self::F64,
+    ];
+
+    /// Bytes of an element.
+    #[inline(always)]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 | Self::F16 | Self::BF16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::I64 | Self::U64 | Self::F64 => 8,
+        }
+    }
+
+    /// Its name, as in `f64`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        }
+    }
+
+    /// Its number in signatures and in the C interface; it never changes.
+    #[inline(always)]
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The opposite of [`Type::code`]; `None` for a number that is no code.
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.get(code as usize).copied()
+    }
+
+    /// Whether it has a fraction.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
+    }
+}
+
+impl Operator {
+    /// All of them, by code.
+    pub const ALL: [Self; 7] = [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::And, Self::Or, Self::Xor];
+
+    /// Its name, as in `sum`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Prod => "prod",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::And => "and",
+            Self::Or => "or",
+            Self::Xor => "xor",
+        }
+    }
+
+    /// Its number in signatures and in the C interface; it never changes.
+    #[inline(always)]
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// The opposite of [`Operator::code`]; `None` for a number that is no code.
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.get(code as usize).copied()
+    }
+
+    /// Whether it works on bits, which floating point numbers have no use for.
+    pub const fn is_bitwise(self) -> bool {
+        matches!(self, Self::And | Self::Or | Self::Xor)
+    }
+}
+
+/// Whether elements of this type can be combined so.
+///
+/// # Errors
+/// [`Error::Argument`] for bits of floating point numbers.
+pub fn check(elements: Type, operator: Operator) -> Result<()> {
+    if operator.is_bitwise() && elements.is_float() {
+        return Err(Error::Argument(format!("{operator} combines bits of integers, and {elements} is none")));
+    }
+    Ok(())
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Type {
+    type Err = Error;
+
+    /// By its name.
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
+            Error::Argument(format!("{name:?} is no type of elements: they are {}", list(&Self::ALL)))
+        })
+    }
+}
+
+impl FromStr for Operator {
+    type Err = Error;
+
+    /// By its name.
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|it| it.name() == name)
+            .ok_or_else(|| Error::Argument(format!("{name:?} is no operator: they are {}", list(&Self::ALL))))
+    }
+}
+
+fn list(names: &[impl fmt::Display]) -> String {
+    names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
