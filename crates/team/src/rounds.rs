@@ -66,6 +66,11 @@ pub struct Part {
 /// As [`std::ptr::copy_nonoverlapping`]; what another process may write meanwhile is plain data.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    #[cfg(trimtab_model)]
+    {
+        crate::sync::model::touch(from, false);
+        crate::sync::model::touch(to, true);
+    }
     // SAFETY: by the caller's promise; unaligned accesses.
     unsafe {
         match bytes {

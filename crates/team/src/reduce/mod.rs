@@ -383,6 +383,8 @@ impl Kernel {
     /// ours.
     #[inline(always)]
     pub unsafe fn fold(&self, into: *mut u8, sources: &[*const u8], count: usize) {
+        #[cfg(trimtab_model)]
+        sources.iter().for_each(|source| crate::sync::model::touch(*source, false));
         match *self {
             // SAFETY: the caller's promise.
             Self::Built(fold) => unsafe { fold(into, sources, count) },
