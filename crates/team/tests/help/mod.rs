@@ -1,6 +1,7 @@
 //! What tests of teams of processes share: ranks as copies of the test program, and collectives drawn by lot.
 #![allow(
     dead_code,
+    unreachable_pub,
     clippy::unwrap_used,
     unsafe_code,
     reason = "a part of several tests, each of which uses some"
