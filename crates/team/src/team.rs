@@ -28,7 +28,8 @@ pub struct Options {
     pub ranks: u32,
     /// Bytes of the heap that all share.
     pub heap: usize,
-    /// Bytes that a rank can have under way in one round: a power of two, at least 1024.
+    /// Bytes that a rank can have under way in one round: a power of two, at least 1024. More where there are so many ranks that an element
+    /// for each would not fit.
     pub cell: usize,
     /// How ranks wait.
     pub wait: Policy,
@@ -52,6 +53,11 @@ impl Options {
     }
 }
 
+/// A cell must hold the longest element for each rank, or rounds that share it out would never end.
+fn least_cell(ranks: u32) -> usize {
+    (ranks as usize * 8).next_power_of_two().max(1024)
+}
+
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Team {
@@ -62,13 +68,14 @@ pub struct Team {
 
 impl Team {
     /// Makes a team's segment: all its memory is there when this returns.
-    pub fn new(options: Options) -> Result<Self> {
+    pub fn new(mut options: Options) -> Result<Self> {
         if !options.cell.is_power_of_two() || options.cell < 1024 {
             return Err(Error::Argument(format!(
                 "a cell has a power of two of bytes, at least 1024, not {}",
                 options.cell
             )));
         }
+        options.cell = options.cell.max(least_cell(options.ranks));
         let stage = options.cell.checked_mul(CELLS).unwrap_or(usize::MAX / 2);
         let geometry = Geometry::plan_with(options.ranks, CONTROL, stage, options.heap)?;
         let mapping = Arc::new(Mapping::create(geometry.total)?);
@@ -80,7 +87,7 @@ impl Team {
     pub fn adopt(mapping: Mapping, options: Options) -> Result<Self> {
         let geometry = Header::check(&mapping)?;
         let cell = geometry.stage_bytes / CELLS;
-        if geometry.control_bytes != CONTROL || !cell.is_power_of_two() || cell < 1024 {
+        if geometry.control_bytes != CONTROL || !cell.is_power_of_two() || cell < least_cell(geometry.ranks) {
             return Err(Error::NotATeam("laid out by another version".to_owned()));
         }
         let options = Options { ranks: geometry.ranks, cell, heap: geometry.heap_bytes, ..options };
