@@ -10,9 +10,12 @@ mod help;
 use help::{Lot, Player, ended, inherited, number, seed, spawn};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
+use trimtab_team::area::{Lines, SLOTS};
+use trimtab_team::flag::LINE;
 use trimtab_team::segment::header::Header;
+use trimtab_team::segment::layout::Geometry;
 use trimtab_team::segment::memfd::Mapping;
-use trimtab_team::{Options, Team};
+use trimtab_team::{Options, Rank, Team};
 
 /// How long an honest rank waits for one thing.
 const DEADLINE: Duration = Duration::from_millis(200);
@@ -86,6 +89,50 @@ fn an_honest_rank() {
     std::process::exit(0);
 }
 
+/// Plays on, and all the while tells of buffers that are nowhere.
+fn lie(mapping: &Mapping, geometry: &Geometry, rank: u32, lot: &mut Lot, joined: &Rank) {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+    let over = AtomicBool::new(false);
+    let heap = geometry.heap_bytes as u64;
+    let lies = [
+        heap,
+        heap - 64,
+        heap / 2,
+        heap + 4096,
+        1 << 40,
+        u64::MAX,
+        u64::MAX / 2,
+        lot.next(),
+        lot.below(heap),
+    ];
+    let lines = geometry.control + rank as usize * geometry.control_bytes;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut lot = Lot(lies[7]);
+            while !over.load(Relaxed) {
+                for slot in 0..SLOTS {
+                    let at = lines
+                        + std::mem::offset_of!(Lines, slots)
+                        + slot * LINE
+                        + 16
+                        + 8 * (lot.below(2) as usize);
+                    // SAFETY: within the mapping, aligned, and used atomically.
+                    let word = unsafe { AtomicU64::from_ptr(mapping.base().add(at).cast()) };
+                    word.store(lot.of(&lies), Relaxed);
+                }
+            }
+        });
+        // The same calls as the others make.
+        let mut player = Player::new(joined, number("HOSTILE_SEED").unwrap()).unwrap();
+        for _ in 0..STEPS {
+            if player.play().is_err() {
+                break;
+            }
+        }
+        over.store(true, Relaxed);
+    });
+}
+
 /// The hostile one: takes its seat, plays for a while, and then writes by lot.
 #[test]
 #[ignore = "a rank of another test's"]
@@ -96,7 +143,9 @@ fn a_hostile_rank() {
     let geometry = Header::check(&mapping).unwrap();
     let early = lot.below(8) == 0;
     let joined = if early { None } else { team.join(Some(rank)).ok() };
-    if let Some(joined) = &joined {
+    if let Some(joined) = joined.as_ref().filter(|_| lot.below(2) == 0) {
+        lie(&mapping, &geometry, rank, &mut lot, joined);
+    } else if let Some(joined) = &joined {
         let mut player = Player::new(joined, number("HOSTILE_SEED").unwrap()).unwrap();
         for _ in 0..lot.of(&[0, 1, 5, 40]) {
             let _ = player.play();
@@ -118,7 +167,7 @@ fn a_hostile_rank() {
         for _ in 0..lot.of(&[1, 30, 3000]) {
             let at = region.0 + lot.below(region.1 as u64) as usize;
             // The alarm ends everything at once: half of the time it is left alone.
-            let alarm = geometry.control + std::mem::offset_of!(trimtab_team::area::Lines, alarm);
+            let alarm = geometry.control + std::mem::offset_of!(Lines, alarm);
             if sparing && (alarm..alarm + 128).contains(&at) {
                 continue;
             }
