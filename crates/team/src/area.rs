@@ -10,16 +10,18 @@
 //! **Properties.** Each line has one writer (the count of the central barrier has all, by addition). No address is in shared memory.
 
 use crate::flag::{Flag, INLINE, LINE, Ticket};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Slots of a rank, used in turn.
-pub const SLOTS: usize = 8;
+pub const SLOTS: usize = if cfg!(trimtab_model) { 2 } else { 8 };
 /// Rounds of a dissemination barrier of as many ranks as there may be.
-pub const ROUNDS: usize = 10;
+pub const ROUNDS: usize = if cfg!(trimtab_model) { 2 } else { 10 };
 /// Bytes of flags per rank.
-pub const CONTROL: usize = 32 * LINE;
+pub const CONTROL: usize = if cfg!(trimtab_model) { size_of::<Lines>() } else { 32 * LINE };
 /// Cells of a rank's stage: one for each slot.
 pub const CELLS: usize = SLOTS;
+
+const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 8 };
 
 /// The lines of a rank. The order is the segment's format.
 #[repr(C)]
@@ -42,10 +44,37 @@ pub struct Lines {
     /// Which processors it may use, by number.
     pub mask: Mask,
     /// For what comes later.
-    _spare: [Flag; 8],
+    _spare: [Flag; SPARE],
 }
 
+#[cfg(not(trimtab_model))]
 const _: () = assert!(size_of::<Lines>() == CONTROL && size_of::<Flag>() == LINE && INLINE == LINE - 16);
+
+#[cfg(trimtab_model)]
+impl Lines {
+    /// Lines as they are before the first rank uses them, in a model.
+    #[expect(clippy::new_without_default, reason = "lines of a program are zeroes in shared memory")]
+    pub fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            intent: Intent {
+                number: zero(),
+                signature: AtomicU32::new(0),
+                root: AtomicU32::new(0),
+                what: zero(),
+                count: zero(),
+            },
+            slots: std::array::from_fn(|_| Flag::new()),
+            done: Flag::new(),
+            rounds: std::array::from_fn(|_| Flag::new()),
+            arrived: Flag::new(),
+            released: Flag::new(),
+            alarm: Alarm(zero()),
+            mask: Mask(std::array::from_fn(|_| zero())),
+            _spare: [],
+        }
+    }
+}
 
 /// A set of up to 1,024 processors, as its rank told it.
 #[repr(C, align(128))]

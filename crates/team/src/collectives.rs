@@ -8,7 +8,7 @@ use crate::Result;
 use crate::call::{Call, Kind, When, signature};
 use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
-use crate::rounds::{Gives, Part, Takes, Uses, copy, reads_own};
+use crate::rounds::{Gives, Part, Takes, Uses, copy};
 use crate::station::Station;
 
 /// From so many bytes on ranks tell each other where their buffers are.
@@ -21,14 +21,13 @@ const BLOCK: usize = 8 << 10;
 
 /// A rank's part, where the call is no more than rounds.
 fn part(call: &Call, me: u32) -> Part {
-    let (kind, root, at_root, reads_own) = (call.kind, call.root, me == call.root, reads_own(call));
+    let (kind, root, at_root) = (call.kind, call.root, me == call.root);
     let part = |gives, takes, uses| Part { gives, takes, uses, shared_out: false, symmetric: false };
     match kind {
         Kind::Broadcast if at_root => part(Gives::Block, Takes::Nothing, Uses::Copies),
         Kind::Broadcast | Kind::Barrier => part(Gives::Nothing, Takes::Of(root), Uses::Copies),
-        // It takes its own straight from its input, unless that may not be.
-        Kind::Reduce if at_root && reads_own => part(Gives::Nothing, Takes::All, Uses::Folds),
-        Kind::Reduce if at_root => part(Gives::Block, Takes::All, Uses::Folds),
+        // It takes its own straight from its input.
+        Kind::Reduce if at_root => part(Gives::Nothing, Takes::All, Uses::Folds),
         Kind::Gather if at_root => part(Gives::Nothing, Takes::All, Uses::Collects),
         Kind::Reduce | Kind::Gather => part(Gives::Block, Takes::Nothing, Uses::Copies),
         Kind::Allreduce => Part { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Folds) },
@@ -76,7 +75,7 @@ impl Station {
                 self.allreduce_flat(call, signature).await?
             }
             Kind::Allreduce => self.allreduce_large(call, signature).await?,
-            kind => self.rounds(call, part(call, self.rank), signature).await?,
+            _ => self.rounds(call, part(call, self.rank), signature).await?,
         }
         if call.sync.leave == When::All {
             self.barrier(self.barrier_by.get(), signature).await?;

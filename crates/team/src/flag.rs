@@ -32,7 +32,10 @@ pub struct Flag {
     sleepers: AtomicU32,
     /// For the owner's use: by whom it waits, for pictures of what hangs.
     _spare: AtomicU32,
-    #[cfg(not(trimtab_model))]
+    #[cfg(trimtab_model)]
+    kernel: crate::sync::model::Futex,
+    #[cfg(trimtab_model)]
+    tracked: loom::cell::UnsafeCell<()>,
     payload: std::cell::UnsafeCell<[u8; INLINE]>,
 }
 
@@ -94,6 +97,7 @@ impl Flag {
     }
 
     /// The half of the word that the kernel looks at.
+    #[cfg(not(trimtab_model))]
     pub fn futex(&self) -> *const u32 {
         let half = std::ptr::from_ref(&self.word).cast::<u32>();
         // The ticket is the low half: the second in memory where the most significant byte is first.
@@ -101,9 +105,40 @@ impl Flag {
     }
 
     /// Where the payload is.
-    #[cfg(not(trimtab_model))]
     #[inline(always)]
     pub fn payload(&self) -> *mut u8 {
         self.payload.get().cast()
+    }
+}
+
+#[cfg(trimtab_model)]
+impl Flag {
+    /// A flag that nobody has raised, in a model.
+    #[expect(clippy::new_without_default, reason = "flags of a program are zeroes in shared memory")]
+    pub fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            sleepers: AtomicU32::new(0),
+            _spare: AtomicU32::new(0),
+            kernel: crate::sync::model::Futex::new(),
+            tracked: loom::cell::UnsafeCell::new(()),
+            payload: std::cell::UnsafeCell::new([0; INLINE]),
+        }
+    }
+
+    /// Lets the model see accesses to the payload. The flag must stay where it is.
+    pub fn track(&self) {
+        crate::sync::model::track(self.payload(), INLINE, &raw const self.tracked);
+    }
+
+    /// The kernel's sleep, which ends at once if the word is no more what was seen.
+    pub(crate) fn sleep_while(&self, seen: Ticket) {
+        use crate::sync::model::{Broken, broken};
+        self.kernel.wait(|| broken(Broken::NotLookedAgain) || self.look_again() as Ticket == seen);
+    }
+
+    /// The kernel's waking.
+    pub(crate) fn wake(&self) {
+        self.kernel.wake();
     }
 }

@@ -34,6 +34,7 @@
 //! # Ok::<(), trimtab_team::Error>(())
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(trimtab_model, allow(dead_code, unused_imports, reason = "a model has no clock and no kernel"))]
 #![allow(unsafe_code, reason = "this crate is one of the named edges: memory that others write")]
 
 pub mod area;
@@ -51,7 +52,10 @@ pub mod rounds;
 pub mod segment;
 pub mod shared;
 pub mod station;
+#[cfg(not(trimtab_model))]
 mod sync;
+#[cfg(trimtab_model)]
+pub mod sync;
 pub mod team;
 pub mod tune;
 pub mod wait;

@@ -9,7 +9,6 @@ use crate::area::SLOTS;
 use crate::call::Call;
 use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
-use crate::reduce::Kernel;
 use crate::station::Station;
 
 /// What a rank gives in each round.
@@ -68,6 +67,11 @@ pub struct Part {
 /// As [`std::ptr::copy_nonoverlapping`]; what another process may write meanwhile is plain data.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    #[cfg(trimtab_model)]
+    {
+        crate::sync::model::touch(from, false);
+        crate::sync::model::touch(to, true);
+    }
     // SAFETY: by the caller's promise; unaligned accesses.
     unsafe {
         match bytes {
@@ -76,11 +80,6 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
             _ => std::ptr::copy_nonoverlapping(from, to, bytes),
         }
     }
-}
-
-/// Whether a rank takes its own part straight from its input. An operator of the caller's wants no output that is also a source.
-pub fn reads_own(call: &Call) -> bool {
-    !matches!(call.kernel, Some(Kernel::Own(..)))
 }
 
 impl Station {
@@ -141,7 +140,7 @@ impl Station {
         self.vacant(ticket).await?;
         let place = self.place(self.rank, ticket, inline);
         // Of blocks for each, nobody reads this rank's own piece.
-        let unread = if gives == Gives::Blocks && reads_own(call) { self.rank as usize } else { usize::MAX };
+        let unread = if gives == Gives::Blocks { self.rank as usize } else { usize::MAX };
         for piece in (0..pieces).filter(|piece| *piece != unread) {
             // SAFETY: the input has `pieces` blocks, by the caller's promise, and the cell room for a piece of each; all have done with it.
             unsafe { copy(call.input.add(piece * call.bytes() + from), place.add(piece * bytes), bytes) };
@@ -175,7 +174,7 @@ impl Station {
             if !own {
                 self.take(rank, ticket, signature).await?;
             }
-            let data = if own && (part.gives == Gives::Nothing || reads_own(call)) {
+            let data = if own {
                 let block = if part.gives == Gives::Blocks { rank as usize * call.bytes() } else { 0 };
                 call.input.wrapping_add(block + from)
             } else {

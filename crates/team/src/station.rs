@@ -236,6 +236,10 @@ impl Station {
     /// Waits until this rank's slot of a ticket is free again.
     #[inline(always)]
     pub async fn vacant(&self, ticket: Ticket) -> Result<()> {
+        #[cfg(trimtab_model)]
+        if crate::sync::model::broken(crate::sync::model::Broken::NotVacant) {
+            return Ok(());
+        }
         let wanted = ticket.wrapping_sub(SLOTS as u32);
         // Tickets begin at 1: in the first turn nothing was there.
         for (rank, seen) in (0..).zip(&self.seen) {

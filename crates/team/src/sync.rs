@@ -1,6 +1,150 @@
 //! The atomics of the flags: the processor's, or a model's that tries all orders (`--cfg trimtab_model`).
 
-#[cfg(trimtab_model)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(trimtab_model))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+#[cfg(trimtab_model)]
+pub(crate) use model::{AtomicU32, AtomicU64, Ordering};
+
+/// What stands in for the processor and the kernel while a model runs. Not in any program.
+#[cfg(trimtab_model)]
+pub mod model {
+    pub use loom::sync::atomic::Ordering;
+    use loom::sync::atomic::fence;
+    use std::cell::{Cell, RefCell};
+
+    /// What is left out of the protocol, so that a model can be seen to find it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Broken {
+        /// Nothing.
+        Nothing,
+        /// Flags are raised without releasing what was written before.
+        RaisedRelaxed,
+        /// Who raises does not order that before looking for sleepers.
+        RaisedWithoutFence,
+        /// The kernel does not look at the word again before it lets somebody sleep.
+        NotLookedAgain,
+        /// Slots are used again without asking.
+        NotVacant,
+    }
+
+    thread_local! {
+        // All threads of a model are one of the system's.
+        static BROKEN: Cell<Broken> = const { Cell::new(Broken::Nothing) };
+        static TRACKED: RefCell<Vec<(usize, usize, *const loom::cell::UnsafeCell<()>)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Leaves something out from here on.
+    pub fn set_broken(broken: Broken) {
+        BROKEN.set(broken);
+    }
+
+    /// Whether this is left out.
+    pub fn broken(what: Broken) -> bool {
+        BROKEN.get() == what
+    }
+
+    /// Forgets what was tracked in the run before.
+    pub fn forget() {
+        TRACKED.with_borrow_mut(Vec::clear);
+    }
+
+    /// From here on, accesses to these bytes are seen by the model as those to a cell, which must outlive the run.
+    pub fn track(from: *const u8, bytes: usize, cell: *const loom::cell::UnsafeCell<()>) {
+        TRACKED.with_borrow_mut(|all| all.push((from as usize, bytes, cell)));
+    }
+
+    /// An access, as the model sees it: it fails if another thread's is not ordered with it.
+    pub fn touch(at: *const u8, write: bool) {
+        let at = at as usize;
+        let found = TRACKED.with_borrow(|all| {
+            all.iter().find(|(from, bytes, _)| (*from..from + bytes).contains(&at)).copied()
+        });
+        let Some((_, _, cell)) = found else { return };
+        // SAFETY: whoever tracks it keeps it.
+        let cell = unsafe { &*cell };
+        if write { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
+    }
+
+    /// The model takes sequentially consistent accesses for weaker ones, but not fences. Where compilers put fences for such accesses
+    /// (after stores, before loads), so do these.
+    macro_rules! atomic {
+        ($name:ident, $number:ty) => {
+            #[derive(Debug)]
+            pub(crate) struct $name(loom::sync::atomic::$name);
+
+            #[allow(dead_code, reason = "as few as the flags need")]
+            impl $name {
+                pub(crate) fn new(value: $number) -> Self {
+                    Self(loom::sync::atomic::$name::new(value))
+                }
+                pub(crate) fn load(&self, order: Ordering) -> $number {
+                    if order == Ordering::SeqCst {
+                        if !broken(Broken::RaisedWithoutFence) {
+                            fence(Ordering::SeqCst);
+                        }
+                        return self.0.load(Ordering::Acquire);
+                    }
+                    self.0.load(order)
+                }
+                pub(crate) fn store(&self, value: $number, order: Ordering) {
+                    if broken(Broken::RaisedRelaxed) {
+                        return self.0.store(value, Ordering::Relaxed);
+                    }
+                    if order == Ordering::SeqCst {
+                        self.0.store(value, Ordering::Release);
+                        if !broken(Broken::RaisedWithoutFence) {
+                            fence(Ordering::SeqCst);
+                        }
+                        return;
+                    }
+                    self.0.store(value, order);
+                }
+                pub(crate) fn fetch_add(&self, value: $number, order: Ordering) -> $number {
+                    let before = self.0.fetch_add(value, Ordering::AcqRel);
+                    if order == Ordering::SeqCst {
+                        fence(Ordering::SeqCst);
+                    }
+                    before
+                }
+                pub(crate) fn fetch_sub(&self, value: $number, order: Ordering) -> $number {
+                    let before = self.0.fetch_sub(value, Ordering::AcqRel);
+                    if order == Ordering::SeqCst {
+                        fence(Ordering::SeqCst);
+                    }
+                    before
+                }
+            }
+        };
+    }
+    atomic!(AtomicU32, u32);
+    atomic!(AtomicU64, u64);
+
+    /// The kernel's side of sleeping: it looks at the word once more under a lock that whoever wakes takes too.
+    #[derive(Debug)]
+    pub(crate) struct Futex {
+        lock: loom::sync::Mutex<()>,
+        bell: loom::sync::Condvar,
+    }
+
+    #[allow(clippy::unwrap_used, reason = "a model")]
+    impl Futex {
+        pub(crate) fn new() -> Self {
+            Self { lock: loom::sync::Mutex::new(()), bell: loom::sync::Condvar::new() }
+        }
+
+        /// Sleeps if the word is still what was seen.
+        pub(crate) fn wait(&self, still: impl Fn() -> bool) {
+            let guard = self.lock.lock().unwrap();
+            if still() {
+                drop(self.bell.wait(guard).unwrap());
+            }
+        }
+
+        /// Wakes all.
+        pub(crate) fn wake(&self) {
+            let _guard = self.lock.lock().unwrap();
+            self.bell.notify_all();
+        }
+    }
+}

@@ -31,7 +31,8 @@ pub struct Options {
     pub ranks: u32,
     /// Bytes of the heap that all share.
     pub heap: usize,
-    /// Bytes that a rank can have under way in one round: a power of two, at least 1024.
+    /// Bytes that a rank can have under way in one round: a power of two, at least 1024. More where there are so many ranks that an element
+    /// for each would not fit.
     pub cell: usize,
     /// How ranks wait.
     pub wait: Policy,
@@ -68,6 +69,11 @@ impl Options {
     }
 }
 
+/// A cell must hold the longest element for each rank, or rounds that share it out would never end.
+fn least_cell(ranks: u32) -> usize {
+    (ranks as usize * 8).next_power_of_two().max(1024)
+}
+
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Team {
@@ -78,19 +84,14 @@ pub struct Team {
 
 impl Team {
     /// Makes a team's segment: all its memory is there when this returns.
-    pub fn new(options: Options) -> Result<Self> {
+    pub fn new(mut options: Options) -> Result<Self> {
         if !options.cell.is_power_of_two() || options.cell < 1024 {
             return Err(Error::Argument(format!(
                 "a cell has a power of two of bytes, at least 1024, not {}",
                 options.cell
             )));
         }
-        if options.cell < least_cell(options.ranks) {
-            return Err(Error::Argument(format!(
-                "a cell of {} bytes is too small for {} ranks: it must have room for an element of each",
-                options.cell, options.ranks
-            )));
-        }
+        options.cell = options.cell.max(least_cell(options.ranks));
         let stage = options.cell.checked_mul(CELLS).unwrap_or(usize::MAX / 2);
         let geometry = Geometry::plan_with(options.ranks, CONTROL, stage, options.heap)?;
         let mapping = Arc::new(Mapping::create(geometry.total)?);
@@ -243,11 +244,6 @@ impl Team {
             geometry: self.geometry,
         })
     }
-}
-
-/// A round carries at least an element for each rank.
-fn least_cell(ranks: u32) -> usize {
-    (ranks as usize * 8).max(1024)
 }
 
 /// A team's segment, for who makes another team in it of those who are left.

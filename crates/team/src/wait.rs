@@ -108,7 +108,26 @@ pub trait Faults {
     fn look(&self, waited: Duration) -> Option<crate::Error>;
 }
 
+/// Waits beyond the first spins: in a model without a clock, since whoever is not woken has been forgotten.
+#[cfg(trimtab_model)]
+pub fn linger(
+    flag: &Flag,
+    wanted: Ticket,
+    _patience: &Patience,
+    private: bool,
+    _faults: &dyn Faults,
+) -> crate::Result<u64> {
+    loop {
+        let word = flag.look();
+        if reached(word as Ticket, wanted) {
+            return Ok(word);
+        }
+        sleep(flag, wanted, private);
+    }
+}
+
 /// Waits beyond the first spins.
+#[cfg(not(trimtab_model))]
 #[cold]
 #[inline(never)]
 pub fn linger(
@@ -155,17 +174,41 @@ fn sleep(flag: &Flag, wanted: Ticket, private: bool) {
     flag.lie_down();
     let seen = flag.look_again() as Ticket;
     if !reached(seen, wanted) {
-        let slice = libc::timespec { tv_sec: 0, tv_nsec: SLICE.subsec_nanos().into() };
-        let operation = libc::FUTEX_WAIT | if private { libc::FUTEX_PRIVATE_FLAG } else { 0 };
-        // SAFETY: the word lives as long as the flag; the kernel reads it and the time, and writes nothing.
-        unsafe {
-            libc::syscall(libc::SYS_futex, flag.futex(), operation, seen, &raw const slice);
-        }
+        kernel_wait(flag, seen, private);
     }
     flag.get_up();
 }
 
+/// Sleeps for a slice, unless the flag's word is no more what was seen.
+#[cfg(not(any(trimtab_model, miri)))]
+fn kernel_wait(flag: &Flag, seen: Ticket, private: bool) {
+    let slice = libc::timespec { tv_sec: 0, tv_nsec: SLICE.subsec_nanos().into() };
+    let operation = libc::FUTEX_WAIT | if private { libc::FUTEX_PRIVATE_FLAG } else { 0 };
+    // SAFETY: the word lives as long as the flag; the kernel reads it and the time, and writes nothing.
+    unsafe {
+        libc::syscall(libc::SYS_futex, flag.futex(), operation, seen, &raw const slice);
+    }
+}
+
+/// The interpreter takes the kernel's look at half of a word for a fault of the program's.
+#[cfg(miri)]
+fn kernel_wait(_flag: &Flag, _seen: Ticket, _private: bool) {
+    std::thread::yield_now();
+}
+
+#[cfg(trimtab_model)]
+fn kernel_wait(flag: &Flag, seen: Ticket, _private: bool) {
+    flag.sleep_while(seen);
+}
+
 /// Wakes all who sleep on a flag.
+#[cfg(trimtab_model)]
+pub fn wake(flag: &Flag, _private: bool) {
+    flag.wake();
+}
+
+/// Wakes all who sleep on a flag.
+#[cfg(not(trimtab_model))]
 #[cold]
 #[inline(never)]
 pub fn wake(flag: &Flag, private: bool) {

@@ -317,3 +317,14 @@ fn late_joiners_are_refused() {
     drop(rank);
     assert!(team.join(Some(0)).is_err());
 }
+
+#[test]
+fn more_ranks_than_a_cell_has_room_for() {
+    // An element of 8 bytes for each does not fit into 1024 bytes.
+    team(Options { cell: 1024, wait: Policy::Park, heap: 4096, ..Options::new(130) }, |rank| {
+        let me = u64::from(rank.rank());
+        let mut got = vec![0; 130];
+        rank.mine().alltoall(&vec![me; 130], &mut got).unwrap();
+        assert!(got.iter().zip(0..).all(|(got, from)| *got == from));
+    });
+}

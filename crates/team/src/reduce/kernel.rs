@@ -78,6 +78,8 @@ impl Kernel {
     /// operator of the caller's asks for it.
     #[inline(always)]
     pub unsafe fn fold(&self, into: *mut u8, sources: &[*const u8], count: usize) {
+        #[cfg(trimtab_model)]
+        sources.iter().for_each(|source| crate::sync::model::touch(*source, false));
         match self.code {
             // SAFETY: the caller's promise.
             Code::Built(fold) => unsafe { fold(into, sources, count) },

@@ -1,0 +1,284 @@
+//! The flags and what is built of them, in all orders that threads and memory may take (`make test-models`).
+//!
+//! The code is the crate's own: stations, barriers, rounds and flags, with a model's atomics, fewer slots, and a model of the kernel's sleep
+//! without a clock, so that whoever is forgotten hangs, and is found. Accesses to payloads are checked as those to plain memory are:
+//! two that nothing orders fail. Each property is also seen to fail where the protocol leaves something out.
+//!
+//! How often threads may be interrupted is bounded (`LOOM_MAX_PREEMPTIONS`, 3 here unless set); without a bound these take hours.
+#![cfg(trimtab_model)]
+#![allow(clippy::unwrap_used, unsafe_code, reason = "tests of raw memory")]
+
+use loom::sync::Arc;
+use loom::thread;
+use std::time::Duration;
+use trimtab_team::area::{Area, Lines};
+use trimtab_team::barrier::Barrier;
+use trimtab_team::flag::{Flag, reached};
+use trimtab_team::station::{Company, Station, now};
+use trimtab_team::sync::model::{Broken, forget, set_broken, touch};
+use trimtab_team::wait::{Faults, Patience, Policy, linger, wake};
+use trimtab_team::{Call, Element, Error, Kernel, Kind, Operator, Sync};
+
+/// Nobody dies here.
+struct Alive;
+
+impl Company for Alive {
+    fn dead(&self) -> Option<u32> {
+        None
+    }
+    fn left(&self, _: u32) -> bool {
+        false
+    }
+}
+
+impl Faults for Alive {
+    fn look(&self, _: Duration) -> Option<Error> {
+        None
+    }
+}
+
+/// Runs a model in every order, with something left out of the protocol.
+fn model(broken: Broken, run: impl Fn() + Send + std::marker::Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 20_000;
+    if builder.preemption_bound.is_none() {
+        builder.preemption_bound = Some(3);
+    }
+    set_broken(broken);
+    builder.check(move || {
+        forget();
+        run();
+    });
+}
+
+/// The lines of a team in plain memory.
+struct Memory(Vec<Lines>);
+
+/// Runs a function on each rank of a team.
+fn team(ranks: u32, work: impl Fn(&Station) + Send + std::marker::Sync + Copy + 'static) {
+    let memory = Arc::new(Memory((0..ranks).map(|_| Lines::new()).collect()));
+    for lines in &memory.0 {
+        lines.slots.iter().for_each(Flag::track);
+    }
+    let run = move |memory: Arc<Memory>, rank: u32| {
+        let control = memory.0.as_ptr().cast_mut().cast();
+        // SAFETY: as many lines as ranks, which live until all threads are over; cells are not used.
+        let area = unsafe { Area::at(control, std::ptr::null_mut(), ranks, 1024) };
+        let patience = Patience::new(Policy::Park, true);
+        let heap = (std::ptr::null_mut(), 0);
+        work(&Station::new(area, rank, true, true, patience, Box::new(Alive), heap));
+    };
+    let others: Vec<_> = (1..ranks)
+        .map(|rank| {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || run(memory, rank))
+        })
+        .collect();
+    run(Arc::clone(&memory), 0);
+    others.into_iter().for_each(|other| other.join().unwrap());
+}
+
+fn call(kind: Kind, root: u32, input: *const u64, output: *mut u64) -> Call {
+    Call {
+        kind,
+        elements: u64::TYPE,
+        operator: Some(Operator::Sum),
+        kernel: Some(Kernel::of(u64::TYPE, Operator::Sum).unwrap()),
+        count: 1,
+        root,
+        input: input.cast(),
+        output: output.cast(),
+        sync: Sync::MINE,
+    }
+}
+
+fn allreduce(station: &Station, value: u64) -> u64 {
+    let mut sum = 0;
+    let call = call(Kind::Allreduce, 0, &raw const value, &raw mut sum);
+    // SAFETY: a number each, on the stack.
+    now(unsafe { station.carry_out(&call) }).unwrap();
+    sum
+}
+
+fn broadcast(station: &Station, value: u64) -> u64 {
+    let mut value = value;
+    let buffer = &raw mut value;
+    let call = call(Kind::Broadcast, 0, buffer, buffer);
+    // SAFETY: as above.
+    now(unsafe { station.carry_out(&call) }).unwrap();
+    value
+}
+
+/// A model of which some order hangs. That ends the process, so it is another one.
+fn hangs(name: &str) {
+    let own = std::env::current_exe().unwrap();
+    let ended = std::process::Command::new(own).args(["--exact", "--ignored", name]).output().unwrap();
+    let said = [ended.stdout, ended.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(!ended.status.success() && said.contains("deadlock"), "{said}");
+}
+
+/// One raises, others sleep until then, and read what was written before.
+fn sleepers(count: usize) {
+    let flag = Arc::new(Flag::new());
+    flag.track();
+    let sleepers: Vec<_> = (0..count)
+        .map(|_| {
+            let flag = Arc::clone(&flag);
+            thread::spawn(move || {
+                let word = linger(&flag, 1, &Patience::new(Policy::Park, true), true, &Alive).unwrap();
+                assert!(reached(word as u32, 1) && word >> 32 == 7);
+                touch(flag.payload(), false);
+                // SAFETY: the payload is there, and nobody writes it any more.
+                assert_eq!(unsafe { flag.payload().read() }, 42);
+            })
+        })
+        .collect();
+    touch(flag.payload(), true);
+    // SAFETY: nobody reads before the flag is raised.
+    unsafe { flag.payload().write(42) };
+    if flag.raise(1, 7) {
+        wake(&flag, true);
+    }
+    sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    model(Broken::Nothing, || sleepers(1));
+}
+
+#[test]
+fn no_wake_up_of_two_is_lost() {
+    model(Broken::Nothing, || sleepers(2));
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn relaxed_flags_would_show_unwritten_payloads() {
+    model(Broken::RaisedRelaxed, || sleepers(1));
+}
+
+#[test]
+fn without_a_fence_wake_ups_would_be_lost() {
+    hangs("a_wake_up_without_a_fence");
+}
+
+#[test]
+#[ignore = "hangs, as another test sees"]
+fn a_wake_up_without_a_fence() {
+    model(Broken::RaisedWithoutFence, || sleepers(1));
+}
+
+#[test]
+fn without_another_look_wake_ups_would_be_lost() {
+    hangs("a_wake_up_without_another_look");
+}
+
+#[test]
+#[ignore = "hangs, as another test sees"]
+fn a_wake_up_without_another_look() {
+    model(Broken::NotLookedAgain, || sleepers(1));
+}
+
+/// Barriers in a row: nobody is past one that somebody has not come to.
+fn barriers(ranks: u32, how: Barrier, count: u32) {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    // Not the model's: only its schedule shows.
+    let come = Box::leak(Box::new([const { AtomicU32::new(0) }; 4]));
+    let come: &'static [AtomicU32; 4] = come;
+    team_with(ranks, come, move |station, come| {
+        for number in 1..=count {
+            come[number as usize].fetch_add(1, Relaxed);
+            now(station.barrier(how, 5)).unwrap();
+            assert_eq!(come[number as usize].load(Relaxed), ranks, "barrier {number}");
+        }
+    });
+}
+
+fn team_with<T: Copy + Send + std::marker::Sync + 'static>(
+    ranks: u32,
+    with: T,
+    work: impl Fn(&Station, T) + Send + std::marker::Sync + Copy + 'static,
+) {
+    team(ranks, move |station| work(station, with));
+}
+
+#[test]
+fn two_disseminate_twice() {
+    model(Broken::Nothing, || barriers(2, Barrier::Dissemination, 2));
+}
+
+#[test]
+fn three_disseminate() {
+    model(Broken::Nothing, || barriers(3, Barrier::Dissemination, 1));
+}
+
+#[test]
+fn two_meet_at_the_centre_twice() {
+    model(Broken::Nothing, || barriers(2, Barrier::Central, 2));
+}
+
+#[test]
+fn three_meet_at_the_centre() {
+    model(Broken::Nothing, || barriers(3, Barrier::Central, 1));
+}
+
+#[test]
+fn two_meet_flat() {
+    model(Broken::Nothing, || barriers(2, Barrier::Flat, 1));
+}
+
+#[test]
+fn a_barrier_without_fences_would_hang() {
+    hangs("a_barrier_without_fences");
+}
+
+#[test]
+#[ignore = "hangs, as another test sees"]
+fn a_barrier_without_fences() {
+    model(Broken::RaisedWithoutFence, || barriers(2, Barrier::Dissemination, 1));
+}
+
+/// More calls than slots, so that each is used again.
+fn allreduces(ranks: u32, count: u64) {
+    team(ranks, move |station| {
+        for round in 0..count {
+            let all = u64::from(ranks);
+            let sum = allreduce(station, u64::from(station.rank) + 10 * round);
+            assert_eq!(sum, all * (all - 1) / 2 + all * 10 * round);
+        }
+    });
+}
+
+#[test]
+fn two_combine_as_often_as_slots_come_round() {
+    model(Broken::Nothing, || allreduces(2, 3));
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn relaxed_flags_would_combine_what_is_not_there() {
+    model(Broken::RaisedRelaxed, || allreduces(2, 1));
+}
+
+/// The root is ahead of who reads, as far as there are slots.
+fn broadcasts(ranks: u32, count: u64) {
+    team(ranks, move |station| {
+        for round in 0..count {
+            let value = if station.rank == 0 { round + 1 } else { 0 };
+            assert_eq!(broadcast(station, value), round + 1);
+        }
+    });
+}
+
+#[test]
+fn a_root_that_runs_ahead_overwrites_nothing() {
+    model(Broken::Nothing, || broadcasts(2, 4));
+}
+
+#[test]
+#[should_panic]
+fn a_root_that_did_not_ask_would_overwrite() {
+    model(Broken::NotVacant, || broadcasts(2, 3));
+}
