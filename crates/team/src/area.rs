@@ -21,7 +21,7 @@ pub const CONTROL: usize = if cfg!(trimtab_model) { size_of::<Lines>() } else { 
 /// Cells of a rank's stage: one for each slot.
 pub const CELLS: usize = SLOTS;
 
-const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 8 };
+const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 7 };
 
 /// The lines of a rank. The order is the segment's format.
 #[repr(C)]
@@ -43,6 +43,8 @@ pub struct Lines {
     pub alarm: Alarm,
     /// Which processors it may use, by number.
     pub mask: Mask,
+    /// How many of them it may use at once.
+    pub quota: Quota,
     /// For what comes later.
     _spare: [Flag; SPARE],
 }
@@ -71,6 +73,7 @@ impl Lines {
             released: Flag::new(),
             alarm: Alarm(zero()),
             mask: Mask(std::array::from_fn(|_| zero())),
+            quota: Quota(zero()),
             _spare: [],
         }
     }
@@ -92,6 +95,24 @@ impl Mask {
     /// What was told.
     pub fn told(&self) -> [u64; 16] {
         std::array::from_fn(|at| self.0[at].load(Ordering::Acquire))
+    }
+}
+
+/// How many processors' time a rank may use, as it told it, after its mask: from here on both can be read.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Quota(AtomicU64);
+
+impl Quota {
+    /// Tells; `u32::MAX` where there is no bound.
+    pub fn tell(&self, processors: u32) {
+        self.0.store(u64::from(processors) + 1, Ordering::Release);
+    }
+
+    /// What was told; `None` before that.
+    pub fn told(&self) -> Option<u32> {
+        let told = self.0.load(Ordering::Acquire).checked_sub(1)?;
+        Some(u32::try_from(told).unwrap_or(u32::MAX))
     }
 }
 

@@ -138,8 +138,9 @@ impl Station {
             return self.rounds(call, part(call, self.rank), signature).await;
         }
         let from = self.resident(at, call.bytes())?;
-        // SAFETY: within the segment, as was just seen; the root keeps it as it is until we are done.
-        unsafe { copy(from, call.output, call.bytes()) };
+        // SAFETY: within the segment, as was just seen; the root keeps it as it is until we are done. A root that lies may have told of
+        // bytes that overlap with our output.
+        unsafe { std::ptr::copy(from, call.output, call.bytes()) };
         self.done();
         Ok(())
     }

@@ -177,7 +177,8 @@ impl Station {
 
     #[cold]
     fn alarmed(&self) -> Error {
-        match self.area.lines(0).alarm.heard() {
+        // Another's word: a rank that there is not is nobody.
+        match self.area.lines(0).alarm.heard().filter(|(_, rank)| *rank < self.ranks()) {
             Some((Cause::Died, rank)) => Error::PeerDied(rank),
             Some((Cause::Left, rank)) => Error::PeerLeft(rank),
             Some((Cause::Timeout | Cause::Mismatch, rank)) => Error::Revoked(rank),

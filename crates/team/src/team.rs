@@ -161,10 +161,14 @@ impl Team {
         let seat = Seat::take(&self.mapping, &self.geometry, rank)?;
         let area = self.area();
         area.lines(seat.rank()).mask.tell(allowed());
+        area.lines(seat.rank()).quota.tell(quota().unwrap_or(u32::MAX));
         let company = self.gather(&seat)?;
         let masks = (0..self.geometry.ranks).map(|rank| area.lines(rank).mask.told());
         let all = masks.fold([0_u64; 16], |all, mask| std::array::from_fn(|at| all[at] | mask[at]));
-        let usable = all.iter().map(|word| word.count_ones()).sum::<u32>().min(quota().unwrap_or(u32::MAX));
+        // All ranks must come to the same: they go by it when they choose algorithms. Quotas may differ, as control groups do.
+        let quotas = (0..self.geometry.ranks).filter_map(|rank| area.lines(rank).quota.told());
+        let usable = all.iter().map(|word| word.count_ones()).sum::<u32>();
+        let usable = usable.min(quotas.min().unwrap_or(u32::MAX));
         let crowded = self.geometry.ranks > usable.max(1);
         let own = std::process::id();
         let private = (0..self.geometry.ranks)
@@ -204,13 +208,18 @@ impl Team {
         Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry }.area(self.geometry.ranks)
     }
 
-    /// Waits until every seat is taken.
+    /// Waits until every seat is taken, by somebody who has told all that others go by.
     fn gather(&self, seat: &TakenSeat) -> Result<Members> {
         let begin = Instant::now();
         let mut nap = Duration::from_micros(20);
         loop {
-            let state = |rank| Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire);
-            let missing: Vec<u32> = (0..self.geometry.ranks).filter(|rank| state(*rank) != TAKEN).collect();
+            let state = |rank| {
+                Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire)
+            };
+            // Who has a seat may not have told yet which processors it may use.
+            let told = |rank| self.area().lines(rank).quota.told().is_some();
+            let is_there = |rank: &u32| state(*rank) == TAKEN && told(*rank);
+            let missing: Vec<u32> = (0..self.geometry.ranks).filter(|rank| !is_there(rank)).collect();
             if missing.is_empty() {
                 break;
             }

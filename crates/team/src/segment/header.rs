@@ -65,7 +65,11 @@ impl Header {
         Self::parse(words, m.len())
     }
 
-    fn parse([magic, version, ranks, control, stage, heap]: [u64; 6], len: usize) -> Result<Geometry> {
+    /// The layout that these words speak of, in a mapping of `len` bytes.
+    ///
+    /// # Errors
+    /// As [`Header::check`].
+    pub fn parse([magic, version, ranks, control, stage, heap]: [u64; 6], len: usize) -> Result<Geometry> {
         let no = |why: String| Error::NotATeam(why);
         if magic != MAGIC || version != VERSION {
             return Err(no(format!("magic {magic:#x}, version {version}")));
