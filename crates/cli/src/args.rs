@@ -7,6 +7,7 @@ pub mod serve;
 pub mod sim;
 pub mod sim_figures;
 pub mod sim_swarm;
+pub mod team;
 pub mod time;
 pub mod view;
 mod words;
@@ -22,6 +23,7 @@ pub use serve::{
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
+pub use team::{BenchTeamArgs, Mode, Operation, TeamCellArgs, Ways};
 pub use time::Wait;
 pub use view::{ReportArgs, TopArgs};
 
