@@ -27,6 +27,8 @@ pub(super) struct Start {
     pub(super) quick: bool,
     pub(super) seed: u64,
     pub(super) pinned: bool,
+    /// Whether this program was built for debugging: its teams are then slower than they are.
+    pub(super) unoptimised: bool,
     /// CPUs that ranks may use.
     pub(super) cpus: usize,
     /// Teams first, then peers.

@@ -102,6 +102,7 @@ impl Bench {
             quick: args.quick,
             seed: args.seed,
             pinned: args.pin,
+            unoptimised: cfg!(debug_assertions),
             cpus: measure::allowed()?.len(),
             columns: plan.whos.iter().map(ToString::to_string).collect(),
             left_out: plan.left_out.clone(),

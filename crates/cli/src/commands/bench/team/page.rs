@@ -24,6 +24,9 @@ pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], end: End)
     if start.quick {
         text.push_str("--quick: one round, few cells; not for conclusions\n");
     }
+    if start.unoptimised {
+        text.push_str("This trimtab was built without optimisation: nothing here says how quick teams are\n");
+    }
     let mut counts: Vec<u32> = found.cells.iter().map(|cell| cell.ranks).collect();
     counts.dedup();
     for ranks in counts {
