@@ -7,6 +7,7 @@ pub mod serve;
 pub mod sim;
 pub mod sim_figures;
 pub mod sim_swarm;
+pub mod team;
 pub mod time;
 pub mod view;
 mod words;
@@ -22,6 +23,7 @@ pub use serve::{
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
+pub use team::{BenchTeamArgs, Mode, Operation, TeamCellArgs, Ways};
 pub use time::Wait;
 pub use view::{ReportArgs, TopArgs};
 
@@ -83,8 +85,8 @@ pub enum Command {
 ///
 /// Chooses cores, reserves them in the machine-wide ledger, sets CPU affinity, memory policy, huge pages and the thread
 /// counts that runtimes read, and then becomes the program: signals, exit status and terminal are the program's own.
-/// The kernel gives the cores back when the program ends, however it ends. With --balance, --trace or --report trimtab stays as a
-/// parent that hands all of this on.
+/// The kernel gives the cores back when the program ends, however it ends. With --balance, --trace, --report or --ranks trimtab stays
+/// as a parent that hands all of this on.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
@@ -104,6 +106,7 @@ const RUN_EXAMPLES: &str = "Examples:\n  trimtab run ./app                      
     trimtab run -c 64 --wait=2h ./app      wait up to two hours for 64 free cores\n  \
     trimtab run --nest 4,scatter,2,subcompact ./app   nested OpenMP: 4 teams far apart, 2 threads each, close\n  \
     trimtab run --balance ./app            keep its threads progressing alike while it runs\n  \
+    trimtab run --ranks 4 -c 16 ./app      4 processes as one team, 4 cores each, without MPI\n  \
     mpirun -n 4 --bind-to none trimtab run -c 16 ./app   4 ranks share 16 cores, 4 each\n\n\
     Exit status: the program's own; 126 or 127 when it cannot be started; 125 when trimtab itself fails;\n\
     124 when there are not enough free cores (also after --wait=TIME).";
@@ -164,6 +167,19 @@ pub struct PlaceArgs {
 /// What only a real run has.
 #[derive(Args, Debug, Default)]
 pub struct RunOnly {
+    /// Start N processes of the program as ranks of one team, placed by topology: they share the cores, as under an MPI launcher.
+    ///
+    /// Each finds its rank in RANK and LOCAL_RANK, N in WORLD_SIZE and LOCAL_WORLD_SIZE, and its team in TRIMTAB_TEAM. trimtab
+    /// stays: it hands signals on, names the first rank that fails and ends with its status.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512), help_heading = "Ranks")]
+    pub ranks: Option<u32>,
+    /// Begin each line of output with the number of its rank.
+    #[arg(long, requires = "ranks", help_heading = "Ranks")]
+    pub prefix: bool,
+    /// So many seconds after a rank failed the others get SIGTERM, and after as many again SIGKILL.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=86400),
+          requires = "ranks", help_heading = "Ranks")]
+    pub grace: u32,
     /// Wait for enough free cores, first come first served; give up after TIME (30s, 10m, 2h) if given.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "forever",
           value_parser = time::wait, help_heading = "When others are there")]

@@ -16,6 +16,9 @@ pub enum BenchCommand {
     Balance(BenchBalanceArgs),
     Uncore(UncoreArgs),
     Cost(CostArgs),
+    Team(super::BenchTeamArgs),
+    #[command(hide = true)]
+    TeamCell(super::TeamCellArgs),
 }
 
 /// Nested OpenMP teams, bound and unbound: bandwidth, synchronisation, a solver.

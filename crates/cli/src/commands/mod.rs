@@ -12,6 +12,7 @@ mod interrupt;
 pub mod plan;
 mod progress;
 pub mod ps;
+mod ranks;
 pub mod replay;
 pub mod report;
 pub mod run;

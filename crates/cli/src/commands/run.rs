@@ -1,5 +1,6 @@
 //! `trimtab run`: plan, reserve, apply, become the program.
 
+use super::ranks;
 use crate::args::{EnvMode, PinMode, ReportTo, RunArgs, report_to};
 use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
@@ -59,6 +60,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         check_report(path).map_err(failed)?;
     }
     let program = find(world, args)?;
+    if let Some(ranks) = args.run.ranks {
+        return ranks::run(world, args, ranks);
+    }
     leftovers::tidy(world, volume);
     let watch = Asked::by(&args.run).map_err(failed)?;
     let balances = watch.as_ref().is_some_and(|watch| watch.balances);

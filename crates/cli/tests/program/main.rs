@@ -48,6 +48,7 @@ mod sim;
 mod survey;
 mod swarm;
 mod tagging;
+mod team;
 mod threads;
 mod top;
 mod transparent;

@@ -1,0 +1,267 @@
+//! Options of `trimtab bench team` and of the program that it measures teams with.
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Teams against others: barriers and collectives of threads and processes, beside MPI, OpenMP, pthreads and Python.
+///
+/// Each cell is so many ranks, one operation, one size and one way of calling it. Teams of threads and of processes, and each peer
+/// that is built here, take turns in a random order, round by round, so that what else happens on the machine strikes all. A run
+/// verifies its results, then measures batches of calls. Shown are the least and the median batch with its 95 % bootstrap interval
+/// over the runs, CPU time, the ratio to the best peer, and the goals that trimtab sets itself. Batches in which others used more
+/// than 5 % of the machine are noisy, and no goal is judged on them. Use a machine that is otherwise idle.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct BenchTeamArgs {
+    /// How often each cell is run each way; fewer than 5 give no intervals and judge no goal.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Seconds that a run measures for, at least: short batches, as many as fit.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.05, value_parser = seconds)]
+    pub seconds: f64,
+    /// Two counts of ranks, two sizes, one way of calling, short runs: for a first look.
+    #[arg(long)]
+    pub quick: bool,
+    /// Counts of ranks.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub ranks: Vec<u32>,
+    /// Operations.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub ops: Vec<Operation>,
+    /// Sizes in bytes, multiples of 8: of the array; for alltoall of the block from each rank to each.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = eights)]
+    pub bytes: Vec<usize>,
+    /// Ways of calling.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub modes: Vec<Mode>,
+    /// Whom to compare with: openmpi, mpich, libgomp, libomp, pthread, multiprocessing, mpi4py, gloo; none for teams alone. Without
+    /// it: all that can run here.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub peers: Option<Vec<String>>,
+    /// How ranks of teams come to be: thread, process, or PxT for P processes of T threads each.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "thread,process")]
+    pub kinds: Vec<Ways>,
+    /// Bind rank i to the CPU i modulo their number, teams and peers alike.
+    #[arg(long)]
+    pub pin: bool,
+    /// The script that runs peers, instead of the source tree's bench/team/peer.
+    #[arg(long, value_name = "FILE")]
+    pub peer: Option<PathBuf>,
+    /// The folder of the peers' programs, instead of the source tree's bench/build/gcc.
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+    /// List cells and commands, say what cannot be run here, and run nothing.
+    #[arg(long)]
+    pub list: bool,
+    /// Seed of the order and of the bootstrap.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write all samples and results to FILE as JSON lines, each as soon as it is known; - for standard output, instead of the tables.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a chart to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "Examples:\n  trimtab bench team --quick                             a first look\n  \
+    trimtab bench team --list                              what would be measured, and by which commands\n  \
+    trimtab bench team --ranks 2,4 --ops allreduce --peers openmpi,mpich   one operation beside MPI\n  \
+    trimtab bench team --rounds 9 --json t.jsonl --svg t.svg   a measurement to keep\n\n\
+    Peers are built by: make -C bench team\n\
+    Ctrl-C ends it early: what was measured until then is shown and written.";
+
+/// Measures one cell with a team, as the peers' programs do it (bench/team/measure.h). Prints a line of JSON a batch.
+#[derive(Args, Debug, Clone)]
+pub struct TeamCellArgs {
+    /// Ranks.
+    #[arg(short = 'n', value_name = "RANKS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub ranks: u32,
+    /// Operation.
+    #[arg(short = 'o', value_name = "OP", default_value = "barrier")]
+    pub op: Operation,
+    /// Bytes of the array; for alltoall of the block from each rank to each; ignored for barrier.
+    #[arg(short = 'z', value_name = "BYTES", default_value_t = 8)]
+    pub bytes: usize,
+    /// Way of calling.
+    #[arg(short = 'm', value_name = "MODE", default_value = "stream")]
+    pub mode: Mode,
+    /// Batches.
+    #[arg(short = 'B', value_name = "BATCHES", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub batches: u32,
+    /// Milliseconds that a batch shall last.
+    #[arg(short = 'T', value_name = "MS", default_value_t = 2.0)]
+    pub milliseconds: f64,
+    /// How ranks come to be: thread, process, or PxT for P processes of T threads each.
+    #[arg(short = 'k', value_name = "KIND", default_value = "thread")]
+    pub kind: Ways,
+    /// Bind rank i to the CPU i modulo their number, of those allowed.
+    #[arg(short = 'p')]
+    pub pinned: bool,
+}
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Nobody goes on before all have come.
+    Barrier,
+    /// Rank 0's array to all.
+    #[value(alias = "broadcast")]
+    Bcast,
+    /// The sum of doubles of all, to all.
+    Allreduce,
+    /// A block of each to each.
+    Alltoall,
+}
+
+impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Barrier, Self::Bcast, Self::Allreduce, Self::Alltoall];
+
+    /// As in options and records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Bcast => "bcast",
+            Self::Allreduce => "allreduce",
+            Self::Alltoall => "alltoall",
+        }
+    }
+}
+
+/// How an operation is called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One call after another; own buffers may be used again after each.
+    Stream,
+    /// All wait for all before each call and after it.
+    Strict,
+    /// One call after another, that wait for no more than data: teams alone.
+    Loose,
+    /// As stream, with buffers in the team's segment: teams alone.
+    Resident,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Stream, Self::Strict, Self::Loose, Self::Resident];
+
+    /// As in options and records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Strict => "strict",
+            Self::Loose => "loose",
+            Self::Resident => "resident",
+        }
+    }
+
+    /// Whether teams can call this operation so, and whether that is another way than stream.
+    pub fn fits(self, op: Operation) -> bool {
+        match self {
+            Self::Stream => true,
+            Self::Strict | Self::Loose => op != Operation::Barrier,
+            Self::Resident => matches!(op, Operation::Bcast | Operation::Allreduce),
+        }
+    }
+}
+
+/// How the ranks of a team come to be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Ways {
+    /// Threads of one process.
+    Threads,
+    /// A process each.
+    Processes,
+    /// So many processes of so many threads.
+    Mixed(u32, u32),
+}
+
+impl Ways {
+    /// Processes, and threads of each, for so many ranks; `None` if that is another number of ranks.
+    pub fn split(self, ranks: u32) -> Option<(u32, u32)> {
+        match self {
+            Self::Threads => Some((1, ranks)),
+            Self::Processes => Some((ranks, 1)),
+            Self::Mixed(processes, threads) => {
+                (processes.checked_mul(threads) == Some(ranks)).then_some((processes, threads))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Ways {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Threads => f.write_str("thread"),
+            Self::Processes => f.write_str("process"),
+            Self::Mixed(processes, threads) => write!(f, "{processes}x{threads}"),
+        }
+    }
+}
+
+impl FromStr for Ways {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mixed = || {
+            let shape: super::bench::Shape = text.parse().ok()?;
+            Some(Self::Mixed(shape.outer, shape.inner))
+        };
+        match text {
+            "thread" => Ok(Self::Threads),
+            "process" => Ok(Self::Processes),
+            _ => mixed().ok_or_else(|| {
+                format!("\"{text}\" is none of thread, process, or a shape such as 2x2: 2 processes of 2 threads")
+            }),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.001..=3600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("not from 0.001 to 3600 seconds".to_owned())
+    }
+}
+
+fn eights(text: &str) -> Result<usize, String> {
+    let bytes = text.parse::<usize>().map_err(|error| error.to_string())?;
+    if bytes > 0 && bytes <= 1 << 30 && bytes.is_multiple_of(8) {
+        Ok(bytes)
+    } else {
+        Err("not a multiple of 8 up to 2^30: allreduce adds doubles".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_come_to_be_in_ways_that_make_their_number() {
+        assert_eq!("thread".parse::<Ways>().unwrap().split(4), Some((1, 4)));
+        assert_eq!("process".parse::<Ways>().unwrap().split(4), Some((4, 1)));
+        assert_eq!("2x3".parse::<Ways>().unwrap().split(6), Some((2, 3)));
+        assert_eq!("2x3".parse::<Ways>().unwrap().split(4), None);
+        assert_eq!(Ways::Mixed(65536, 65536).split(0), None, "the product wraps");
+        for bad in ["", "threads", "2", "0x2", "x"] {
+            assert!(bad.parse::<Ways>().is_err(), "{bad}");
+        }
+        assert_eq!(Ways::Mixed(2, 3).to_string().parse(), Ok(Ways::Mixed(2, 3)));
+    }
+
+    #[test]
+    fn sizes_are_of_doubles() {
+        assert_eq!((eights("8"), eights("1048576")), (Ok(8), Ok(1 << 20)));
+        for bad in ["", "0", "12", "-8", "9999999999999"] {
+            assert!(eights(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! `trimtab bench team`: teams of threads and of processes beside what others use.
+//!
+//! Rounds of all cells by all who are measured, each round in another random order that follows from the seed. A run of a program is one
+//! sample. [`cases`] says what is run, [`cell`] and [`measure`] are our own program, [`samples`] what runs come to, [`goals`] whether that is
+//! good, [`page`] and [`chart`] show it.
+
+mod cases;
+mod cell;
+mod chart;
+mod goals;
+mod lines;
+mod measure;
+mod page;
+mod samples;
+
+use super::series::{self, Came, Ended, Outlet, Rounds, Series};
+use crate::args::{BenchTeamArgs, Mode, TeamCellArgs};
+use crate::commands::interrupt::Interrupt;
+use crate::commands::print;
+use crate::exit::{self, Exit};
+use crate::situation::Situation;
+use crate::world::World;
+use anyhow::{Result, anyhow};
+use cases::{Cell, Plan, Who};
+use lines::{End, Line, ResultLine, RunLine, Start};
+use rustix::process::{Pid, Signal, kill_process_group};
+use samples::{Batch, Samples};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use trimtab_core::stats::{self, Estimate};
+
+/// A run that lasts longer hangs.
+const HANG: Duration = Duration::from_secs(120);
+/// Looked at so often: a program that is measured is not disturbed.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Measures one cell with a team.
+///
+/// # Errors
+/// As its program says.
+pub(super) fn cell(args: &TeamCellArgs) -> Result<u8, Exit> {
+    cell::run(args)
+}
+
+/// Measures, and shows.
+///
+/// # Errors
+/// [`exit::FAILED`] when a run failed, or a file cannot be written.
+pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8, Exit> {
+    let failed = |cause| Exit::new(exit::FAILED, cause);
+    let plan = cases::plan(args).map_err(failed)?;
+    if args.list {
+        print(&listing(&plan)).map_err(|error| failed(error.into()))?;
+        return Ok(exit::DONE);
+    }
+    if plan.runs.is_empty() {
+        return Err(failed(anyhow!("there is nothing to measure: {}", plan.left_out.join("; "))));
+    }
+    let situation = Situation::live(world, false).map_err(failed)?;
+    let mut bench = Bench::prepare(args, &situation, plan).map_err(failed)?;
+    let interrupt = Interrupt::listen().map_err(failed)?;
+    series::measure(&mut bench, &interrupt)
+}
+
+fn listing(plan: &Plan) -> String {
+    let mut text = String::new();
+    for &(cell, who) in &plan.runs {
+        let (cell, who) = (plan.cells[cell], &plan.whos[who]);
+        let words = said(&plan.tools.command(cell, who)).join(" ");
+        let _ = writeln!(text, "{cell} {who}: {words}");
+    }
+    for said in &plan.left_out {
+        let _ = writeln!(text, "# {said}");
+    }
+    text.trim_end().to_owned()
+}
+
+fn said(words: &[OsString]) -> Vec<String> {
+    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+struct Bench {
+    plan: Plan,
+    rounds: Rounds,
+    start: Start,
+    outlet: Outlet,
+    /// By cell and who is measured.
+    samples: BTreeMap<(usize, usize), Samples>,
+}
+
+impl Bench {
+    fn prepare(args: &BenchTeamArgs, situation: &Situation, plan: Plan) -> Result<Self> {
+        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref())?;
+        let times = if args.quick { 1 } else { args.rounds };
+        let start = Start {
+            head: series::head("team", situation),
+            rounds: times,
+            quick: args.quick,
+            seed: args.seed,
+            pinned: args.pin,
+            unoptimised: cfg!(debug_assertions),
+            cpus: measure::allowed()?.len(),
+            columns: plan.whos.iter().map(ToString::to_string).collect(),
+            left_out: plan.left_out.clone(),
+        };
+        let name = |&(cell, who): &(usize, usize)| format!("{} {}", plan.cells[cell], plan.whos[who]);
+        let names: Vec<String> = plan.runs.iter().map(name).collect();
+        let rounds = Rounds::of(&names, times, args.seed);
+        Ok(Self { plan, rounds, start, outlet, samples: BTreeMap::new() })
+    }
+
+    fn found(&self) -> Found<'_> {
+        Found {
+            cells: &self.plan.cells,
+            whos: &self.plan.whos,
+            samples: &self.samples,
+            seed: self.start.seed,
+        }
+    }
+}
+
+/// What is known at the end.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    cells: &'a [Cell],
+    whos: &'a [Who],
+    samples: &'a BTreeMap<(usize, usize), Samples>,
+    seed: u64,
+}
+
+impl<'a> Found<'a> {
+    /// What was measured; `None` where nothing was.
+    fn of(&self, cell: Cell, who: &Who) -> Option<&'a Samples> {
+        let cell = self.cells.iter().position(|one| *one == cell)?;
+        let who = self.whos.iter().position(|one| one == who)?;
+        self.samples.get(&(cell, who)).filter(|samples| !samples.us.shown().is_empty())
+    }
+
+    /// The quickest peer. Loose and resident calls, which peers have not, are set beside their stream of the same operation and size.
+    fn best_peer(&self, cell: Cell) -> Option<(&'a Who, &'a Samples)> {
+        let mode = if cell.mode == Mode::Strict { Mode::Strict } else { Mode::Stream };
+        let cell = Cell { mode, ..cell };
+        let peers = self.whos.iter().filter(|who| matches!(who, Who::Peer { .. }));
+        let measured = peers.filter_map(|who| Some((who, self.of(cell, who)?)));
+        measured.min_by(|(_, one), (_, other)| {
+            let median = |samples: &Samples| samples.median().unwrap_or(f64::INFINITY);
+            median(one).total_cmp(&median(other))
+        })
+    }
+
+    /// Time beside that of the quickest peer.
+    fn ratio(&self, cell: Cell, who: &Who) -> Option<Estimate> {
+        let (ours, (_, theirs)) = (self.of(cell, who)?, self.best_peer(cell)?);
+        stats::ratio_of_medians(ours.us.shown(), theirs.us.shown(), self.seed)
+    }
+}
+
+impl Series for Bench {
+    fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.outlet.recorder.write(&Line::Start(&self.start))
+    }
+
+    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+        let Some(&place) = self.plan.runs.get(at) else { return Ok(Came::Well) };
+        let (cell, who) = (self.plan.cells[place.0], &self.plan.whos[place.1]);
+        let words = self.plan.tools.command(cell, who);
+        let (came, stderr) = once(self.plan.tools.start(&words), cell, interrupt);
+        if interrupt.came().is_some() {
+            return Ok(Came::Stopped);
+        }
+        let line = RunLine {
+            cell,
+            column: who.to_string(),
+            round,
+            command: said(&words),
+            batches: came.as_deref().unwrap_or_default(),
+            error: came.as_ref().err().map(String::as_str),
+            stderr: &stderr,
+        };
+        self.outlet.recorder.write(&Line::Run(line))?;
+        match came {
+            Ok(batches) => {
+                self.samples.entry(place).or_default().add(&batches);
+                Ok(Came::Well)
+            }
+            Err(error) => Ok(Came::Badly { error, stderr }),
+        }
+    }
+
+    fn finish(&mut self, Ended { complete, runs, failed }: Ended) -> Result<()> {
+        let end = End { complete, runs, failed };
+        let judged = goals::judge(&self.found());
+        let found = Found { samples: &self.samples, cells: &self.plan.cells, whos: &self.plan.whos, seed: self.start.seed };
+        let start = &self.start;
+        let shown =
+            self.outlet.show(|| page::page(start, found, &judged, end), || chart::picture(start, found));
+        let recorder = &mut self.outlet.recorder;
+        for &(cell, who) in &self.plan.runs {
+            let (cell, who) = (self.plan.cells[cell], &self.plan.whos[who]);
+            let Some(samples) = found.of(cell, who) else { continue };
+            let ours = matches!(who, Who::Team(_));
+            recorder.write(&Line::Result(ResultLine {
+                cell,
+                column: who.to_string(),
+                clean: &samples.us.clean,
+                noisy: &samples.us.noisy,
+                us: samples.estimate(found.seed),
+                least_us: samples.least(),
+                cpu_us: samples.cpu(),
+                best_peer: found.best_peer(cell).filter(|_| ours).map(|(peer, _)| peer.to_string()),
+                ratio: found.ratio(cell, who).filter(|_| ours),
+            }))?;
+        }
+        for one in &judged {
+            recorder.write(&Line::Goal(one))?;
+        }
+        recorder.write(&Line::End(end)).and(shown)
+    }
+}
+
+/// Runs a program to its end: its batches, or what went wrong, and what it said of it.
+fn once(mut command: Command, cell: Cell, interrupt: &Interrupt) -> (Result<Vec<Batch>, String>, String) {
+    // A group of its own, so that all of a launcher's ranks can be ended.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return (Err(format!("cannot start it: {error}")), String::new()),
+    };
+    interrupt.runs(&child);
+    let begin = Instant::now();
+    let mut hangs = false;
+    // What it says fits into a pipe.
+    while matches!(child.try_wait(), Ok(None)) {
+        if begin.elapsed() > HANG || interrupt.came().is_some() {
+            hangs = interrupt.came().is_none();
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    let output = child.wait_with_output();
+    interrupt.ended();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => return (Err(format!("cannot read what it says: {error}")), String::new()),
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().chars().take(2000).collect();
+    let came = match (hangs, output.status.code(), output.status.signal()) {
+        (true, ..) => Err(format!("it hung for {} s", HANG.as_secs())),
+        (_, Some(0), _) => samples::read(&String::from_utf8_lossy(&output.stdout), cell),
+        (_, Some(3), _) => Err("exit status: 3, its result is wrong".to_owned()),
+        _ => Err(output.status.to_string()),
+    };
+    (came, stderr)
+}

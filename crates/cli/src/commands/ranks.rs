@@ -1,0 +1,307 @@
+//! `trimtab run --ranks N`: N processes of a program as the ranks of one team, without MPI.
+//!
+//! Each rank is a `trimtab run` of its own, which knows from its environment that it is one of N, as those know that a launcher of MPI starts: they share one
+//! allotment, each takes its part of it and becomes the program. What is new here is the parent: it makes the team's segment, hands its
+//! descriptor on, and stays until all have ended.
+//!
+//! - The first rank that fails is named, and its status is the run's. The others learn of it by the team itself; those that have not ended after the
+//!   grace period get SIGTERM, and SIGKILL after another one.
+//! - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to all ranks. An interrupt that the terminal sends they have had already.
+//! - Standard input is rank 0's. Output is the ranks' own, unless lines are to begin with the rank.
+
+use crate::args::{EnvMode, RunArgs};
+use crate::exit::{self, Exit};
+use crate::world::World;
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use rustix::termios::tcgetpgrp;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use trimtab_core::place::local_rank;
+use trimtab_team::segment::meet::keep_over_exec;
+use trimtab_team::{Options, Team};
+
+/// What torchrun's ranks find too.
+const NAMES: [&str; 4] = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"];
+
+/// Starts the ranks and stays until all have ended.
+///
+/// # Errors
+/// [`exit::RUN_FAILED`] when they cannot be started; the status of the first rank that failed.
+pub(super) fn run(world: &World, args: &RunArgs, ranks: u32) -> Result<u8, Exit> {
+    let failed = |cause: anyhow::Error| Exit::new(exit::RUN_FAILED, cause);
+    check(world, args).map_err(failed)?;
+    let mut post = Post::listen().map_err(failed)?;
+    let mut all = start(args, ranks).map_err(failed)?;
+    let ended = all.attend(&mut post, Duration::from_secs(u64::from(args.run.grace)));
+    let lines = std::mem::take(&mut all.lines);
+    drop(all);
+    for thread in lines {
+        let _ = thread.join();
+    }
+    match ended.map_err(failed)? {
+        None => Ok(exit::DONE),
+        Some((rank, status)) => {
+            let (how, status) = told(status);
+            Err(Exit::new(status, anyhow!("rank {rank} {how}")))
+        }
+    }
+}
+
+/// What ended a rank, and what a shell shows of it.
+fn told(status: ExitStatus) -> (String, u8) {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => {
+            (format!("ended with status {code}"), u8::try_from(code).unwrap_or(exit::RUN_FAILED))
+        }
+        (None, Some(signal)) => (format!("was killed by signal {signal}"), exit::by_signal(signal)),
+        (None, None) => (status.to_string(), exit::RUN_FAILED),
+    }
+}
+
+/// What cannot be had together.
+fn check(world: &World, args: &RunArgs) -> Result<()> {
+    let watch = &args.run.watch;
+    let alone = [
+        ("--balance", watch.balance.is_some()),
+        ("--trace", watch.trace.is_some()),
+        ("--metrics", watch.metrics.is_some()),
+        ("--report", args.run.report.is_some()),
+        ("--env=print", args.run.env == EnvMode::Print),
+    ];
+    if let Some((option, _)) = alone.iter().find(|(_, given)| *given) {
+        bail!("{option} is about one process, and --ranks starts several: drop one of the two");
+    }
+    if let Some(rank) = local_rank(&|name| world.text(name)) {
+        bail!(
+            "{} has started this as one of its ranks: have it start as many as are wanted, without --ranks",
+            rank.launcher
+        );
+    }
+    Ok(())
+}
+
+/// These options without the one that this is about.
+fn without_ranks(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut left = Vec::new();
+    let (mut found, mut value) = (false, false);
+    for word in words {
+        let text = word.to_string_lossy();
+        if value {
+            value = false;
+        } else if !found && (text == "--ranks" || text.starts_with("--ranks=")) {
+            // What follows the program's name is the program's own; this comes before it, or there would be none.
+            (found, value) = (true, text == "--ranks");
+        } else {
+            left.push(word);
+        }
+    }
+    left
+}
+
+/// The ranks that run. Those that are left are killed when this goes.
+struct Ranks {
+    running: Vec<(u32, Child)>,
+    lines: Vec<JoinHandle<()>>,
+}
+
+fn start(args: &RunArgs, ranks: u32) -> Result<Ranks> {
+    let program = std::env::current_exe().context("cannot find trimtab itself")?;
+    let words = without_ranks(std::env::args_os().skip(1));
+    let team = Team::new(Options::new(ranks)).context("the team's memory cannot be had")?;
+    keep_over_exec(team.fd())?;
+    let mut all = Ranks { running: Vec::new(), lines: Vec::new() };
+    for rank in 0..ranks {
+        let (name, value) = team.invitation(rank);
+        let mut command = Command::new(&program);
+        // A job's name that somebody else gave would be taken for that of this one.
+        command.args(&words).env(name, value).env_remove("TORCHELASTIC_RUN_ID");
+        for (at, name) in NAMES.iter().enumerate() {
+            command.env(name, if at < 2 { rank } else { ranks }.to_string());
+        }
+        if rank > 0 {
+            command.stdin(Stdio::null());
+        }
+        if args.run.prefix {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let mut child = command.spawn().with_context(|| format!("rank {rank} cannot be started"))?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        all.running.push((rank, child));
+        if let Some(out) = out {
+            all.lines.push(begin_lines(rank, out, std::io::stdout)?);
+        }
+        if let Some(err) = err {
+            all.lines.push(begin_lines(rank, err, std::io::stderr)?);
+        }
+    }
+    Ok(all)
+}
+
+/// Hands lines on, each with the rank before it and none torn by another rank's.
+fn begin_lines<W: Write>(
+    rank: u32,
+    from: impl Read + Send + 'static,
+    to: impl Fn() -> W + Send + 'static,
+) -> Result<JoinHandle<()>> {
+    let work = move || {
+        let (mut from, mut line) = (BufReader::new(from), Vec::new());
+        let head = format!("[{rank}] ");
+        loop {
+            line.clear();
+            line.extend_from_slice(head.as_bytes());
+            match from.read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            if line.last() != Some(&b'\n') {
+                line.push(b'\n');
+            }
+            let mut to = to();
+            // Who reads may have gone: the rank is to learn of it as it would without us.
+            if to.write_all(&line).and_then(|()| to.flush()).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("lines".to_owned()).spawn(work).context("no thread can be had")
+}
+
+impl Ranks {
+    /// Waits for all, and says which failed first.
+    fn attend(&mut self, post: &mut Post, grace: Duration) -> Result<Option<(u32, ExitStatus)>> {
+        let mut first: Option<(u32, ExitStatus)> = None;
+        // When the rest is told to end, and by what.
+        let mut next: Option<(Instant, Signal)> = None;
+        loop {
+            let mut failed = Vec::new();
+            let mut trouble = None;
+            self.running.retain_mut(|(rank, child)| match child.try_wait() {
+                Ok(None) => true,
+                Ok(Some(status)) => {
+                    if !status.success() {
+                        failed.push((*rank, status));
+                    }
+                    false
+                }
+                Err(error) => {
+                    trouble = Some(error);
+                    false
+                }
+            });
+            if let Some(error) = trouble {
+                return Err(error).context("cannot wait for the ranks");
+            }
+            if let Some(&one) = failed.first().filter(|_| first.is_none()) {
+                first = Some(one);
+                next = Some((Instant::now() + grace, Signal::TERM));
+            }
+            if self.running.is_empty() {
+                return Ok(first);
+            }
+            if let Some((when, signal)) = next.filter(|(when, _)| Instant::now() >= *when) {
+                self.signal(signal);
+                next = Some((when + grace.max(Duration::from_millis(100)), Signal::KILL));
+            }
+            let left = next.map(|(when, _)| when.saturating_duration_since(Instant::now()));
+            for signal in post.wait(left)? {
+                self.signal(signal);
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        for (_, child) in &self.running {
+            // It is ours, and was not waited for: the number is no other's.
+            let _ = kill_process(Pid::from_child(child), signal);
+        }
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        for (_, child) in &mut self.running {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Where signals arrive: a pipe each, so that waiting for them takes no time.
+struct Post {
+    signals: Vec<(Option<Signal>, UnixStream)>,
+}
+
+impl Post {
+    fn listen() -> Result<Self> {
+        let heard = [
+            (SIGCHLD, None),
+            (SIGINT, Some(Signal::INT)),
+            (SIGTERM, Some(Signal::TERM)),
+            (SIGHUP, Some(Signal::HUP)),
+            (SIGUSR1, Some(Signal::USR1)),
+            (SIGUSR2, Some(Signal::USR2)),
+        ];
+        let mut signals = Vec::new();
+        for (number, signal) in heard {
+            let (read, write) = UnixStream::pair().context("cannot listen for signals")?;
+            read.set_nonblocking(true).context("cannot listen for signals")?;
+            signal_hook::low_level::pipe::register(number, write).context("cannot listen for signals")?;
+            signals.push((signal, read));
+        }
+        Ok(Self { signals })
+    }
+
+    /// Waits until something arrives, or so long; says what is to be handed on.
+    fn wait(&mut self, most: Option<Duration>) -> Result<Vec<Signal>> {
+        let mut ready: Vec<PollFd<'_>> =
+            self.signals.iter().map(|(_, read)| PollFd::new(read, PollFlags::IN)).collect();
+        // A little longer, so that the time has come when this returns.
+        let most = most.map(|most| most + Duration::from_millis(1));
+        let most = most.map(|most| Timespec {
+            tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(most.subsec_nanos()),
+        });
+        match poll(&mut ready, most.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for the ranks"),
+        }
+        let mut came = Vec::new();
+        for (signal, read) in &mut self.signals {
+            let mut bytes = [0; 64];
+            let heard = matches!(read.read(&mut bytes), Ok(count) if count > 0);
+            came.extend(signal.filter(|signal| heard && !(*signal == Signal::INT && in_foreground())));
+        }
+        Ok(came)
+    }
+}
+
+/// Whether the terminal sends its interrupts to this process and its ranks alike.
+fn in_foreground() -> bool {
+    let foreground = || tcgetpgrp(File::open("/dev/tty").ok()?).ok();
+    foreground() == Some(getpgrp())
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_option_is_taken_away() {
+        let left = |words: &str| {
+            let left = without_ranks(words.split(' ').map(OsString::from));
+            left.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(left("run --ranks 4 -c 2 -- prog --ranks 3"), "run -c 2 -- prog --ranks 3");
+        assert_eq!(left("run -q --ranks=4 prog --ranks=3 --ranks"), "run -q prog --ranks=3 --ranks");
+    }
+}
