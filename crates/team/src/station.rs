@@ -47,6 +47,8 @@ pub struct Station {
     polls: Cell<u32>,
     patience: Patience,
     deadline: Cell<Option<Duration>>,
+    /// Says that a wait is to end.
+    interrupt: Cell<Option<fn() -> bool>>,
     company: Box<dyn Company>,
     /// What others said when last looked at, to see whether it stays.
     heard: RefCell<Vec<Said>>,
@@ -89,6 +91,7 @@ impl Station {
             blocking: Cell::new(true),
             patience,
             deadline: Cell::new(None),
+            interrupt: Cell::new(None),
             company,
             heard: RefCell::new(vec![NOTHING; ranks]),
             heap: (heap.0.expose_provenance(), heap.1),
@@ -105,6 +108,11 @@ impl Station {
     /// Waits are broken off after so long.
     pub fn set_deadline(&self, deadline: Option<Duration>) {
         self.deadline.set(deadline);
+    }
+
+    /// Waits are broken off when this says so; it is asked every few milliseconds.
+    pub fn set_interrupt(&self, interrupt: Option<fn() -> bool>) {
+        self.interrupt.set(interrupt);
     }
 
     /// Whether waits wait, or return to be polled again. Answers what was before.
@@ -328,7 +336,12 @@ struct Waiting<'a> {
 
 impl Faults for Waiting<'_> {
     fn look(&self, waited: Duration) -> Option<Error> {
-        self.station.fault(self.flag, self.wanted, self.of, waited)
+        let fault = self.station.fault(self.flag, self.wanted, self.of, waited);
+        if fault.is_none() && self.station.interrupt.get().is_some_and(|asked| asked()) {
+            self.station.give_up(Cause::Timeout, self.station.rank);
+            return Some(Error::Interrupted);
+        }
+        fault
     }
 }
 

@@ -36,6 +36,9 @@ pub struct Options {
     pub deadline: Option<Duration>,
     /// How long ranks wait for each other to join.
     pub gather: Duration,
+    /// Asked every few milliseconds by who waits, also for others to join: whether to break the wait off, and the team with it. For
+    /// languages that handle signals between their own steps.
+    pub interrupt: Option<fn() -> bool>,
 }
 
 impl Options {
@@ -48,6 +51,7 @@ impl Options {
             wait: Policy::Auto,
             deadline: None,
             gather: Duration::from_secs(30),
+            interrupt: None,
         }
     }
 }
@@ -128,6 +132,11 @@ impl Team {
         (self.options.wait, self.options.deadline) = (wait, deadline);
     }
 
+    /// Who is asked whether waits are to end ([`Options::interrupt`]), for ranks of this process that join from now on.
+    pub fn set_interrupt(&mut self, interrupt: Option<fn() -> bool>) {
+        self.options.interrupt = interrupt;
+    }
+
     /// Makes the calling thread a rank, that of this number or the first that is free, and waits for the others to come.
     pub fn join(&self, rank: Option<u32>) -> Result<Rank> {
         if Header::state(&self.mapping).load(std::sync::atomic::Ordering::Acquire)
@@ -158,6 +167,7 @@ impl Team {
             (self.at(self.geometry.heap), self.geometry.heap_bytes),
         );
         station.set_deadline(self.options.deadline);
+        station.set_interrupt(self.options.interrupt);
         Rank::new(Rc::new(station), Some(seat), self.geometry.heap_bytes)
     }
 
@@ -189,6 +199,9 @@ impl Team {
                     return Err(Error::PeerLeft(*rank));
                 }
                 break;
+            }
+            if self.options.interrupt.is_some_and(|asked| asked()) {
+                return Err(Error::Interrupted);
             }
             if begin.elapsed() > self.options.gather {
                 return Err(Error::Refused(format!(
