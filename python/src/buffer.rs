@@ -109,6 +109,8 @@ impl Buffer {
         let element = view.element.max(1) as usize;
         let shape: Vec<usize> = match shape {
             Some(shape) => shape.iter().map(|n| *n as usize).collect(),
+            // A single number.
+            None if view.dimensions == 0 => Vec::new(),
             None => vec![view.bytes as usize / element],
         };
         let format = if view.format.is_null() {
