@@ -153,6 +153,16 @@ impl Rank {
         py: Python<'_>,
         work: impl FnOnce(&trimtab_team::Rank) -> trimtab_team::Result<T>,
     ) -> PyResult<T> {
+        let result = self.outside(py, work)?;
+        interrupt::settle(result)
+    }
+
+    /// The same, for who has to know whether it was done before an exception of a handler is raised.
+    fn outside<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&trimtab_team::Rank) -> trimtab_team::Result<T>,
+    ) -> PyResult<trimtab_team::Result<T>> {
         let inner = self.inner.get()?;
         let busy = inner.enter()?;
         let rank = inner.rank.borrow();
@@ -167,7 +177,7 @@ impl Rank {
             pending.borrow_mut().retain(|(request, _)| matches!(rank.test(request), Ok(false)));
         }
         drop(busy);
-        interrupt::settle(result.get())
+        Ok(result.get())
     }
 
     /// Looks at all that was passed, and makes the call of it.
@@ -274,9 +284,12 @@ impl Rank {
         let this = slf.get();
         let prepared = this.prepare(asked)?;
         // SAFETY: as above, and `pending` holds the buffers until the call is over or the rank gone.
-        let request = this.with(py, |rank| unsafe { rank.start(prepared.call) })?;
+        let started = this.outside(py, |rank| unsafe { rank.start(prepared.call) })?;
         let result = prepared.result.clone_ref(py);
-        this.inner.get()?.pending.borrow_mut().push((request.clone(), prepared));
+        if let Ok(request) = &started {
+            this.inner.get()?.pending.borrow_mut().push((request.clone(), prepared));
+        }
+        let request = interrupt::settle(started)?;
         Ok(Request { rank: slf.clone().unbind(), request: Pinned::new(request), result })
     }
 
