@@ -7,6 +7,7 @@
 //! **Properties.** A rank is its thread's: another thread is refused by an exception ([`pinned`]). Arrays of a started call are kept until it
 //! is over, whatever becomes of its request. Memory of a team stays mapped as long as any array lies in it.
 
+mod asked;
 mod block;
 mod buffer;
 mod dlpack;
