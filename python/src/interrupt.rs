@@ -40,6 +40,18 @@ pub(crate) fn asked() -> bool {
     }
 }
 
+/// Where nothing can be raised: Ctrl-C comes once more, at Python's next step; what another handler raised is written out.
+pub(crate) fn put_off(py: Python<'_>) {
+    if let Some(error) = RAISED.take() {
+        if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
+            // SAFETY: only notes that the signal came; the lock is held.
+            unsafe { pyo3::ffi::PyErr_SetInterrupt() };
+        } else {
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
 /// The result of what was waited for; what a handler raised meanwhile goes before it.
 pub(crate) fn settle<T>(result: trimtab_team::Result<T>) -> PyResult<T> {
     if let Some(error) = RAISED.take() {

@@ -63,7 +63,10 @@ impl Drop for Inner {
         // Without the lock: what was started is brought to its end, for which others of this process may be needed.
         let rank = Here(self.rank.take());
         if rank.0.is_some() {
-            Python::attach(|py| py.detach(move || drop(rank.get())));
+            Python::attach(|py| {
+                py.detach(move || drop(rank.get()));
+                interrupt::put_off(py);
+            });
         }
     }
 }

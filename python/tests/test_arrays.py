@@ -1,7 +1,9 @@
 """Arrays in the segment, and what is refused as an array."""
 
 import gc
+import os
 import unittest
+import weakref
 
 import together
 import trimtab_team
@@ -71,6 +73,33 @@ class Lying(unittest.TestCase):
 
     def test_capsules(self):
         self.assertEqual(together.processes(2, capsules), [True] * 2)
+
+    def test_given_back(self):
+        """Arrays are kept until a call is over and no longer, and a team's memory as long as any array lies in it."""
+
+        def mapped():
+            with open("/proc/self/maps") as maps:
+                return sum("trimtab-team" in line for line in maps)
+
+        gc.collect()
+        before, open_before = mapped(), len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            rank = trimtab_team.Team(1, heap=1 << 16).join()
+            a = np.ones(10_000)
+            seen = weakref.ref(a)
+            request = rank.start_allreduce(a)
+            del a
+            request.wait()
+            self.assertIsNone(seen())
+            kept = rank.empty(10)
+            del rank, request
+        gc.collect()
+        self.assertEqual(mapped(), before + 1)
+        kept[:] = 7
+        self.assertEqual(kept.sum(), 70)
+        del kept
+        gc.collect()
+        self.assertEqual((mapped(), len(os.listdir("/proc/self/fd"))), (before, open_before))
 
     def test_heap_is_bounded(self):
         rank = trimtab_team.Team(1, heap=1 << 16).join()

@@ -220,6 +220,31 @@ class Ends(unittest.TestCase):
         finally:
             thread.join()
 
+    def test_ctrl_c_while_dropped(self):
+        """A rank that goes with a call under way waits for it; Ctrl-C ends that too, and is not lost."""
+        team = trimtab_team.Team(2)
+        gone = threading.Event()
+
+        def other():
+            there = team.join(1)
+            time.sleep(0.1)
+            os.kill(os.getpid(), signal.SIGINT)
+            gone.wait(together.PATIENCE)
+            there.leave()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        try:
+            with self.assertRaises(KeyboardInterrupt):
+                rank = team.join(0)
+                rank.start_allreduce(bytearray(8), bytearray(8))
+                del rank
+                for _ in range(300):
+                    time.sleep(0.1)
+        finally:
+            gone.set()
+            thread.join()
+
     def test_handlers_that_return(self):
         """A signal that is handled does not end the wait; its handler is told that it cannot call."""
         seen = []
