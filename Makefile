@@ -30,7 +30,7 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
 BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog uncore_lists
 
-.PHONY: build help test test-models test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost lint install uninstall clean
+.PHONY: build help test test-models test-python test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -44,6 +44,10 @@ test: ## build and run every test, after installing missing packages (root on De
 	scripts/packages build test
 	scripts/wheels
 	scripts/test
+	scripts/test-python
+
+test-python: ## build the Python package and run its tests, in an environment of its own below target/python
+	scripts/test-python
 
 test-models: ## try the flags of teams in all orders that threads and memory may take: half a minute, and building
 	scripts/packages build

@@ -38,6 +38,9 @@ pub enum Error {
     /// An argument that no rank can be given.
     #[error("{0}")]
     Argument(String),
+    /// What [`crate::Options::interrupt`] gives was asked, and said that the wait is to end. The team is given up.
+    #[error("the wait was interrupted; the operation is broken off, and the team with it")]
+    Interrupted,
     /// No memory for the segment, said when it is made and never later.
     #[error("no memory for a team of {bytes} bytes: {why}")]
     NoMemory {

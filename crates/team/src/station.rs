@@ -54,6 +54,8 @@ pub struct Station {
     pub(crate) patience: Patience,
     pub(crate) deadline: Cell<Option<Duration>>,
     pub(crate) company: Rc<dyn Company>,
+    /// Says that a wait is to end.
+    interrupt: Cell<Option<fn() -> bool>>,
     /// What others said when last looked at, to see whether it stays.
     heard: RefCell<Vec<Said>>,
     /// How ranks meet, and which way calls go.
@@ -98,6 +100,7 @@ impl Station {
             blocking: Cell::new(true),
             patience,
             deadline: Cell::new(None),
+            interrupt: Cell::new(None),
             company,
             heard: RefCell::new(vec![NOTHING; ranks]),
             barrier_by: Cell::new(Table::usual(crowded).barrier),
@@ -116,6 +119,11 @@ impl Station {
     /// Waits are broken off after so long.
     pub fn set_deadline(&self, deadline: Option<Duration>) {
         self.deadline.set(deadline);
+    }
+
+    /// Waits are broken off when this says so; it is asked every few milliseconds.
+    pub fn set_interrupt(&self, interrupt: Option<fn() -> bool>) {
+        self.interrupt.set(interrupt);
     }
 
     /// Whether waits wait, or return to be polled again. Answers what was before.
@@ -360,7 +368,12 @@ struct Waiting<'a> {
 
 impl Faults for Waiting<'_> {
     fn look(&self, waited: Duration) -> Option<Error> {
-        self.station.fault(self.flag, self.wanted, self.of, waited)
+        let fault = self.station.fault(self.flag, self.wanted, self.of, waited);
+        if fault.is_none() && self.station.interrupt.get().is_some_and(|asked| asked()) {
+            self.station.give_up(Cause::Timeout, self.station.rank);
+            return Some(Error::Interrupted);
+        }
+        fault
     }
 }
 

@@ -42,6 +42,9 @@ pub struct Options {
     pub gather: Duration,
     /// Where the table of ways comes from; what rank 0 says of it counts for all.
     pub tables: Tables,
+    /// Asked every few milliseconds by who waits, also for others to join: whether to break the wait off, and the team with it. For
+    /// languages that handle signals between their own steps.
+    pub interrupt: Option<fn() -> bool>,
 }
 
 /// Where a team's table of ways comes from.
@@ -65,6 +68,7 @@ impl Options {
             deadline: None,
             gather: Duration::from_secs(30),
             tables: Tables::Kept,
+            interrupt: None,
         }
     }
 }
@@ -151,6 +155,11 @@ impl Team {
         (self.options.wait, self.options.deadline) = (wait, deadline);
     }
 
+    /// Who is asked whether waits are to end ([`Options::interrupt`]), for ranks of this process that join from now on.
+    pub fn set_interrupt(&mut self, interrupt: Option<fn() -> bool>) {
+        self.options.interrupt = interrupt;
+    }
+
     /// Makes the calling thread a rank, that of this number or the first that is free, and waits for the others to come.
     pub fn join(&self, rank: Option<u32>) -> Result<Rank> {
         if Header::state(&self.mapping).load(Ordering::Acquire) != crate::segment::header::GATHERING {
@@ -183,6 +192,7 @@ impl Team {
             (self.at(self.geometry.heap), self.geometry.heap_bytes),
         );
         station.set_deadline(self.options.deadline);
+        station.set_interrupt(self.options.interrupt);
         let whole = Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry };
         let rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
         let table =
@@ -213,9 +223,7 @@ impl Team {
         let begin = Instant::now();
         let mut nap = Duration::from_micros(20);
         loop {
-            let state = |rank| {
-                Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire)
-            };
+            let state = |rank| Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire);
             // Who has a seat may not have told yet which processors it may use.
             let told = |rank| self.area().lines(rank).quota.told().is_some();
             let is_there = |rank: &u32| state(*rank) == TAKEN && told(*rank);
@@ -229,6 +237,9 @@ impl Team {
                     return Err(Error::PeerLeft(*rank));
                 }
                 break;
+            }
+            if self.options.interrupt.is_some_and(|asked| asked()) {
+                return Err(Error::Interrupted);
             }
             if begin.elapsed() > self.options.gather {
                 return Err(Error::Refused(format!(

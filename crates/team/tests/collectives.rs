@@ -328,3 +328,29 @@ fn more_ranks_than_a_cell_has_room_for() {
         assert!(got.iter().zip(0..).all(|(got, from)| *got == from));
     });
 }
+
+/// Who waits in vain is asked whether it still wants to; the others learn that the team is given up.
+#[test]
+fn interrupted() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static ENOUGH: AtomicBool = AtomicBool::new(false);
+    let impatient = Options { interrupt: Some(|| true), ..Options::new(2) };
+    // Nobody else comes.
+    let refused = Team::new(impatient).unwrap().join(None).unwrap_err();
+    assert_eq!(refused, trimtab_team::Error::Interrupted);
+    let team = Team::new(Options::new(2)).unwrap();
+    std::thread::scope(|scope| {
+        let mut hasty = team.clone();
+        hasty.set_interrupt(Some(|| ENOUGH.load(Ordering::Relaxed)));
+        let (gone, wait) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            let rank = hasty.join(Some(0)).unwrap();
+            assert_eq!(rank.barrier(), Err(trimtab_team::Error::Interrupted));
+            gone.send(()).unwrap();
+        });
+        let rank = team.join(Some(1)).unwrap();
+        ENOUGH.store(true, Ordering::Relaxed);
+        wait.recv().unwrap();
+        assert_eq!(rank.barrier(), Err(trimtab_team::Error::Revoked(0)));
+    });
+}

@@ -290,7 +290,6 @@ fn in_foreground() -> bool {
     foreground() == Some(getpgrp())
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,165 @@
+//! What a method of a rank was asked for, looked at once, and made a call of the team library.
+//!
+//! **Properties.** Everything that could be wrong with arguments is an exception here, before any other rank is told of the call.
+
+use crate::buffer::{Buffer, dtype, name};
+use crate::errors::{self, argument};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use trimtab_team::{Call, Kernel, Kind, Operator, Sync, Type};
+
+/// What a method was asked for.
+pub(crate) struct Asked<'a, 'py> {
+    pub(crate) kind: Kind,
+    pub(crate) a: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) out: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) op: Option<&'a str>,
+    pub(crate) root: u32,
+    pub(crate) sync: &'a str,
+    pub(crate) dtype: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// A call, and what keeps its elements in place.
+pub(crate) struct Prepared {
+    pub(crate) call: Call,
+    pub(crate) result: Py<PyAny>,
+    _buffers: [Option<Buffer>; 2],
+}
+
+fn mode(word: &str) -> PyResult<Sync> {
+    Ok(match word {
+        "mine" => Sync::MINE,
+        "loose" => Sync::LOOSE,
+        "strict" => Sync::STRICT,
+        _ => return Err(argument(format!("sync is 'mine', 'loose' or 'strict', not {word:?}"))),
+    })
+}
+
+fn operator(word: &str) -> PyResult<Operator> {
+    Operator::ALL.into_iter().find(|operator| operator.name() == word).ok_or_else(|| {
+        argument(format!("op is 'sum', 'prod', 'min', 'max', 'and', 'or' or 'xor', not {word:?}"))
+    })
+}
+
+/// A new array of numpy's, of the type that `like` has.
+fn array(like: &Bound<'_, PyAny>, elements: Type, shape: &[usize]) -> PyResult<Py<PyAny>> {
+    let py = like.py();
+    let numpy = py.import("numpy").map_err(|_| argument("without numpy an array must be given as out="))?;
+    let shape = PyTuple::new(py, shape)?;
+    let array = match like.getattr("dtype") {
+        Ok(dtype) if !dtype.is_instance_of::<pyo3::types::PyString>() => {
+            numpy.call_method1("empty", (shape, dtype))?
+        }
+        _ => numpy
+            .call_method1("empty", (shape, if elements == Type::BF16 { "uint16" } else { name(elements) }))?,
+    };
+    Ok(array.unbind())
+}
+
+impl Asked<'_, '_> {
+    /// Looks at all that was passed, and makes the call of it.
+    pub(crate) fn prepare(&self, rank: u32, ranks: u32) -> PyResult<Prepared> {
+        let (asked, kind, size) = (self, self.kind, ranks as usize);
+        if asked.root >= ranks {
+            return Err(argument(format!("root {} is not one of the {size} ranks", asked.root)));
+        }
+        let told = asked.dtype.map(dtype).transpose()?;
+        let sync = mode(asked.sync)?;
+        let is_root = asked.root == rank;
+        let gives = kind != Kind::Scatter || is_root;
+        let gets = !matches!(kind, Kind::Reduce | Kind::Gather) || is_root;
+        let missing = |what: &str| argument(format!("{} needs an array as {what}", kind.name()));
+        let input = if gives {
+            let a = asked.a.filter(|a| !a.is_none()).ok_or_else(|| missing("a"))?;
+            Some((a, Buffer::of(a, "a", kind == Kind::Broadcast, told)?))
+        } else {
+            None
+        };
+        let (mut output, mut result) = (None, None);
+        if kind == Kind::Broadcast {
+            result = asked.a.map(|a| a.clone().unbind());
+        } else if gets {
+            let out = match (asked.out.filter(|out| !out.is_none()), &input) {
+                (Some(out), _) => out.clone(),
+                (None, Some((a, input))) if kind != Kind::Scatter => {
+                    let shape = shape_of_result(kind, size, &input.shape)?;
+                    array(a, input.elements, &shape)?.into_bound(a.py())
+                }
+                _ => return Err(missing("out")),
+            };
+            output = Some(Buffer::of(&out, "out", true, told)?);
+            result = Some(out.unbind());
+        }
+        let input = input.map(|(_, input)| input);
+        if let (Some(input), Some(output)) = (&input, &output) {
+            fit(input, output)?;
+        }
+        let one = input.as_ref().or(output.as_ref()).ok_or_else(|| missing("a"))?;
+        let elements = one.elements;
+        let count = match kind {
+            Kind::ReduceScatter | Kind::Scatter => output.as_ref().map_or(0, |output| output.count),
+            Kind::Alltoall => one.count / size,
+            _ => one.count,
+        };
+        let at = |buffer: &Option<Buffer>| {
+            buffer.as_ref().map_or(std::ptr::dangling_mut::<u64>().cast(), |b| b.address)
+        };
+        let operator = asked.op.map(operator).transpose()?;
+        let kernel =
+            operator.map(|operator| Kernel::of(elements, operator)).transpose().map_err(errors::of)?;
+        let call = Call {
+            kind,
+            elements,
+            operator,
+            kernel,
+            count,
+            root: asked.root,
+            input: at(&input).cast_const(),
+            output: if kind == Kind::Broadcast { at(&input) } else { at(&output) },
+            sync,
+        };
+        trimtab_team::call::check(&call, ranks).map_err(errors::of)?;
+        let (needs, yields) = kind.shape(ranks, count, is_root);
+        for (what, buffer, right) in [("a", &input, needs), ("out", &output, yields)] {
+            if let Some(buffer) = buffer
+                && buffer.count != right
+                && kind != Kind::Broadcast
+            {
+                let words = format!("{} needs {right} elements in {what}, not {}", kind.name(), buffer.count);
+                return Err(argument(words));
+            }
+        }
+        let none = || Python::attach(|py| py.None());
+        Ok(Prepared { call, result: result.unwrap_or_else(none), _buffers: [input, output] })
+    }
+}
+
+/// What is made where no output is given.
+fn shape_of_result(kind: Kind, size: usize, shape: &[usize]) -> PyResult<Vec<usize>> {
+    Ok(match (kind, shape) {
+        (Kind::Gather | Kind::Allgather, shape) => [&[size], shape].concat(),
+        (Kind::ReduceScatter, [first, rest @ ..]) if first % size == 0 => [&[first / size], rest].concat(),
+        (Kind::ReduceScatter, _) => {
+            let words = "without out= the first dimension of a is split among the ranks, and must be a multiple of their number";
+            return Err(argument(words));
+        }
+        (_, shape) => shape.to_vec(),
+    })
+}
+
+/// Whether an input and an output can be of one call.
+fn fit(input: &Buffer, output: &Buffer) -> PyResult<()> {
+    if input.elements != output.elements {
+        return Err(argument(format!(
+            "a has elements of {}, and out of {}",
+            name(input.elements),
+            name(output.elements)
+        )));
+    }
+    let (from, to) = (input.address as usize, output.address as usize);
+    let overlap = from < to + output.bytes() && to < from + input.bytes();
+    if overlap && (from, input.bytes()) != (to, output.bytes()) {
+        return Err(argument("a and out overlap: they must be the same memory, or apart"));
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! A block of a team's memory as Python sees it: by `__array_interface__` (numpy) and by DLPack (torch, jax and others), without a copy.
+//!
+//! **Properties.** Whoever has the block, or an array over it, keeps the memory mapped, also after the rank has left.
+
+use crate::buffer::name;
+use crate::dlpack;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use trimtab_team::{Team, Type};
+
+/// Elements in the memory of a team, which other ranks reach too. numpy.asarray(block) and numpy.from_dlpack(block) are arrays over
+/// them, and collectives take it as it is.
+#[pyclass(module = "trimtab_team", frozen)]
+pub(crate) struct Block {
+    /// Has the memory.
+    pub(crate) team: Team,
+    /// Where it is in this process.
+    pub(crate) address: usize,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) elements: Type,
+}
+
+impl Block {
+    /// A numpy array over it, which keeps it.
+    pub(crate) fn array(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let bfloat = self.elements == Type::BF16;
+        let array = py.import("numpy")?.call_method1("asarray", (Bound::new(py, self)?,))?;
+        // numpy has no such type of its own; where there is none the bits are given as whole numbers.
+        match py.import("ml_dtypes") {
+            Ok(types) if bfloat => Ok(array.call_method1("view", (types.getattr("bfloat16")?,))?.unbind()),
+            _ => Ok(array.unbind()),
+        }
+    }
+}
+
+#[pymethods]
+impl Block {
+    /// Lengths of all dimensions.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    /// The name of the elements' type, as numpy has it.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        name(self.elements)
+    }
+
+    /// As numpy's guide to the array interface says, version 3.
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let letter = match self.elements {
+            Type::I8 | Type::I16 | Type::I32 | Type::I64 => 'i',
+            Type::F16 | Type::F32 | Type::F64 => 'f',
+            Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::BF16 => 'u',
+        };
+        let order = if cfg!(target_endian = "little") { '<' } else { '>' };
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", self.shape(py)?)?;
+        interface.set_item("typestr", format!("{order}{letter}{}", self.elements.size()))?;
+        interface.set_item("data", (self.address, false))?;
+        Ok(interface)
+    }
+
+    /// A capsule as DLPack has it, for a library's from_dlpack.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if stream.is_some()
+            || dl_device.is_some_and(|device| device != dlpack::PROCESSOR)
+            || copy == Some(true)
+        {
+            return Err(pyo3::exceptions::PyBufferError::new_err(
+                "a team's memory is the processor's, has no streams, and is not copied",
+            ));
+        }
+        dlpack::capsule(py, self, max_version.is_some_and(|version| version >= (1, 0)))
+    }
+
+    /// The processor, as DLPack numbers devices.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        dlpack::PROCESSOR
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<trimtab_team.Block of {:?} {}>", self.shape, name(self.elements))
+    }
+}

@@ -1,0 +1,56 @@
+//! The team library's errors as exceptions. Their classes are Python's (`_errors.py`), so that they can be pickled and read.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use trimtab_team::Error;
+
+/// The module of exceptions.
+fn module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    MODULE
+        .get_or_try_init(py, || Ok(py.import("trimtab_team._errors")?.unbind()))
+        .map(|module| module.bind(py))
+}
+
+fn made<A>(name: &str, arguments: A) -> PyErr
+where
+    A: for<'py> pyo3::call::PyCallArgs<'py> + for<'py> IntoPyObject<'py, Target = pyo3::types::PyTuple>,
+{
+    Python::attach(|py| {
+        let exception =
+            || module(py)?.getattr(name)?.cast_into::<PyType>().map_err(PyErr::from)?.call1(arguments);
+        exception().map_or_else(|error| error, PyErr::from_value)
+    })
+}
+
+/// An exception of one of the classes that take words alone.
+#[cold]
+pub(crate) fn raise(name: &str, words: &str) -> PyErr {
+    made(name, (words,))
+}
+
+/// An argument that no rank can be given.
+#[cold]
+pub(crate) fn argument(words: impl AsRef<str>) -> PyErr {
+    raise("ArgumentError", words.as_ref())
+}
+
+/// The exception for an error.
+#[cold]
+pub(crate) fn of(error: Error) -> PyErr {
+    let words = error.to_string();
+    match error {
+        Error::PeerDied(rank) => made("PeerDied", (words, rank)),
+        Error::PeerLeft(rank) => made("PeerLeft", (words, rank)),
+        Error::Revoked(rank) => made("Revoked", (words, rank)),
+        Error::Mismatch { rank, theirs, ours } => made("Mismatch", (words, rank, theirs, ours)),
+        Error::Timeout(_) => raise("Timeout", &words),
+        Error::Forked(_) => raise("Forked", &words),
+        Error::Argument(_) => raise("ArgumentError", &words),
+        Error::NoMemory { .. } => raise("NoMemory", &words),
+        Error::NotATeam(_) => raise("NotATeam", &words),
+        Error::Refused(_) => raise("Refused", &words),
+        _ => raise("TeamError", &words),
+    }
+}

@@ -1,0 +1,523 @@
+//! A rank: the collectives, blocks in the segment, and started calls.
+
+use crate::asked::{Asked, Prepared};
+use crate::block::Block;
+use crate::buffer::Buffer;
+use crate::errors::{self, argument};
+use crate::pinned::{Here, Pinned};
+use crate::request::Request;
+use crate::{interrupt, team};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use trimtab_team::{Kind, Shared, Team, Type};
+
+/// A thread's place in its team. Only the thread that joined can use it.
+///
+/// All ranks make the same calls in the same order. Arrays are anything with the buffer protocol whose elements lie one after the
+/// other: int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64. Where out is not given, a numpy array is made.
+///
+/// op is 'sum', 'prod', 'min', 'max', 'and', 'or' or 'xor'; the result has the same bits on all ranks.
+///
+/// sync says who waits for whom:
+///   'mine'    own arrays are given and taken when the call returns (the usual, as in MPI)
+///   'loose'   nobody waits for more than its data; what lies in the segment may be used again after fence()
+///   'strict'  all wait for all, before and after
+///
+/// dtype reads the elements as another type of the same size: dtype='bfloat16' with arrays of uint16.
+#[pyclass(module = "trimtab_team", frozen, weakref)]
+pub(crate) struct Rank {
+    inner: Pinned<Inner>,
+    team: Team,
+    /// This rank's number, from 0.
+    #[pyo3(get)]
+    rank: u32,
+    /// How many ranks the team has.
+    #[pyo3(get)]
+    size: u32,
+    /// Whether there are more ranks than processors for them.
+    #[pyo3(get)]
+    crowded: bool,
+}
+
+/// What the thread alone has.
+struct Inner {
+    /// In a call: a signal's handler may try another.
+    busy: Cell<bool>,
+    rank: RefCell<Option<trimtab_team::Rank>>,
+    /// Arrays of started calls; given back after the rank is gone, or the call is over.
+    pending: RefCell<Vec<(trimtab_team::Request, Prepared)>>,
+    /// Blocks in the segment, by where this rank's own begins.
+    blocks: RefCell<HashMap<usize, Held>>,
+}
+
+struct Held {
+    shared: Shared<u8>,
+    shape: Vec<usize>,
+    elements: Type,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Without the lock: what was started is brought to its end, for which others of this process may be needed.
+        let rank = Here(self.rank.take());
+        if rank.0.is_some() {
+            Python::attach(|py| {
+                py.detach(move || drop(rank.get()));
+                interrupt::put_off(py);
+            });
+        }
+    }
+}
+
+/// Resets the mark when the call is over.
+struct Busy<'a>(&'a Cell<bool>);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl Inner {
+    fn enter(&self) -> PyResult<Busy<'_>> {
+        if self.busy.replace(true) {
+            return Err(argument(
+                "this rank is in the midst of a call, and a handler of a signal can make no other",
+            ));
+        }
+        Ok(Busy(&self.busy))
+    }
+}
+
+impl Rank {
+    pub(crate) fn new(rank: trimtab_team::Rank, team: Team) -> Self {
+        let (number, size, crowded) = (rank.rank(), rank.ranks(), rank.crowded());
+        let inner = Inner {
+            busy: Cell::new(false),
+            rank: RefCell::new(Some(rank)),
+            pending: RefCell::default(),
+            blocks: RefCell::default(),
+        };
+        Self { inner: Pinned::new(inner), team, rank: number, size, crowded }
+    }
+
+    /// Does something with the rank, without the interpreter's lock.
+    pub(crate) fn with<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&trimtab_team::Rank) -> trimtab_team::Result<T>,
+    ) -> PyResult<T> {
+        let result = self.outside(py, work)?;
+        interrupt::settle(result)
+    }
+
+    /// The same, for who has to know whether it was done before an exception of a handler is raised.
+    fn outside<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&trimtab_team::Rank) -> trimtab_team::Result<T>,
+    ) -> PyResult<trimtab_team::Result<T>> {
+        let inner = self.inner.get()?;
+        let busy = inner.enter()?;
+        let rank = inner.rank.borrow();
+        let rank = rank.as_ref().ok_or_else(|| errors::raise("Refused", "this rank has left its team"))?;
+        let job = Here((rank, work));
+        let result = py.detach(move || {
+            let (rank, work) = job.get();
+            Here(work(rank))
+        });
+        let pending = &inner.pending;
+        if !pending.borrow().is_empty() {
+            pending.borrow_mut().retain(|(request, _)| matches!(rank.test(request), Ok(false)));
+        }
+        drop(busy);
+        Ok(result.get())
+    }
+
+    fn go(&self, py: Python<'_>, asked: &Asked<'_, '_>) -> PyResult<Py<PyAny>> {
+        let prepared = asked.prepare(self.rank, self.size)?;
+        // SAFETY: the buffers are as long as was just seen, the same or apart, and held until the call is over.
+        self.with(py, |rank| unsafe { rank.call(&prepared.call) })?;
+        Ok(prepared.result)
+    }
+
+    fn start(slf: &Bound<'_, Self>, asked: &Asked<'_, '_>) -> PyResult<Request> {
+        let py = slf.py();
+        let this = slf.get();
+        let prepared = asked.prepare(this.rank, this.size)?;
+        // SAFETY: as above, and `pending` holds the buffers until the call is over or the rank gone.
+        let started = this.outside(py, |rank| unsafe { rank.start(prepared.call) })?;
+        let result = prepared.result.clone_ref(py);
+        if let Ok(request) = &started {
+            this.inner.get()?.pending.borrow_mut().push((request.clone(), prepared));
+        }
+        let request = interrupt::settle(started)?;
+        Ok(Request { rank: slf.clone().unbind(), request: Pinned::new(request), result })
+    }
+
+    /// The block that begins where an array does.
+    fn block_of<T>(&self, a: &Bound<'_, PyAny>, work: impl FnOnce(&Held) -> T) -> PyResult<T> {
+        let begin = Buffer::of(a, "a", false, None)?.address as usize;
+        let blocks = self.inner.get()?.blocks.borrow();
+        blocks
+            .get(&begin)
+            .map(work)
+            .ok_or_else(|| argument("a does not begin where an array of this rank's empty() does"))
+    }
+}
+
+#[pymethods]
+impl Rank {
+    /// Waits until all ranks have come.
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, trimtab_team::Rank::barrier)
+    }
+
+    /// Ends a stretch of loose calls: what lies in the segment is everybody's own again.
+    fn fence(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, trimtab_team::Rank::fence)
+    }
+
+    /// From now on waits are broken off after so many seconds, and the team with them; None waits for ever.
+    #[pyo3(signature = (seconds))]
+    fn set_deadline(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
+        let deadline = seconds.map(|seconds| team::seconds("deadline", seconds)).transpose()?;
+        self.with(py, move |rank| {
+            rank.set_deadline(deadline);
+            Ok(())
+        })
+    }
+
+    /// A numpy array in the team's memory: collectives use it where it lies, without a copy, and others can reach it (peer()). It is
+    /// zero at first, or what was there before. All ranks must ask alike, and in the same order; nobody waits.
+    #[pyo3(signature = (shape, dtype = None))]
+    fn empty(
+        &self,
+        py: Python<'_>,
+        shape: &Bound<'_, PyAny>,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.block(py, shape, dtype)?.array(py)
+    }
+
+    /// The same without numpy: a block that has __array_interface__ and __dlpack__.
+    #[pyo3(signature = (shape, dtype = None))]
+    fn block(
+        &self,
+        py: Python<'_>,
+        shape: &Bound<'_, PyAny>,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Block> {
+        let shape: Vec<usize> = match shape.extract::<usize>() {
+            Ok(length) => vec![length],
+            Err(_) => shape.extract().map_err(|_| argument("shape is a length, or a tuple of them"))?,
+        };
+        let elements = dtype.map_or(Ok(Type::F64), crate::buffer::dtype)?;
+        let bytes = shape.iter().try_fold(elements.size(), |bytes, length| bytes.checked_mul(*length));
+        let bytes = bytes.ok_or_else(|| argument(format!("{shape:?} elements are too many")))?;
+        let shared = self.with(py, |rank| rank.alloc::<u8>(bytes.max(1)))?;
+        let address = shared.own().expose_provenance();
+        let held = Held { shared, shape: shape.clone(), elements };
+        self.inner.get()?.blocks.borrow_mut().insert(address, held);
+        Ok(Block { team: self.team.clone(), address, shape, elements })
+    }
+
+    /// Another rank's block of the same empty(), as an array of the same shape: what is written there is written for that rank. Who
+    /// reads and writes when is ordered by barrier() or fence().
+    fn peer(&self, py: Python<'_>, a: &Bound<'_, PyAny>, rank: u32) -> PyResult<Py<PyAny>> {
+        if rank >= self.size {
+            return Err(argument(format!("rank {rank} is not one of the {} ranks", self.size)));
+        }
+        let team = self.team.clone();
+        let block = self.block_of(a, |held| Block {
+            team,
+            address: held.shared.of(rank).expose_provenance(),
+            shape: held.shape.clone(),
+            elements: held.elements,
+        })?;
+        block.array(py)
+    }
+
+    /// Gives an array of empty() back, so that later ones can lie there. All ranks must do so alike, after a barrier at which nobody
+    /// uses it any more.
+    fn free(&self, py: Python<'_>, a: &Bound<'_, PyAny>) -> PyResult<()> {
+        let begin = self.block_of(a, |held| held.shared.own().expose_provenance())?;
+        if let Some(held) = self.inner.get()?.blocks.borrow_mut().remove(&begin) {
+            self.with(py, move |rank| rank.free(held.shared))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves the team, after all that was started is over. Who still waits for this rank gets PeerLeft. Arrays of empty() stay usable.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.inner.get()?;
+        let busy = inner.enter()?;
+        let rank = Here(inner.rank.take());
+        py.detach(move || drop(rank.get()));
+        inner.pending.borrow_mut().clear();
+        drop(busy);
+        interrupt::settle(Ok(()))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
+        self.leave(py)?;
+        Ok(false)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<trimtab_team.Rank {} of {}>", self.rank, self.size)
+    }
+
+    /// The root's elements into a on all ranks; returns a.
+    #[pyo3(signature = (a, root = 0, *, sync = "mine", dtype = None))]
+    fn broadcast(
+        &self,
+        py: Python<'_>,
+        a: &Bound<'_, PyAny>,
+        root: u32,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.go(py, &Asked { kind: Kind::Broadcast, a: Some(a), out: None, op: None, root, sync, dtype })
+    }
+
+    /// All ranks' elements combined, to the root, which gets an array like a; others get None.
+    #[pyo3(signature = (a, out = None, op = "sum", root = 0, *, sync = "mine", dtype = None))]
+    #[expect(clippy::too_many_arguments, reason = "as Python's keywords are")]
+    fn reduce(
+        &self,
+        py: Python<'_>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        root: u32,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.go(py, &Asked { kind: Kind::Reduce, a: Some(a), out, op: Some(op), root, sync, dtype })
+    }
+
+    /// All ranks' elements combined, to all. out may be a itself.
+    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
+    fn allreduce(
+        &self,
+        py: Python<'_>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.go(py, &Asked { kind: Kind::Allreduce, a: Some(a), out, op: Some(op), root: 0, sync, dtype })
+    }
+
+    /// All ranks' elements combined, split along the first dimension, a part to each.
+    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
+    fn reduce_scatter(
+        &self,
+        py: Python<'_>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.go(py, &Asked { kind: Kind::ReduceScatter, a: Some(a), out, op: Some(op), root: 0, sync, dtype })
+    }
+
+    /// All ranks' arrays, stacked along a new first dimension, to the root; others get None.
+    #[pyo3(signature = (a, out = None, root = 0, *, sync = "mine", dtype = None))]
+    fn gather(
+        &self,
+        py: Python<'_>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.go(py, &Asked { kind: Kind::Gather, a: Some(a), out, op: None, root, sync, dtype })
+    }
+
+    /// All ranks' arrays, stacked along a new first dimension, to all.
+    #[pyo3(signature = (a, out = None, *, sync = "mine", dtype = None))]
+    fn allgather(
+        &self,
+        py: Python<'_>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.go(py, &Asked { kind: Kind::Allgather, a: Some(a), out, op: None, root: 0, sync, dtype })
+    }
+
+    /// Parts of the root's a into out, in the order of ranks; the others' a is None. Returns out.
+    #[pyo3(signature = (a, out, root = 0, *, sync = "mine", dtype = None))]
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        a: Option<&Bound<'_, PyAny>>,
+        out: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.go(py, &Asked { kind: Kind::Scatter, a, out, op: None, root, sync, dtype })
+    }
+
+    /// Part i of a to rank i, and what rank i has for this one into part i of the result.
+    #[pyo3(signature = (a, out = None, *, sync = "mine", dtype = None))]
+    fn alltoall(
+        &self,
+        py: Python<'_>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.go(py, &Asked { kind: Kind::Alltoall, a: Some(a), out, op: None, root: 0, sync, dtype })
+    }
+
+    /// The elements of ranks 0 to this one combined.
+    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
+    fn scan(
+        &self,
+        py: Python<'_>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.go(py, &Asked { kind: Kind::Scan, a: Some(a), out, op: Some(op), root: 0, sync, dtype })
+    }
+
+    /// Starts broadcast(): it goes on while this rank tests it, waits for it or makes other calls.
+    #[pyo3(signature = (a, root = 0, *, sync = "mine", dtype = None))]
+    fn start_broadcast(
+        slf: &Bound<'_, Self>,
+        a: &Bound<'_, PyAny>,
+        root: u32,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        Self::start(slf, &Asked { kind: Kind::Broadcast, a: Some(a), out: None, op: None, root, sync, dtype })
+    }
+
+    /// Starts reduce(): it goes on while this rank tests it, waits for it or makes other calls.
+    #[pyo3(signature = (a, out = None, op = "sum", root = 0, *, sync = "mine", dtype = None))]
+    fn start_reduce(
+        slf: &Bound<'_, Self>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        root: u32,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        Self::start(slf, &Asked { kind: Kind::Reduce, a: Some(a), out, op: Some(op), root, sync, dtype })
+    }
+
+    /// Starts allreduce(): it goes on while this rank tests it, waits for it or makes other calls.
+    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
+    fn start_allreduce(
+        slf: &Bound<'_, Self>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        Self::start(
+            slf,
+            &Asked { kind: Kind::Allreduce, a: Some(a), out, op: Some(op), root: 0, sync, dtype },
+        )
+    }
+
+    /// Starts reduce_scatter(): it goes on while this rank tests it, waits for it or makes other calls.
+    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
+    fn start_reduce_scatter(
+        slf: &Bound<'_, Self>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        Self::start(
+            slf,
+            &Asked { kind: Kind::ReduceScatter, a: Some(a), out, op: Some(op), root: 0, sync, dtype },
+        )
+    }
+
+    /// Starts gather(): it goes on while this rank tests it, waits for it or makes other calls.
+    #[pyo3(signature = (a, out = None, root = 0, *, sync = "mine", dtype = None))]
+    fn start_gather(
+        slf: &Bound<'_, Self>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        Self::start(slf, &Asked { kind: Kind::Gather, a: Some(a), out, op: None, root, sync, dtype })
+    }
+
+    /// Starts allgather(): it goes on while this rank tests it, waits for it or makes other calls.
+    #[pyo3(signature = (a, out = None, *, sync = "mine", dtype = None))]
+    fn start_allgather(
+        slf: &Bound<'_, Self>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        Self::start(slf, &Asked { kind: Kind::Allgather, a: Some(a), out, op: None, root: 0, sync, dtype })
+    }
+
+    /// Starts scatter(): it goes on while this rank tests it, waits for it or makes other calls.
+    #[pyo3(signature = (a, out, root = 0, *, sync = "mine", dtype = None))]
+    fn start_scatter(
+        slf: &Bound<'_, Self>,
+        a: Option<&Bound<'_, PyAny>>,
+        out: Option<&Bound<'_, PyAny>>,
+        root: u32,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        Self::start(slf, &Asked { kind: Kind::Scatter, a, out, op: None, root, sync, dtype })
+    }
+
+    /// Starts alltoall(): it goes on while this rank tests it, waits for it or makes other calls.
+    #[pyo3(signature = (a, out = None, *, sync = "mine", dtype = None))]
+    fn start_alltoall(
+        slf: &Bound<'_, Self>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        Self::start(slf, &Asked { kind: Kind::Alltoall, a: Some(a), out, op: None, root: 0, sync, dtype })
+    }
+
+    /// Starts scan(): it goes on while this rank tests it, waits for it or makes other calls.
+    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
+    fn start_scan(
+        slf: &Bound<'_, Self>,
+        a: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+        op: &str,
+        sync: &str,
+        dtype: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Request> {
+        Self::start(slf, &Asked { kind: Kind::Scan, a: Some(a), out, op: Some(op), root: 0, sync, dtype })
+    }
+}
