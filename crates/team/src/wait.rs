@@ -22,6 +22,8 @@ const SPIN: Duration = Duration::from_micros(20);
 const FUTILE: u32 = 4;
 /// Every so many waits that went past their spinning it is tried in full again.
 const ANEW: u32 = 64;
+/// And so many times as long.
+const LONGER: u32 = 5;
 
 /// How ranks wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,10 +81,16 @@ impl Patience {
         }
         self.past.set(self.past.get().wrapping_add(1));
         self.futile.set(if slept { self.futile.get() + 1 } else { 0 });
-        if self.past.get().is_multiple_of(ANEW) {
+        // Ranks that wake each other in turn would go on so for ever, as a wake-up takes longer than a spin: one that now and then spins
+        // past a wake-up brings them into step again.
+        self.now.set(if self.past.get().is_multiple_of(ANEW) {
             self.futile.set(0);
-        }
-        self.now.set(if self.futile.get() >= FUTILE { self.full / 16 } else { self.full });
+            self.full.saturating_mul(LONGER)
+        } else if self.futile.get() >= FUTILE {
+            self.full / 16
+        } else {
+            self.full
+        });
     }
 }
 
