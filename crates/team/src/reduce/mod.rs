@@ -23,13 +23,11 @@
 //!
 //! **In place.** What is written may be at exactly the address of a source, whichever; otherwise it overlaps none.
 
-mod copy;
 mod element;
 mod half;
 mod kernel;
 mod kind;
 
-pub use copy::stream_copy;
 pub use element::Element;
 pub use half::{BF16, F16};
 pub use kernel::{Kernel, Own};
