@@ -216,7 +216,9 @@ impl FromStr for Ways {
             "thread" => Ok(Self::Threads),
             "process" => Ok(Self::Processes),
             _ => mixed().ok_or_else(|| {
-                format!("\"{text}\" is none of thread, process, or a shape such as 2x2: 2 processes of 2 threads")
+                format!(
+                    "\"{text}\" is none of thread, process, or a shape such as 2x2: 2 processes of 2 threads"
+                )
             }),
         }
     }

@@ -67,7 +67,14 @@ fn a_cell_is_measured_in_every_kind_and_mode() {
             for line in said {
                 let bytes = if op == "barrier" { 0 } else { 72 };
                 assert_eq!(
-                    (&line["peer"], &line["kind"], &line["ranks"], &line["op"], &line["bytes"], &line["mode"]),
+                    (
+                        &line["peer"],
+                        &line["kind"],
+                        &line["ranks"],
+                        &line["op"],
+                        &line["bytes"],
+                        &line["mode"]
+                    ),
                     (&"team".into(), &kind.into(), &ranks.into(), &op.into(), &bytes.into(), &mode.into())
                 );
                 assert!(line["us"].as_f64().unwrap() > 0.0 && line["cpu_us"].as_f64().is_some(), "{line}");
@@ -111,7 +118,10 @@ fn cells_are_listed_with_what_is_left_out() {
     let all = bench(&sandbox, "--list --peers mpich").ends().ok();
     // Peers have no calls of their own that are loose, or whose data are in a segment.
     assert!(all.contains("loose team-process") && !all.contains("loose mpich"), "{all}");
-    assert!(all.contains("8/allreduce/1048576/resident team-thread") && !all.contains("alltoall/8/resident"), "{all}");
+    assert!(
+        all.contains("8/allreduce/1048576/resident team-thread") && !all.contains("alltoall/8/resident"),
+        "{all}"
+    );
     assert!(!sandbox.path("log").exists(), "nothing was run");
     bench(&sandbox, "--peers mpich,lam").ends().fails(2, &["no peer lam"]);
     let outcome = bench(&sandbox, "--bytes 12").ends();
@@ -131,7 +141,11 @@ fn teams_are_compared_with_peers_and_recorded() {
     for column in ["team-thread", "team-process", "mpich", "pthread", "pthread-process"] {
         assert!(head.contains(column), "{page}");
     }
-    for goal in ["team-thread: ratio to mpich", "team-process: barrier, ratio to pthread-process", "2/barrier, median us"] {
+    for goal in [
+        "team-thread: ratio to mpich",
+        "team-process: barrier, ratio to pthread-process",
+        "2/barrier, median us",
+    ] {
         assert!(page.contains(goal), "{goal}: {page}");
     }
     let all = lines(&text(&sandbox.path("record")));
@@ -204,7 +218,8 @@ fn what_fails_is_said_once_and_costs_only_itself() {
         ("case $name in mpich) echo hello ;; esac", "not JSON"),
     ] {
         sandbox.write("trouble", trouble);
-        let options = "--ranks 2 --ops barrier --seconds 0.002 --kinds thread --peers mpich,pthread --rounds 3";
+        let options =
+            "--ranks 2 --ops barrier --seconds 0.002 --kinds thread --peers mpich,pthread --rounds 3";
         let outcome = bench(&sandbox, options).ends();
         assert_eq!(outcome.code, Some(2), "{outcome}");
         assert_eq!(outcome.stderr.matches(why).count(), 1, "{why}: {outcome}");

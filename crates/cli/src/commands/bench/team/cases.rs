@@ -167,7 +167,8 @@ fn peer_script(named: Option<&Path>, trimtab: &Path) -> Result<Option<PathBuf>> 
 pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
     let trimtab = std::env::current_exe().context("cannot find trimtab itself")?;
     let batches = (args.seconds * 1e3 / BATCH).ceil().clamp(3.0, f64::from(BATCHES_MAX));
-    let (batches, milliseconds) = if args.quick { (5, BATCH) } else { (batches as u32, args.seconds * 1e3 / batches) };
+    let (batches, milliseconds) =
+        if args.quick { (5, BATCH) } else { (batches as u32, args.seconds * 1e3 / batches) };
     let tools = Tools {
         peer: peer_script(args.peer.as_deref(), &trimtab)?,
         programs: args.programs.as_deref().map(std::path::absolute).transpose()?,

@@ -81,7 +81,8 @@ fn in_threads(args: &TeamCellArgs, team: &Team, first: u32, threads: u32) -> Res
         let running: Vec<_> = (first..first + threads)
             .map(|rank| {
                 let allowed = &allowed;
-                std::thread::Builder::new().spawn_scoped(scope, move || measure::rank(args, team, rank, allowed))
+                std::thread::Builder::new()
+                    .spawn_scoped(scope, move || measure::rank(args, team, rank, allowed))
             })
             .collect::<std::io::Result<_>>()
             .context("cannot start all threads")?;

@@ -122,7 +122,11 @@ fn panel(out: &mut String, found: Found<'_>, (ranks, op): (u32, Operation), left
         for (bytes, us) in points {
             let (x, y) = (x(*bytes), y(*us));
             let tip = plain(&format!("{who}: {us:.3} us"));
-            let _ = writeln!(out, "<path class=\"{class}\" d=\"M{:.1} {y:.1}h6\"><title>{tip}</title></path>", x - 3.0);
+            let _ = writeln!(
+                out,
+                "<path class=\"{class}\" d=\"M{:.1} {y:.1}h6\"><title>{tip}</title></path>",
+                x - 3.0
+            );
         }
     }
 }

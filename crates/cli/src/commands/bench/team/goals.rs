@@ -105,7 +105,8 @@ fn worst(who: &Who, goal: String, bound: f64, ratios: &[(Cell, Option<f64>)]) ->
     if ratios.is_empty() {
         return None;
     }
-    let known: Vec<(Cell, f64)> = ratios.iter().filter_map(|(cell, ratio)| Some((*cell, (*ratio)?))).collect();
+    let known: Vec<(Cell, f64)> =
+        ratios.iter().filter_map(|(cell, ratio)| Some((*cell, (*ratio)?))).collect();
     let value = known.iter().map(|(_, ratio)| *ratio).reduce(f64::max);
     let missed = known.iter().filter(|(_, ratio)| *ratio > bound).map(|(cell, _)| cell.to_string()).collect();
     Some(Judged {
@@ -162,7 +163,8 @@ fn loose(found: &Found<'_>, who: &Who, all: &mut Vec<Judged>) {
         let both = found.of(*cell, who).zip(found.of(strict, who));
         both.map(|(loose, strict)| (*cell, ratio(Some(loose), Some(strict))))
     };
-    let cells = found.cells.iter().filter(|cell| cell.mode == Mode::Loose && cell.bytes <= 65536 && cell.ranks > 1);
+    let cells =
+        found.cells.iter().filter(|cell| cell.mode == Mode::Loose && cell.bytes <= 65536 && cell.ranks > 1);
     let ratios: Vec<(Cell, Option<f64>)> = cells.filter_map(of).collect();
     all.extend(worst(who, "loose, ratio to strict".to_owned(), 1.0, &ratios));
 }

@@ -176,9 +176,7 @@ impl<'a> Bench<'a> {
             Operation::Bcast if resident => {
                 Data::SharedBytes { block: rank.alloc(args.bytes)?, copy: vec![0; args.bytes] }
             }
-            Operation::Bcast => {
-                Data::Bytes { input: Aligned::new(args.bytes), output: Aligned::new(0) }
-            }
+            Operation::Bcast => Data::Bytes { input: Aligned::new(args.bytes), output: Aligned::new(0) },
             Operation::Alltoall => Data::Bytes {
                 input: Aligned::new(args.bytes * ranks),
                 output: Aligned::new(args.bytes * ranks),
@@ -435,7 +433,8 @@ mod tests {
             .map(|at| f64::from(at) * 0.05)
             .map(|at| moment(at, 2.0 * at, if at > 0.21 { 0.4 + (at - 0.2) } else { 2.0 * at }))
             .collect();
-        let batch = |at: usize| Batch { began: moments[at + 1].at, ended: moments[at + 2].at, us: 1.0, cpu_us: 1.0 };
+        let batch =
+            |at: usize| Batch { began: moments[at + 1].at, ended: moments[at + 2].at, us: 1.0, cpu_us: 1.0 };
         assert_eq!(foreign(&moments, &batch(0), 0, 2.0), Some(0.0));
         assert!((foreign(&moments, &batch(6), 6, 2.0).unwrap() - 0.5).abs() < 1e-9);
         let blind: Vec<Moment> = moments.iter().map(|moment| Moment { busy: None, ..*moment }).collect();
@@ -467,7 +466,11 @@ mod tests {
                                     let mut bench = Bench::new(args, &rank).unwrap();
                                     assert!(bench.warm_up().unwrap(), "{args:?}");
                                     // What was right is found wrong when it is another batch's.
-                                    assert_eq!(bench.is_right(WARM_UP).unwrap(), op == Operation::Barrier, "{args:?}");
+                                    assert_eq!(
+                                        bench.is_right(WARM_UP).unwrap(),
+                                        op == Operation::Barrier,
+                                        "{args:?}"
+                                    );
                                     rank.barrier().unwrap();
                                 })
                             })

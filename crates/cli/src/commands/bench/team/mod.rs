@@ -198,7 +198,12 @@ impl Series for Bench {
     fn finish(&mut self, Ended { complete, runs, failed }: Ended) -> Result<()> {
         let end = End { complete, runs, failed };
         let judged = goals::judge(&self.found());
-        let found = Found { samples: &self.samples, cells: &self.plan.cells, whos: &self.plan.whos, seed: self.start.seed };
+        let found = Found {
+            samples: &self.samples,
+            cells: &self.plan.cells,
+            whos: &self.plan.whos,
+            seed: self.start.seed,
+        };
         let start = &self.start;
         let shown =
             self.outlet.show(|| page::page(start, found, &judged, end), || chart::picture(start, found));

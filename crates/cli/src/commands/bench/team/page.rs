@@ -38,7 +38,8 @@ pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], end: End)
         let word = if ranks == 1 { "rank" } else { "ranks" };
         let _ = write!(text, "\n{ranks} {word}: microseconds a call, median (least)\n\n{times}");
         let _ = write!(text, "\n{ranks} {word}: teams\n\n{}", teams(found, &cells));
-        let _ = write!(text, "\n{ranks} {word}: CPU microseconds of all ranks a call\n\n{}", cpu(found, &cells));
+        let _ =
+            write!(text, "\n{ranks} {word}: CPU microseconds of all ranks a call\n\n{}", cpu(found, &cells));
     }
     text.push_str(
         "\n~: of noisy runs, in which others used more than 5 % of the machine. RATIO: time beside the quickest peer's, below 1 is quicker;\n\
@@ -141,7 +142,8 @@ fn teams(found: Found<'_>, cells: &[Cell]) -> Table {
         for who in found.whos.iter().filter(|who| matches!(who, Who::Team(_))) {
             let Some(samples) = found.of(cell, who) else { continue };
             let (estimate, ratio) = (samples.estimate(found.seed), found.ratio(cell, who));
-            let median = |estimate: Option<Estimate>| or_dash(estimate.map(|estimate| number(estimate.median)));
+            let median =
+                |estimate: Option<Estimate>| or_dash(estimate.map(|estimate| number(estimate.median)));
             table.row(named(cell).into_iter().chain([
                 who.to_string(),
                 median(estimate),

@@ -73,7 +73,9 @@ impl Samples {
         let clean: Vec<&Batch> = batches.iter().filter(|batch| batch.is_clean()).collect();
         let quiet = clean.len() * 2 >= batches.len() && !clean.is_empty();
         let shown: Vec<&Batch> = if quiet { clean.clone() } else { batches.iter().collect() };
-        let of = |what: fn(&Batch) -> f64| stats::median(&shown.iter().map(|batch| what(batch)).collect::<Vec<_>>());
+        let of = |what: fn(&Batch) -> f64| {
+            stats::median(&shown.iter().map(|batch| what(batch)).collect::<Vec<_>>())
+        };
         let (Some(us), Some(cpu)) = (of(|batch| batch.us), of(|batch| batch.cpu_us)) else { return };
         let (times, cpus) = if quiet {
             (&mut self.us.clean, &mut self.clean_cpu)
