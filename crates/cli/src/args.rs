@@ -176,10 +176,10 @@ pub struct RunOnly {
     /// Begin each line of output with the number of its rank.
     #[arg(long, requires = "ranks", help_heading = "Ranks")]
     pub prefix: bool,
-    /// So many seconds after a rank failed the others get SIGTERM, and after as many again SIGKILL.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=86400),
+    /// So many seconds after a rank failed the others get SIGTERM, and after as many again SIGKILL (default 5).
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86400),
           requires = "ranks", help_heading = "Ranks")]
-    pub grace: u32,
+    pub grace: Option<u32>,
     /// Wait for enough free cores, first come first served; give up after TIME (30s, 10m, 2h) if given.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "forever",
           value_parser = time::wait, help_heading = "When others are there")]

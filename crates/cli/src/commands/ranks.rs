@@ -32,6 +32,9 @@ use trimtab_team::{Options, Team};
 /// What torchrun's ranks find too.
 const NAMES: [&str; 4] = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"];
 
+/// How long the others have after a rank failed, in seconds. Chosen: enough to write down what they have.
+const GRACE: u32 = 5;
+
 /// Starts the ranks and stays until all have ended.
 ///
 /// # Errors
@@ -41,7 +44,7 @@ pub(super) fn run(world: &World, args: &RunArgs, ranks: u32) -> Result<u8, Exit>
     check(world, args).map_err(failed)?;
     let mut post = Post::listen().map_err(failed)?;
     let mut all = start(args, ranks).map_err(failed)?;
-    let ended = all.attend(&mut post, Duration::from_secs(u64::from(args.run.grace)));
+    let ended = all.attend(&mut post, Duration::from_secs(u64::from(args.run.grace.unwrap_or(GRACE))));
     let lines = std::mem::take(&mut all.lines);
     drop(all);
     for thread in lines {
@@ -89,19 +92,29 @@ fn check(world: &World, args: &RunArgs) -> Result<()> {
     Ok(())
 }
 
-/// These options without the one that this is about.
-fn without_ranks(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+/// The options of this that were given, and whether each has a value after it.
+fn given(args: &RunArgs) -> Vec<(&'static str, bool)> {
+    let all = [
+        ("--ranks", true, args.run.ranks.is_some()),
+        ("--grace", true, args.run.grace.is_some()),
+        ("--prefix", false, args.run.prefix),
+    ];
+    all.into_iter().filter(|(_, _, given)| *given).map(|(name, value, _)| (name, value)).collect()
+}
+
+/// A command line without these. What follows the program's name is the program's own; the first of each comes before it.
+fn without(words: impl Iterator<Item = OsString>, mut options: Vec<(&'static str, bool)>) -> Vec<OsString> {
     let mut left = Vec::new();
-    let (mut found, mut value) = (false, false);
+    let mut value = false;
     for word in words {
+        if std::mem::take(&mut value) {
+            continue;
+        }
         let text = word.to_string_lossy();
-        if value {
-            value = false;
-        } else if !found && (text == "--ranks" || text.starts_with("--ranks=")) {
-            // What follows the program's name is the program's own; this comes before it, or there would be none.
-            (found, value) = (true, text == "--ranks");
-        } else {
-            left.push(word);
+        let name = text.split_once('=').map_or(&*text, |(name, _)| name);
+        match options.iter().position(|(option, _)| *option == name) {
+            Some(at) => value = options.remove(at).1 && !text.contains('='),
+            None => left.push(word),
         }
     }
     left
@@ -115,7 +128,7 @@ struct Ranks {
 
 fn start(args: &RunArgs, ranks: u32) -> Result<Ranks> {
     let program = std::env::current_exe().context("cannot find trimtab itself")?;
-    let words = without_ranks(std::env::args_os().skip(1));
+    let words = without(std::env::args_os().skip(1), given(args));
     let team = Team::new(Options::new(ranks)).context("the team's memory cannot be had")?;
     keep_over_exec(team.fd())?;
     let mut all = Ranks { running: Vec::new(), lines: Vec::new() };
@@ -296,11 +309,17 @@ mod tests {
 
     #[test]
     fn only_the_first_option_is_taken_away() {
-        let left = |words: &str| {
-            let left = without_ranks(words.split(' ').map(OsString::from));
+        let left = |options: &[(&'static str, bool)], words: &str| {
+            let left = without(words.split(' ').map(OsString::from), options.to_vec());
             left.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(left("run --ranks 4 -c 2 -- prog --ranks 3"), "run -c 2 -- prog --ranks 3");
-        assert_eq!(left("run -q --ranks=4 prog --ranks=3 --ranks"), "run -q prog --ranks=3 --ranks");
+        let (ranks, prefix) = (("--ranks", true), ("--prefix", false));
+        assert_eq!(left(&[ranks], "run --ranks 4 -c 2 -- prog --ranks 3"), "run -c 2 -- prog --ranks 3");
+        assert_eq!(
+            left(&[ranks], "run -q --ranks=4 prog --ranks=3 --ranks"),
+            "run -q prog --ranks=3 --ranks"
+        );
+        assert_eq!(left(&[ranks, prefix], "run --prefix --ranks 4 prog --prefix"), "run prog --prefix");
+        assert_eq!(left(&[ranks], "run --ranks 4 prog --prefix"), "run prog --prefix");
     }
 }

@@ -49,6 +49,7 @@ mod survey;
 mod swarm;
 mod tagging;
 mod team;
+mod team_ranks;
 mod threads;
 mod top;
 mod transparent;

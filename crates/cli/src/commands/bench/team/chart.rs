@@ -78,7 +78,9 @@ fn panel(out: &mut String, found: Found<'_>, (ranks, op): (u32, Operation), left
     );
     let wanted = |cell: &&Cell| cell.ranks == ranks && cell.op == op && cell.mode == Mode::Stream;
     let cells: Vec<Cell> = found.cells.iter().filter(wanted).copied().collect();
-    let mut lines: Vec<(usize, &Who, Vec<(f64, f64)>)> = Vec::new();
+    // The logarithm of the size, and the time.
+    type Points = Vec<(f64, f64)>;
+    let mut lines: Vec<(usize, &Who, Points)> = Vec::new();
     for (at, who) in found.whos.iter().enumerate() {
         let point = |cell: &Cell| Some((doublings(cell.bytes as f64), found.of(*cell, who)?.median()?));
         lines.push((at, who, cells.iter().filter_map(point).collect()));
