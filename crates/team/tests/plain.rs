@@ -28,6 +28,8 @@ impl Company for Alive {
     }
 }
 
+/// An interpreter's time is not for spinning.
+const WAIT: Policy = if cfg!(miri) { Policy::Park } else { Policy::Auto };
 const CELL: usize = 1024;
 const HEAP: usize = 128 << 10;
 
@@ -127,10 +129,8 @@ fn each_kind(station: &Station, n: usize, sync: Sync) {
 #[test]
 fn every_kind_of_every_length_from_unaligned_buffers() {
     // Beside the flag, in one cell, in several, and where a call would tell of buffers in the segment.
-    let sizes: &[usize] = if cfg!(miri) { &[3, 90, 300] } else { &[0, 3, 28, 29, 90, 256, 300, 2100, 9000] };
-    // An interpreter's time is not for spinning.
-    let waits: &[Policy] = if cfg!(miri) { &[Policy::Park] } else { &[Policy::Auto, Policy::Park] };
-    for wait in waits.iter().copied() {
+    let sizes: &[usize] = if cfg!(miri) { &[3, 300] } else { &[0, 3, 28, 29, 90, 256, 300, 2100, 9000] };
+    for wait in [WAIT, Policy::Park] {
         team(3, wait, wait == Policy::Park, |station, _| {
             for (turn, n) in sizes.iter().enumerate() {
                 each_kind(station, *n, [Sync::MINE, Sync::LOOSE, Sync::STRICT][turn % 3]);
@@ -142,7 +142,7 @@ fn every_kind_of_every_length_from_unaligned_buffers() {
 #[test]
 fn buffers_in_the_segment_are_used_where_they_lie() {
     const N: usize = 2500;
-    team(2, Policy::Auto, false, |station, heap| {
+    team(2, WAIT, false, |station, heap| {
         let me = station.rank as usize;
         let block = |turn: usize| heap.wrapping_add((turn * 2 + me) * N * 4).cast::<u32>();
         for turn in 0..6 {
@@ -168,7 +168,7 @@ fn buffers_in_the_segment_are_used_where_they_lie() {
 #[test]
 fn barriers_order_plain_memory() {
     for how in [Barrier::Dissemination, Barrier::Central, Barrier::Flat] {
-        team(3, Policy::Auto, false, |station, heap| {
+        team(3, WAIT, false, |station, heap| {
             let of = |rank: u32| heap.cast::<u32>().wrapping_add(rank as usize);
             for turn in 1..(if cfg!(miri) { 5 } else { 500 }) {
                 // SAFETY: ours, and others read it between two barriers alone.
