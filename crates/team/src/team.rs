@@ -138,6 +138,15 @@ impl Team {
             ));
         }
         let seat = Seat::take(&self.mapping, &self.geometry, rank)?;
+        // Between the first look and the seat the others may have given up waiting, or begun and lost one.
+        if Header::state(&self.mapping).load(std::sync::atomic::Ordering::Acquire) == BEGUN
+            && (0..self.geometry.ranks).any(|rank| {
+                let state = Seat::state(&self.mapping, &self.geometry, rank);
+                state.load(std::sync::atomic::Ordering::Acquire) == crate::segment::seat::FREE
+            })
+        {
+            return Err(Error::Refused("the team has begun without this rank".to_owned()));
+        }
         let area = self.area();
         area.lines(seat.rank()).mask.tell(allowed());
         let company = self.gather(&seat)?;
@@ -189,6 +198,13 @@ impl Team {
                     return Err(Error::PeerLeft(*rank));
                 }
                 break;
+            }
+            // Seldom enough that asking the system costs nothing beside the naps.
+            if nap >= Duration::from_millis(1)
+                && let Some(rank) =
+                    (0..self.geometry.ranks).find(|rank| Seat::abandoned(&self.mapping, &self.geometry, *rank))
+            {
+                return Err(Error::PeerDied(rank));
             }
             if begin.elapsed() > self.options.gather {
                 return Err(Error::Refused(format!(
