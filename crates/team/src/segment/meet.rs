@@ -1,5 +1,5 @@
 //! How ranks meet: a child inherits the segment's descriptor, and a variable of its environment says which it is.
-//! Meeting over a Unix socket is not there yet.
+//! Who inherits nothing meets over a Unix socket ([`super::socket`]).
 use super::layout::MOST_RANKS;
 use super::memfd::Mapping;
 use crate::{Error, Result};

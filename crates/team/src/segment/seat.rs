@@ -76,7 +76,10 @@ impl Seat {
             let generation = Header::generation(m).load(Ordering::Relaxed);
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
             let start = crate::life::start_time(pid).unwrap_or(0);
-            for (i, v) in [u64::from(pid), start, generation, tid as u64, crate::life::namespace()].into_iter().enumerate() {
+            for (i, v) in [u64::from(pid), start, generation, tid as u64, crate::life::namespace()]
+                .into_iter()
+                .enumerate()
+            {
                 Self::word(m, g, r, i + 1).store(v, Ordering::Relaxed);
             }
             state.store(TAKEN, Ordering::Release);
@@ -134,5 +137,20 @@ mod tests {
         drop(one);
         assert_eq!(Seat::state(&m, &g, 1).load(Ordering::Relaxed), LEFT);
         assert!(Seat::take(&m, &g, None).is_err());
+    }
+
+    #[test]
+    fn who_dies_while_sitting_down_is_found() {
+        let g = Geometry::plan(2, 0, 0).unwrap();
+        let m = Arc::new(Mapping::create(g.total).unwrap());
+        Header::write(&m, &g, 1, 1).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let own = u64::from(std::process::id());
+        Seat::state(&m, &g, 0).store(TAKING | own << 32, Ordering::Relaxed);
+        assert!(!Seat::abandoned(&m, &g, 0));
+        child.wait().unwrap();
+        Seat::state(&m, &g, 0).store(TAKING | u64::from(child.id()) << 32, Ordering::Relaxed);
+        assert!(Seat::abandoned(&m, &g, 0));
+        assert!(!Seat::abandoned(&m, &g, 1));
     }
 }
