@@ -20,6 +20,34 @@ fn parse(stat: &[u8]) -> Option<u64> {
     if state == "Z" || state == "X" { None } else { fields.nth(18)?.parse().ok() }
 }
 
+/// The number of this process's pid namespace; 0 where /proc does not say.
+pub fn namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino())
+}
+
+/// Whether a process has ended, seen once and without a descriptor kept; false where that cannot be seen.
+pub fn ended(pid: u32, start: Option<u64>) -> bool {
+    let Some(raw) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
+    match rustix::process::test_kill_process(raw) {
+        Err(rustix::io::Errno::SRCH) => true,
+        _ => match std::fs::read(format!("/proc/{pid}/stat")) {
+            // Hidden: it answers to its number, and more is not known.
+            Err(_) => false,
+            Ok(stat) => match parse(&stat) {
+                None => true,
+                Some(now) => start.is_some_and(|start| start != 0 && start != now),
+            },
+        },
+    }
+}
+
+/// Whether a pidfd says that its process has ended.
+fn over(fd: &OwnedFd) -> bool {
+    let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
 #[derive(Debug)]
 enum Eye {
     /// Readable when the process has ended.
@@ -38,10 +66,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// `peers` are (rank, pid, start time); those of the process `own` are skipped.
+    /// `peers` are (rank, pid, start time); those of the process `own` are skipped. Number 0 is a process of another namespace.
     pub fn new(own: u32, peers: &[(u32, u32, u64)]) -> Self {
         let mut watch = Self { eyes: Vec::new(), blind: None };
         for &(rank, pid, start) in peers.iter().filter(|p| p.1 != own) {
+            if pid == 0 {
+                watch.blind.get_or_insert(format!("rank {rank} is in another pid namespace"));
+                continue;
+            }
             let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
             let Some(raw) = raw else {
                 watch.eyes.push((rank, Eye::Gone));
@@ -53,10 +85,15 @@ impl Watch {
                 rank,
                 match opened {
                     Ok(fd) if now == Some(start) => Eye::Fd(fd),
+                    // It lives, and /proc hides when it began: that it is the one who sat down is then believed.
+                    Ok(fd) if (now.is_none() || start == 0) && !over(&fd) => {
+                        watch.blind.get_or_insert(format!("/proc hides the start of process {pid}"));
+                        Eye::Fd(fd)
+                    }
                     Ok(_) | Err(rustix::io::Errno::SRCH) => Eye::Gone,
                     Err(e) => {
                         watch.blind.get_or_insert(format!("pidfd_open: {e}"));
-                        if now.is_none() && start_time(own).is_none() {
+                        if start == 0 || (now.is_none() && !ended(pid, None)) {
                             continue;
                         }
                         Eye::Start(pid, start)

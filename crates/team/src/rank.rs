@@ -173,6 +173,10 @@ impl Rank {
     #[inline(always)]
     pub(crate) fn ready(&self) -> Result<()> {
         self.ours()?;
+        // Combining goes on, so it is the caller's own operator that calls.
+        if self.station.sources.try_borrow_mut().is_err() {
+            return Err(Error::Argument("an operator cannot call the team that it combines for".to_owned()));
+        }
         if self.queue.borrow().is_empty() { Ok(()) } else { self.drain() }
     }
 

@@ -128,6 +128,23 @@ impl Team {
         Ok(Some((team, invitation.rank)))
     }
 
+    /// Passes the team to the ranks from 1 on, which [`Team::meet`] it at a path in a folder of this user's alone; rank 0 is the caller's.
+    /// Returns when all have it, or after the time that ranks are waited for.
+    pub fn host(&self, path: &std::path::Path) -> Result<()> {
+        let mut free: Vec<bool> = (0..self.geometry.ranks).map(|rank| rank != 0).collect();
+        crate::segment::socket::Host::listen(path)?.serve(self.fd(), &mut free, self.options.gather)
+    }
+
+    /// The team that another process of this user hosts at a path, and the rank it gave: the wanted one, or any.
+    pub fn meet(path: &std::path::Path, wanted: Option<u32>, options: Options) -> Result<(Self, u32)> {
+        let (mapping, rank) = crate::segment::socket::join(path, wanted, options.gather)?;
+        let team = Self::adopt(mapping, options)?;
+        if rank >= team.ranks() || wanted.is_some_and(|wanted| wanted != rank) {
+            return Err(Error::NotATeam(format!("the host gave rank {rank} of {}", team.ranks())));
+        }
+        Ok((team, rank))
+    }
+
     /// What a child needs in its environment to be a rank: name and value. The descriptor must be kept over its exec
     /// ([`crate::segment::meet::keep_over_exec`]).
     pub fn invitation(&self, rank: u32) -> (&'static str, String) {
@@ -179,9 +196,8 @@ impl Team {
         let usable = all.iter().map(|word| word.count_ones()).sum::<u32>();
         let usable = usable.min(quotas.min().unwrap_or(u32::MAX));
         let crowded = self.geometry.ranks > usable.max(1);
-        let own = std::process::id();
-        let private = (0..self.geometry.ranks)
-            .all(|rank| Seat::holder(&self.mapping, &self.geometry, rank).is_some_and(|(pid, _)| pid == own));
+        // Also of who has left since, so that all come to the same answer.
+        let private = (0..self.geometry.ranks).all(|rank| Seat::is_ours(&self.mapping, &self.geometry, rank));
         let station = Station::new(
             area,
             seat.rank(),
@@ -218,6 +234,11 @@ impl Team {
         Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry }.area(self.geometry.ranks)
     }
 
+    /// A rank whose process died in its seat, or while it sat down.
+    fn abandoned(&self) -> Option<u32> {
+        (0..self.geometry.ranks).find(|rank| Seat::abandoned(&self.mapping, &self.geometry, *rank))
+    }
+
     /// Waits until every seat is taken, by somebody who has told all that others go by.
     fn gather(&self, seat: &TakenSeat) -> Result<Members> {
         let begin = Instant::now();
@@ -234,9 +255,16 @@ impl Team {
             if let Some(rank) = missing.iter().find(|rank| matches!(state(**rank), LEFT | DEAD)) {
                 // It may have been so quick that it is through with all it wanted; then the team has begun.
                 if Header::state(&self.mapping).load(Ordering::Acquire) != BEGUN {
-                    return Err(Error::PeerLeft(*rank));
+                    // Who found a death before us has left since: the death is the reason.
+                    return Err(self.abandoned().map_or(Error::PeerLeft(*rank), Error::PeerDied));
                 }
                 break;
+            }
+            // Seldom enough that asking the system costs nothing beside the naps.
+            if nap >= Duration::from_millis(1)
+                && let Some(rank) = self.abandoned()
+            {
+                return Err(Error::PeerDied(rank));
             }
             if self.options.interrupt.is_some_and(|asked| asked()) {
                 return Err(Error::Interrupted);

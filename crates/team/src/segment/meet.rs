@@ -1,5 +1,5 @@
 //! How ranks meet: a child inherits the segment's descriptor, and a variable of its environment says which it is.
-//! Meeting over a Unix socket is not there yet.
+//! Who inherits nothing meets over a Unix socket ([`super::socket`]).
 use super::layout::MOST_RANKS;
 use super::memfd::Mapping;
 use crate::{Error, Result};
@@ -50,7 +50,12 @@ impl Invitation {
             return Err(Error::NotATeam(format!("descriptor {} is not open", self.fd)));
         }
         // SAFETY: just made, and nobody else's.
-        Mapping::adopt(unsafe { OwnedFd::from_raw_fd(copy) })
+        let mapping = Mapping::adopt(unsafe { OwnedFd::from_raw_fd(copy) })?;
+        super::header::Header::check(&mapping)?;
+        // A team's segment, then, and the number was passed for this; whatever it starts next does not get it.
+        // SAFETY: only the flags of a descriptor that is open change; nothing in this process loses it.
+        unsafe { libc::fcntl(self.fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        Ok(mapping)
     }
 }
 

@@ -5,3 +5,4 @@ pub mod layout;
 pub mod meet;
 pub mod memfd;
 pub mod seat;
+pub mod socket;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Nobody has it.
 pub const FREE: u64 = 0;
-/// Somebody writes his name.
+/// Somebody writes his name; his process's number is in the upper half, so that one that dies here is found.
 pub const TAKING: u64 = 1;
 /// Somebody has it.
 pub const TAKEN: u64 = 2;
@@ -17,7 +17,7 @@ pub const LEFT: u64 = 3;
 /// Its rank died.
 pub const DEAD: u64 = 4;
 
-/// A rank's seat in shared memory: state, pid, start time, generation, tid.
+/// A rank's seat in shared memory: state, pid, start time, generation, tid, pid namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct Seat;
 
@@ -36,7 +36,13 @@ impl Seat {
 
     /// Which generation of the team this rank has begun to make of those who are left.
     pub fn regrouping<'m>(m: &'m Mapping, g: &Geometry, rank: u32) -> &'m AtomicU64 {
-        Self::word(m, g, rank, 5)
+        Self::word(m, g, rank, 6)
+    }
+
+    /// Whether a rank is of this process, or was when it left.
+    pub fn is_ours(m: &Mapping, g: &Geometry, rank: u32) -> bool {
+        Self::word(m, g, rank, 1).load(Ordering::Relaxed) == u64::from(std::process::id())
+            && Self::word(m, g, rank, 5).load(Ordering::Relaxed) == crate::life::namespace()
     }
 
     /// (pid, start time) of who sits there; believed only while the state is [`TAKEN`].
@@ -45,7 +51,21 @@ impl Seat {
             return None;
         }
         let pid = u32::try_from(Self::word(m, g, rank, 1).load(Ordering::Relaxed)).ok()?;
-        Some((pid, Self::word(m, g, rank, 2).load(Ordering::Relaxed)))
+        // A number means nothing in another namespace: 0 says that nothing is known.
+        let known = Self::word(m, g, rank, 5).load(Ordering::Relaxed) == crate::life::namespace();
+        Some((if known { pid } else { 0 }, Self::word(m, g, rank, 2).load(Ordering::Relaxed)))
+    }
+
+    /// Whether whoever took or takes the seat has died since; false where that cannot be seen.
+    pub fn abandoned(m: &Mapping, g: &Geometry, rank: u32) -> bool {
+        let state = Self::state(m, g, rank).load(Ordering::Acquire);
+        let dead = if state & 0xff == TAKING {
+            crate::life::ended((state >> 32) as u32, None)
+        } else {
+            Self::holder(m, g, rank).is_some_and(|(pid, start)| crate::life::ended(pid, Some(start)))
+        };
+        // It may have left in between, which is no death.
+        dead && Self::state(m, g, rank).load(Ordering::Acquire) == state
     }
 
     /// Takes the seat of `rank`, or the first free one.
@@ -59,14 +79,18 @@ impl Seat {
         let seats = rank.map_or(0..g.ranks, |r| r..r + 1);
         for r in seats {
             let state = Self::state(m, g, r);
-            if state.compare_exchange(FREE, TAKING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            let pid = std::process::id();
+            let taking = TAKING | u64::from(pid) << 32;
+            if state.compare_exchange(FREE, taking, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 continue;
             }
-            let pid = std::process::id();
             let generation = Header::generation(m).load(Ordering::Relaxed);
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
             let start = crate::life::start_time(pid).unwrap_or(0);
-            for (i, v) in [u64::from(pid), start, generation, tid as u64].into_iter().enumerate() {
+            for (i, v) in [u64::from(pid), start, generation, tid as u64, crate::life::namespace()]
+                .into_iter()
+                .enumerate()
+            {
                 Self::word(m, g, r, i + 1).store(v, Ordering::Relaxed);
             }
             state.store(TAKEN, Ordering::Release);
@@ -124,5 +148,20 @@ mod tests {
         drop(one);
         assert_eq!(Seat::state(&m, &g, 1).load(Ordering::Relaxed), LEFT);
         assert!(Seat::take(&m, &g, None).is_err());
+    }
+
+    #[test]
+    fn who_dies_while_sitting_down_is_found() {
+        let g = Geometry::plan(2, 0, 0).unwrap();
+        let m = Arc::new(Mapping::create(g.total).unwrap());
+        Header::write(&m, &g, 1, 1).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let own = u64::from(std::process::id());
+        Seat::state(&m, &g, 0).store(TAKING | own << 32, Ordering::Relaxed);
+        assert!(!Seat::abandoned(&m, &g, 0));
+        child.wait().unwrap();
+        Seat::state(&m, &g, 0).store(TAKING | u64::from(child.id()) << 32, Ordering::Relaxed);
+        assert!(Seat::abandoned(&m, &g, 0));
+        assert!(!Seat::abandoned(&m, &g, 1));
     }
 }
