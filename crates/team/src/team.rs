@@ -145,6 +145,39 @@ impl Team {
         Ok((team, rank))
     }
 
+    /// The team of a job that something else started, an MPI communicator's for instance: rank 0 makes and hosts it, the others meet it under
+    /// the job's name, which is this job's alone. All pass the same options.
+    ///
+    /// # Errors
+    /// `Refused` where the job's launcher says that its ranks are on several machines, and as [`Team::host`] and [`Team::meet`].
+    pub fn of_job(rank: u32, key: &str, options: Options) -> Result<Self> {
+        for name in ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"] {
+            let local = std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
+            if let Some(local) = local.filter(|local| *local < options.ranks) {
+                return Err(Error::Refused(format!(
+                    "{name} says that {local} of {} ranks are on this machine: a team is of one machine",
+                    options.ranks
+                )));
+            }
+        }
+        let path = crate::segment::socket::place(key)?;
+        if rank != 0 {
+            let (team, _) = Self::meet(&path, Some(rank), options)?;
+            return if team.ranks() == options.ranks {
+                Ok(team)
+            } else {
+                Err(Error::Refused(format!(
+                    "the job's team has {} ranks, not {}",
+                    team.ranks(),
+                    options.ranks
+                )))
+            };
+        }
+        let team = Self::new(options)?;
+        team.host(&path)?;
+        Ok(team)
+    }
+
     /// What a child needs in its environment to be a rank: name and value. The descriptor must be kept over its exec
     /// ([`crate::segment::meet::keep_over_exec`]).
     pub fn invitation(&self, rank: u32) -> (&'static str, String) {

@@ -44,11 +44,7 @@ fn ranks_meet_past_silence_and_garbage() {
         for wanted in [None, Some(2)] {
             let path = &path;
             scope.spawn(move || {
-                let (team, number) = match Team::meet(path, wanted, Options::new(1)) {
-                    Ok(met) => met,
-                    // Any was given rank 2 before the other asked for it.
-                    Err(error) => panic!("{error}"),
-                };
+                let (team, number) = Team::meet(path, wanted, Options::new(1)).unwrap();
                 let rank = team.join(Some(number)).unwrap();
                 let mut sum = [1_u32];
                 rank.mine().allreduce_in_place(&mut sum, Operator::Sum).unwrap();
@@ -77,4 +73,21 @@ fn folders_of_others_and_second_hosts_are_refused() {
     assert!(matches!(Team::new(soon).unwrap().host(&good.join("team")), Err(Error::Refused(_))));
     std::fs::remove_dir_all(open).unwrap();
     std::fs::remove_dir_all(good).unwrap();
+}
+
+#[test]
+fn ranks_of_a_job_find_each_other_by_its_name() {
+    let key = format!("test/../{}", std::process::id());
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let key = &key;
+            scope.spawn(move || {
+                let team = Team::of_job(number, key, Options::new(3)).unwrap();
+                let rank = team.join(Some(number)).unwrap();
+                let mut sum = [1_u32];
+                rank.mine().allreduce_in_place(&mut sum, Operator::Sum).unwrap();
+                assert_eq!(sum, [3]);
+            });
+        }
+    });
 }

@@ -75,6 +75,29 @@ fn fill(stream: &mut UnixStream, buffer: &mut [u8], until: Instant) -> Result<()
     Ok(())
 }
 
+/// Where the ranks of a job of this name meet: in this user's own folder, made if it is not there.
+///
+/// # Errors
+/// `Refused` where somebody else made that folder.
+pub fn place(key: &str) -> Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let own = rustix::process::geteuid().as_raw();
+    let folder = std::env::temp_dir().join(format!("trimtab-team-{own}"));
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(failed("making a folder to meet in")(e));
+        }
+        _ => {}
+    }
+    // Names may hold anything and be long; paths of sockets may not. FNV-1a, which is the same in every process.
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let path = folder.join(format!("{hash:016x}"));
+    ours_alone(&path)?;
+    Ok(path)
+}
+
 /// Listens for the ranks of a team.
 #[derive(Debug)]
 pub struct Host {
