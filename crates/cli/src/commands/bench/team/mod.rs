@@ -1,7 +1,7 @@
 //! `trimtab bench team`: teams of threads and of processes beside what others use.
 //!
 //! Rounds of all cells by all who are measured, each round in another random order that follows from the seed. A run of a program is one
-//! sample. [`cases`] says what is run, [`cell`] and [`measure`] are our own program, [`samples`] what runs come to, [`goals`] whether that is
+//! sample. [`cases`] says what is run, [`mod@cell`] and [`measure`] are our own program, [`samples`] what runs come to, [`goals`] whether that is
 //! good, [`page`] and [`chart`] show it.
 
 mod cases;
