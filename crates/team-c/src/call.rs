@@ -1,0 +1,167 @@
+//! Calls: one structure for all collectives, carried out at once or started.
+
+use crate::code::entry;
+use crate::handles::answer;
+use crate::rank::{Mine, rank};
+use std::ffi::{c_int, c_void};
+use trimtab_team::reduce::Own;
+use trimtab_team::{Call, Error, Kernel, Kind, Operator, Result, Sync, Type, When};
+
+/// `struct trimtab_collective` of `team.h`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CallOf {
+    size: usize,
+    kind: u32,
+    elements: u32,
+    operator: u32,
+    sync: u32,
+    count: usize,
+    root: u32,
+    input: *const c_void,
+    output: *mut c_void,
+    own: Option<Own>,
+    context: *mut c_void,
+}
+
+fn when(code: u32) -> Result<When> {
+    match code {
+        0 => Ok(When::None),
+        1 => Ok(When::Mine),
+        2 => Ok(When::All),
+        _ => Err(Error::Argument("no such mode of synchronisation".to_owned())),
+    }
+}
+
+/// # Safety
+/// Null, or a call whose operator, if it is the caller's own, may be called as `team.h` says.
+unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<Call> {
+    if asked.is_null() {
+        return Err(Error::Argument("there is no call".to_owned()));
+    }
+    // SAFETY: not null, and so a call by the caller's promise.
+    let asked = unsafe { asked.read_unaligned() };
+    if asked.size != size_of::<CallOf>() {
+        return Err(Error::Argument("the call is of another version".to_owned()));
+    }
+    let no = |what: &str, code: u32| Error::Argument(format!("{code} is no {what}"));
+    let kind = Kind::ALL
+        .into_iter()
+        .find(|kind| *kind as u32 == asked.kind)
+        .ok_or_else(|| no("kind of call", asked.kind))?;
+    let elements = Type::from_code(asked.elements).ok_or_else(|| no("type", asked.elements))?;
+    let sync = Sync { enter: when(asked.sync & 3)?, leave: when(asked.sync >> 2)? };
+    let (operator, kernel) = if !kind.combines() {
+        (None, None)
+    } else if let Some(own) = asked.own {
+        // SAFETY: the caller's promise.
+        (None, Some(unsafe { Kernel::own(own, asked.context, elements.size()) }?))
+    } else {
+        let operator = Operator::from_code(asked.operator).ok_or_else(|| no("operator", asked.operator))?;
+        (Some(operator), Some(Kernel::of(elements, operator)?))
+    };
+    let (ranks, is_root) = (mine.rank.ranks(), asked.root == mine.rank.rank());
+    let all = asked.count.checked_mul(ranks as usize).and_then(|all| all.checked_mul(elements.size()));
+    if all.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+        return Err(Error::Argument(format!(
+            "{} elements for each of {ranks} ranks are too many",
+            asked.count
+        )));
+    }
+    let (gives, gets) = kind.shape(ranks, asked.count, is_root);
+    let input = if kind == Kind::Broadcast { asked.output.cast_const() } else { asked.input };
+    seen(input, gives * elements.size(), "input")?;
+    seen(asked.output, gets * elements.size(), "output")?;
+    let (from, to) = (input as usize, asked.output as usize);
+    let (from_end, to_end) = (from + gives * elements.size(), to + gets * elements.size());
+    if from != to && from < to_end && to < from_end {
+        return Err(Error::Argument("input and output overlap: they may be the same, or apart".to_owned()));
+    }
+    if from == to && gives != gets && gives > 0 && gets > 0 {
+        return Err(Error::Argument(format!("{} cannot be done in place", kind.name())));
+    }
+    if from == to && gives > 0 && matches!(kind, Kind::Alltoall) {
+        return Err(Error::Argument("alltoall cannot be done in place".to_owned()));
+    }
+    Ok(Call {
+        kind,
+        elements,
+        operator,
+        kernel,
+        count: asked.count,
+        root: asked.root,
+        input: input.cast(),
+        output: asked.output.cast(),
+        sync,
+    })
+}
+
+fn seen(address: *const c_void, bytes: usize, what: &str) -> Result<()> {
+    if bytes > 0 && address.is_null() {
+        return Err(Error::Argument(format!("there is no {what}")));
+    }
+    if (address as usize).checked_add(bytes).is_none() {
+        return Err(Error::Argument(format!("the {what} goes beyond all addresses")));
+    }
+    Ok(())
+}
+
+/// Carries out a call.
+///
+/// # Safety
+/// `asked` is null, or a call whose buffers are valid for what its kind gives and gets (`team.h`).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_call(handle: u64, asked: *const CallOf) -> c_int {
+    entry(|| {
+        let mine = rank(handle)?;
+        // SAFETY: the caller's promise.
+        unsafe { mine.rank.call(&read(&mine, asked)?) }
+    })
+}
+
+/// Starts a call.
+///
+/// # Safety
+/// As [`trimtab_call`], until it is over; `request` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_start(handle: u64, asked: *const CallOf, request: *mut u64) -> c_int {
+    entry(|| {
+        let mine = rank(handle)?;
+        if request.is_null() {
+            return Err(Error::Argument("there is no address for the answer".to_owned()));
+        }
+        // SAFETY: the caller's promise.
+        let started = unsafe { mine.rank.start(read(&mine, asked)?) }?;
+        let number = mine.requests.borrow_mut().add(started);
+        // SAFETY: the caller's promise.
+        unsafe { answer(request, number) }
+    })
+}
+
+/// Whether a started call is over; if it is, its handle is given back.
+///
+/// # Safety
+/// `done` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_test(handle: u64, request: u64, done: *mut c_int) -> c_int {
+    entry(|| {
+        let mine = rank(handle)?;
+        let started = mine.requests.borrow().get(request)?.clone();
+        let tested = mine.rank.test(&started);
+        if !matches!(tested, Ok(false)) {
+            let _ = mine.requests.borrow_mut().take(request);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { answer(done, tested?.into()) }
+    })
+}
+
+/// Waits for a started call, and gives its handle back.
+#[unsafe(no_mangle)]
+pub extern "C" fn trimtab_wait(handle: u64, request: u64) -> c_int {
+    entry(|| {
+        let mine = rank(handle)?;
+        let started = mine.requests.borrow_mut().take(request)?;
+        mine.rank.wait(&started)
+    })
+}

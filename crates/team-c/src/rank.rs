@@ -1,0 +1,200 @@
+//! Ranks: what the thread that joined has of its team.
+
+use crate::code::entry;
+use crate::handles::{Handles, answer};
+use crate::team::say;
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, c_void};
+use std::rc::Rc;
+use std::time::Duration;
+use trimtab_team::{Error, Kind, Rank, Request, Result, Shared};
+
+/// A rank, and what was started and allocated with it.
+pub(crate) struct Mine {
+    pub(crate) rank: Rank,
+    pub(crate) requests: RefCell<Handles<Request>>,
+    blocks: RefCell<Handles<Shared<u8>>>,
+}
+
+thread_local! {
+    static RANKS: RefCell<Handles<Rc<Mine>>> = RefCell::new(Handles::new("rank"));
+}
+
+fn over<T>(_: T) -> Error {
+    Error::Refused("this thread ends, and its ranks have left".to_owned())
+}
+
+/// The rank of a handle.
+pub(crate) fn rank(handle: u64) -> Result<Rc<Mine>> {
+    RANKS.try_with(|ranks| ranks.borrow().get(handle).cloned()).map_err(over)?
+}
+
+/// Keeps a rank for this thread. Those that it has not left when it ends leave then.
+pub(crate) fn keep_rank(rank: Rank) -> Result<u64> {
+    let mine = Rc::new(Mine {
+        rank,
+        requests: RefCell::new(Handles::new("request")),
+        blocks: RefCell::new(Handles::new("block")),
+    });
+    RANKS.try_with(|ranks| ranks.borrow_mut().add(mine)).map_err(over)
+}
+
+fn take(handle: u64) -> Result<Rank> {
+    let mine = RANKS.try_with(|ranks| ranks.borrow_mut().take(handle)).map_err(over)??;
+    let mine =
+        Rc::try_unwrap(mine).map_err(|_| Error::Refused("the rank is in the middle of a call".to_owned()))?;
+    Ok(mine.rank)
+}
+
+/// Leaves the team; blocks and requests of the rank are void.
+#[unsafe(no_mangle)]
+pub extern "C" fn trimtab_rank_leave(handle: u64) -> c_int {
+    entry(|| take(handle).map(drop))
+}
+
+/// # Safety
+/// `number` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_rank_number(handle: u64, number: *mut u32) -> c_int {
+    // SAFETY: the caller's promise.
+    entry(|| unsafe { answer(number, rank(handle)?.rank.rank()) })
+}
+
+/// # Safety
+/// `ranks` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_rank_size(handle: u64, ranks: *mut u32) -> c_int {
+    // SAFETY: the caller's promise.
+    entry(|| unsafe { answer(ranks, rank(handle)?.rank.ranks()) })
+}
+
+/// # Safety
+/// `crowded` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_rank_crowded(handle: u64, crowded: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    entry(|| unsafe { answer(crowded, rank(handle)?.rank.crowded().into()) })
+}
+
+/// Waits are broken off after so long from now on; never, if zero.
+#[unsafe(no_mangle)]
+pub extern "C" fn trimtab_rank_deadline(handle: u64, deadline_ns: u64) -> c_int {
+    entry(|| {
+        rank(handle)?.rank.set_deadline((deadline_ns != 0).then(|| Duration::from_nanos(deadline_ns)));
+        Ok(())
+    })
+}
+
+/// Waits until all have come.
+#[unsafe(no_mangle)]
+pub extern "C" fn trimtab_barrier(handle: u64) -> c_int {
+    entry(|| rank(handle)?.rank.barrier())
+}
+
+/// # Safety
+/// `part` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_split(
+    handle: u64,
+    colour: i64,
+    key: i32,
+    heap: usize,
+    part: *mut u64,
+) -> c_int {
+    entry(|| {
+        if part.is_null() {
+            return Err(Error::Argument("there is no address for the answer".to_owned()));
+        }
+        let colour = match colour {
+            -1 => None,
+            colour => {
+                Some(u32::try_from(colour).map_err(|_| Error::Argument(format!("{colour} is no colour")))?)
+            }
+        };
+        let made = rank(handle)?.rank.split(colour, key, heap)?;
+        // SAFETY: the caller's promise.
+        unsafe { answer(part, made.map_or(Ok(0), keep_rank)?) }
+    })
+}
+
+/// # Safety
+/// `left` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_shrink(handle: u64, deadline_ns: u64, left: *mut u64) -> c_int {
+    entry(|| {
+        if left.is_null() {
+            return Err(Error::Argument("there is no address for the answer".to_owned()));
+        }
+        let smaller = take(handle)?.shrink(Duration::from_nanos(deadline_ns))?;
+        // SAFETY: the caller's promise.
+        unsafe { answer(left, keep_rank(smaller)?) }
+    })
+}
+
+/// # Safety
+/// `block` and `own` are null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_alloc(
+    handle: u64,
+    bytes: usize,
+    block: *mut u64,
+    own: *mut *mut c_void,
+) -> c_int {
+    entry(|| {
+        let mine = rank(handle)?;
+        let shared = mine.rank.alloc::<u8>(bytes)?;
+        let address = shared.own();
+        // SAFETY: the caller's promise.
+        unsafe {
+            answer(own, address.cast())?;
+            answer(block, mine.blocks.borrow_mut().add(shared))
+        }
+    })
+}
+
+/// # Safety
+/// `address` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_block_of(
+    handle: u64,
+    block: u64,
+    of: u32,
+    address: *mut *mut c_void,
+) -> c_int {
+    entry(|| {
+        let mine = rank(handle)?;
+        if of >= mine.rank.ranks() {
+            return Err(Error::Argument(format!("a team of {} has no rank {of}", mine.rank.ranks())));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { answer(address, mine.blocks.borrow().get(block)?.of(of).cast()) }
+    })
+}
+
+/// Gives a block back, as all ranks must, when nobody uses it any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn trimtab_block_free(handle: u64, block: u64) -> c_int {
+    entry(|| {
+        let mine = rank(handle)?;
+        let shared = mine.blocks.borrow_mut().take(block)?;
+        mine.rank.free(shared)
+    })
+}
+
+/// # Safety
+/// `text` is null or valid for writing `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_explain(
+    handle: u64,
+    kind: u32,
+    bytes: usize,
+    text: *mut c_char,
+    length: usize,
+) -> c_int {
+    entry(|| {
+        let known = Kind::ALL.into_iter().find(|known| *known as u32 == kind);
+        let kind = known.ok_or_else(|| Error::Argument(format!("{kind} is no kind of call")))?;
+        // SAFETY: the caller's promise.
+        unsafe { say(text, length, &rank(handle)?.rank.explain(kind, bytes)) }
+    })
+}

@@ -1,0 +1,231 @@
+//! Teams: made, found, passed on, and joined.
+
+use crate::code::entry;
+use crate::handles::{Handles, answer};
+use crate::rank::keep_rank;
+use std::ffi::{CStr, c_char, c_int};
+use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+use trimtab_team::segment::meet::keep_over_exec;
+use trimtab_team::{Error, Options, Policy, Result, Tables, Team};
+
+static TEAMS: LazyLock<Mutex<Handles<Team>>> = LazyLock::new(|| Mutex::new(Handles::new("team")));
+
+fn teams<T>(work: impl FnOnce(&mut Handles<Team>) -> T) -> T {
+    work(&mut TEAMS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// `struct trimtab_team_options` of `team.h`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct OptionsOf {
+    size: usize,
+    ranks: u32,
+    wait: u32,
+    heap: usize,
+    cell: usize,
+    deadline_ns: u64,
+    gather_ns: u64,
+    tables: u32,
+}
+
+impl OptionsOf {
+    fn usual(ranks: u32) -> Self {
+        let usual = Options::new(ranks);
+        Self {
+            size: size_of::<Self>(),
+            ranks,
+            wait: 0,
+            heap: usual.heap,
+            cell: usual.cell,
+            deadline_ns: 0,
+            gather_ns: u64::try_from(usual.gather.as_nanos()).unwrap_or(u64::MAX),
+            tables: 0,
+        }
+    }
+
+    fn read(&self) -> Result<Options> {
+        if self.size != size_of::<Self>() {
+            return Err(Error::Argument("the options were not made by trimtab_team_options_init".to_owned()));
+        }
+        let wait = match self.wait {
+            0 => Policy::Auto,
+            1 => Policy::Spin,
+            2 => Policy::Yield,
+            3 => Policy::Park,
+            other => return Err(Error::Argument(format!("{other} is no way of waiting"))),
+        };
+        let deadline = (self.deadline_ns != 0).then(|| Duration::from_nanos(self.deadline_ns));
+        let gather = Duration::from_nanos(self.gather_ns);
+        let tables = if self.tables == 0 { Tables::Kept } else { Tables::Usual };
+        Ok(Options {
+            heap: self.heap,
+            cell: self.cell,
+            wait,
+            deadline,
+            gather,
+            tables,
+            ..Options::new(self.ranks)
+        })
+    }
+}
+
+/// # Safety
+/// Null, or options.
+unsafe fn options(options: *const OptionsOf) -> Result<Options> {
+    if options.is_null() {
+        return Err(Error::Argument("there are no options".to_owned()));
+    }
+    // SAFETY: not null, and so options by the caller's promise.
+    unsafe { options.read_unaligned() }.read()
+}
+
+/// # Safety
+/// Null, or a text that ends with a zero.
+unsafe fn path<'a>(path: *const c_char) -> Result<&'a Path> {
+    if path.is_null() {
+        return Err(Error::Argument("there is no path".to_owned()));
+    }
+    // SAFETY: not null, and so a text by the caller's promise.
+    let text = unsafe { CStr::from_ptr(path) };
+    Ok(Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(text.to_bytes())))
+}
+
+/// A rank's number, or -1 for any.
+fn wanted(rank: i64) -> Result<Option<u32>> {
+    match rank {
+        -1 => Ok(None),
+        rank => u32::try_from(rank).map(Some).map_err(|_| Error::Argument(format!("{rank} is no rank"))),
+    }
+}
+
+/// # Safety
+/// `options` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_team_options_init(options: *mut OptionsOf, ranks: u32) -> c_int {
+    // SAFETY: the caller's promise.
+    entry(|| unsafe { answer(options, OptionsOf::usual(ranks)) })
+}
+
+/// # Safety
+/// `asked` is null or options, `team` null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_team_new(asked: *const OptionsOf, team: *mut u64) -> c_int {
+    entry(|| {
+        // SAFETY: the caller's promise.
+        let made = Team::new(unsafe { options(asked) }?)?;
+        // SAFETY: the caller's promise.
+        unsafe { answer(team, teams(|teams| teams.add(made))) }
+    })
+}
+
+/// # Safety
+/// `team` and `rank` are null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_team_inherited(team: *mut u64, rank: *mut u32) -> c_int {
+    entry(|| {
+        let none =
+            || Error::Refused("this process was started into no team: TRIMTAB_TEAM is not set".to_owned());
+        let (found, number) = Team::inherited()?.ok_or_else(none)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            answer(rank, number)?;
+            answer(team, teams(|teams| teams.add(found)))
+        }
+    })
+}
+
+/// # Safety
+/// `at` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_team_host(team: u64, at: *const c_char) -> c_int {
+    entry(|| {
+        // SAFETY: the caller's promise.
+        let at = unsafe { path(at) }?;
+        // Not while others wait for the handles.
+        teams(|teams| teams.get(team).cloned())?.host(at)
+    })
+}
+
+/// # Safety
+/// `at` is null or a text, `asked` null or options, `team` and `rank` null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_team_meet(
+    at: *const c_char,
+    number: i64,
+    asked: *const OptionsOf,
+    team: *mut u64,
+    rank: *mut u32,
+) -> c_int {
+    entry(|| {
+        // SAFETY: the caller's promise.
+        let (met, number) = unsafe { Team::meet(path(at)?, wanted(number)?, options(asked)?)? };
+        // SAFETY: the caller's promise.
+        unsafe {
+            answer(rank, number)?;
+            answer(team, teams(|teams| teams.add(met)))
+        }
+    })
+}
+
+/// # Safety
+/// `text` is valid for writing `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_team_invitation(
+    team: u64,
+    rank: u32,
+    text: *mut c_char,
+    length: usize,
+) -> c_int {
+    entry(|| {
+        let (name, value) = teams(|teams| {
+            let team = teams.get(team)?;
+            if rank >= team.ranks() {
+                return Err(Error::Argument(format!("a team of {} has no rank {rank}", team.ranks())));
+            }
+            keep_over_exec(team.fd())?;
+            Ok(team.invitation(rank))
+        })?;
+        // SAFETY: the caller's promise.
+        unsafe { say(text, length, &format!("{name}={value}")) }
+    })
+}
+
+/// # Safety
+/// `text` is null or valid for writing `length` bytes.
+pub(crate) unsafe fn say(text: *mut c_char, length: usize, words: &str) -> Result<()> {
+    if text.is_null() || words.len() >= length {
+        return Err(Error::Argument(format!(
+            "the words have {} bytes, and there is room for {length}",
+            words.len() + 1
+        )));
+    }
+    // SAFETY: as long as the words and their end, by what was just seen and the caller's promise.
+    unsafe {
+        std::ptr::copy_nonoverlapping(words.as_ptr().cast(), text, words.len());
+        text.add(words.len()).write(0);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `rank` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_team_join(team: u64, number: i64, rank: *mut u64) -> c_int {
+    entry(|| {
+        let team = teams(|teams| teams.get(team).cloned())?;
+        if rank.is_null() {
+            return Err(Error::Argument("there is no address for the answer".to_owned()));
+        }
+        let joined = team.join(wanted(number)?)?;
+        // SAFETY: the caller's promise.
+        unsafe { answer(rank, keep_rank(joined)?) }
+    })
+}
+
+/// Gives a team's handle back; ranks that have joined stay.
+#[unsafe(no_mangle)]
+pub extern "C" fn trimtab_team_free(team: u64) -> c_int {
+    entry(|| teams(|teams| teams.take(team)).map(drop))
+}

@@ -1,0 +1,92 @@
+//! Programs in C and C++ that use the libraries as others would: by header, shared or static.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The top of the project, and where Cargo has put the libraries.
+fn places() -> (PathBuf, PathBuf) {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned();
+    // A test lies in `deps`, beside which the libraries are.
+    let libraries = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+    (top, libraries)
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+fn run(compiler: &str, words: &[&str], shared: bool) {
+    let (top, libraries) = places();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let mut build = Command::new(compiler);
+    build.args(words).args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    build.arg("-I").arg(top.join("include")).arg(top.join("crates/team-c/tests/team.c"));
+    build.args(["-x", "none"]);
+    if shared {
+        build.arg(libraries.join("libtrimtab_team_c.so"));
+    } else {
+        build.arg(libraries.join("libtrimtab_team_c.a")).args(["-ldl", "-lm"]);
+    }
+    let built = build.output().unwrap();
+    assert!(built.status.success(), "{build:?}: {}", String::from_utf8_lossy(&built.stderr));
+    let ran = Command::new(&program)
+        .env("LD_LIBRARY_PATH", &libraries)
+        .env_remove("TRIMTAB_TEAM")
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{compiler}: {:?} {}", ran.status, String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn programs_in_c_and_cplusplus() {
+    let mut any = false;
+    for (compiler, words) in [
+        ("gcc", &["-std=c11", "-D_GNU_SOURCE"][..]),
+        ("clang", &["-std=c11", "-D_GNU_SOURCE"]),
+        ("g++", &["-std=c++17", "-x", "c++"]),
+        ("clang++", &["-std=c++17", "-x", "c++", "-Wno-missing-field-initializers"]),
+    ] {
+        if !has(compiler) {
+            eprintln!("SKIPPED (1): programs_in_c_and_cplusplus: no {compiler}");
+            continue;
+        }
+        any = true;
+        run(compiler, words, true);
+        run(compiler, words, false);
+    }
+    assert!(any, "no compiler at all");
+}
+
+/// What the header declares is what the library has, and the other way round.
+#[test]
+fn the_header_says_all_that_there_is() {
+    let (top, libraries) = places();
+    let header = std::fs::read_to_string(top.join("include/trimtab/team.h")).unwrap();
+    let declared: Vec<String> = header
+        .lines()
+        .filter(|line| line.starts_with("int trimtab_") || line.starts_with("const char *trimtab_"))
+        .map(|line| {
+            let from = line.find("trimtab_").unwrap();
+            line[from..line.find('(').unwrap()].to_owned()
+        })
+        .collect();
+    assert!(declared.len() > 25, "{declared:?}");
+    let symbols = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(libraries.join("libtrimtab_team_c.so"))
+        .output()
+        .unwrap();
+    let mut exported: Vec<String> = String::from_utf8(symbols.stdout)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.split(" T ").nth(1))
+        .map(str::to_owned)
+        .collect();
+    let mut declared = declared;
+    declared.sort();
+    exported.sort();
+    assert_eq!(exported, declared);
+}

@@ -1,0 +1,245 @@
+/* Does all that team.h has, in threads, and checks it; C and C++ alike. Then what cannot be asked. With arguments: a rank that was started. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <trimtab/team.h>
+#include <unistd.h>
+
+#define RANKS 3
+#define MANY 5000
+#define OK(call) expect(call, TRIMTAB_OK, #call, __LINE__)
+#define FAILS(code, call) expect(call, code, #call, __LINE__)
+#define IS(what) ((what) ? (void)0 : wrong(#what, __LINE__))
+
+static void wrong(const char *what, int line) {
+    fprintf(stderr, "line %d: %s\n", line, what);
+    exit(1);
+}
+
+static void expect(int got, int code, const char *what, int line) {
+    if (got == code) return;
+    fprintf(stderr, "line %d: %s: %s (%s), not %s\n", line, what, trimtab_error_text(got), trimtab_last_error(),
+            trimtab_error_text(code));
+    exit(1);
+}
+
+static trimtab_team team;
+static trimtab_rank ranks[RANKS];
+static pthread_barrier_t all_have_joined;
+
+static void most(void *into, const void *from, size_t count, void *context) {
+    ++*(int *)context;
+    for (size_t i = 0; i < count; i++)
+        if (((const int *)from)[i] > ((int *)into)[i]) ((int *)into)[i] = ((const int *)from)[i];
+}
+
+static void collectives(trimtab_rank rank, uint32_t me) {
+    static const size_t counts[] = {1, 7, MANY};
+    for (size_t c = 0; c < 3; c++) {
+        size_t n = counts[c];
+        double *in = (double *)malloc(RANKS * n * sizeof *in), *out = (double *)malloc(RANKS * n * sizeof *out);
+        for (size_t i = 0; i < RANKS * n; i++) in[i] = (double)(me * 1000000 + i);
+        OK(trimtab_allreduce(rank, in, out, n, TRIMTAB_F64, TRIMTAB_SUM, TRIMTAB_MINE));
+        for (size_t i = 0; i < n; i++) IS(out[i] == 3000000.0 + 3.0 * (double)i);
+        OK(trimtab_scan(rank, in, out, n, TRIMTAB_F64, TRIMTAB_MAX, TRIMTAB_LOOSE));
+        for (size_t i = 0; i < n; i++) IS(out[i] == in[i]);
+        OK(trimtab_reduce(rank, in, me == 1 ? out : NULL, n, TRIMTAB_F64, TRIMTAB_MIN, 1, TRIMTAB_STRICT));
+        for (size_t i = 0; me == 1 && i < n; i++) IS(out[i] == (double)i);
+        OK(trimtab_alltoall(rank, in, out, n, TRIMTAB_F64, TRIMTAB_MINE));
+        for (size_t i = 0; i < RANKS * n; i++) IS(out[i] == (double)(i / n * 1000000 + me * n + i % n));
+        OK(trimtab_allgather(rank, in, out, n, TRIMTAB_F64, TRIMTAB_MINE));
+        for (size_t i = 0; i < RANKS * n; i++) IS(out[i] == (double)(i / n * 1000000 + i % n));
+        OK(trimtab_gather(rank, in, me == 2 ? out : NULL, n, TRIMTAB_F64, 2, TRIMTAB_MINE));
+        OK(trimtab_scatter(rank, me == 2 ? out : NULL, in, n, TRIMTAB_F64, 2, TRIMTAB_MINE));
+        for (size_t i = 0; i < n; i++) IS(in[i] == (double)(me * 1000000 + i));
+        for (size_t i = 0; i < RANKS * n; i++) in[i] = (double)(me * 1000000 + i);
+        OK(trimtab_reduce_scatter(rank, in, out, n, TRIMTAB_F64, TRIMTAB_SUM, TRIMTAB_MINE));
+        for (size_t i = 0; i < n; i++) IS(out[i] == 3000000.0 + 3.0 * (double)(me * n + i));
+        memset(out, 0, n * sizeof *out);
+        if (me == 0) memcpy(out, in, n * sizeof *out);
+        OK(trimtab_broadcast(rank, out, n, TRIMTAB_F64, 0, TRIMTAB_MINE));
+        for (size_t i = 0; i < n; i++) IS(out[i] == (double)i);
+        free(in);
+        free(out);
+    }
+}
+
+static void started(trimtab_rank rank, uint32_t me) {
+    int in[4] = {(int)me, 5, -(int)me, 9}, out[4], calls = 0, done = 0;
+    struct trimtab_collective call =
+        trimtab_collective_of(TRIMTAB_ALLREDUCE, in, out, 4, TRIMTAB_I32, 0, 0, TRIMTAB_MINE);
+    call.own = most;
+    call.context = &calls;
+    trimtab_request request;
+    OK(trimtab_start(rank, &call, &request));
+    while (!done) OK(trimtab_test(rank, request, &done));
+    IS(calls == RANKS - 1 && out[0] == 2 && out[1] == 5 && out[2] == 0 && out[3] == 9);
+    FAILS(TRIMTAB_ARGUMENT, trimtab_test(rank, request, &done));
+    OK(trimtab_start(rank, &call, &request));
+    OK(trimtab_barrier(rank));
+    OK(trimtab_wait(rank, request));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_wait(rank, request));
+}
+
+static void blocks(trimtab_rank rank, uint32_t me) {
+    trimtab_block from, to;
+    void *mine, *sum, *next;
+    OK(trimtab_alloc(rank, MANY * sizeof(uint64_t), &from, &mine));
+    OK(trimtab_alloc(rank, MANY * sizeof(uint64_t), &to, &sum));
+    for (int i = 0; i < MANY; i++) ((uint64_t *)mine)[i] = me + 1;
+    OK(trimtab_allreduce(rank, mine, sum, MANY, TRIMTAB_U64, TRIMTAB_PROD, TRIMTAB_MINE));
+    for (int i = 0; i < MANY; i++) IS(((uint64_t *)sum)[i] == 6);
+    OK(trimtab_block_of(rank, from, (me + 1) % RANKS, &next));
+    IS(*(uint64_t *)next == (me + 1) % RANKS + 1);
+    OK(trimtab_barrier(rank));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_block_of(rank, from, RANKS, &next));
+    OK(trimtab_block_free(rank, from));
+    OK(trimtab_block_free(rank, to));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_block_free(rank, to));
+}
+
+static void what_cannot_be(trimtab_rank rank, uint32_t me) {
+    int32_t numbers[8] = {0};
+    char text[300];
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, NULL, numbers, 4, TRIMTAB_I32, TRIMTAB_SUM, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, numbers, NULL, 4, TRIMTAB_I32, TRIMTAB_SUM, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, numbers, numbers + 1, 4, TRIMTAB_I32, TRIMTAB_SUM, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, numbers, numbers, 4, 12, TRIMTAB_SUM, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, numbers, numbers, 4, TRIMTAB_I32, 7, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, numbers, numbers, 4, TRIMTAB_F32, TRIMTAB_XOR, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, numbers, numbers, 4, TRIMTAB_I32, TRIMTAB_SUM, 3));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, numbers, numbers, (size_t)-1 / 2, TRIMTAB_I32, TRIMTAB_SUM, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_broadcast(rank, numbers, 4, TRIMTAB_I32, RANKS, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_alltoall(rank, numbers, numbers, 2, TRIMTAB_I32, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_call(rank, NULL));
+    struct trimtab_collective call = trimtab_collective_of(99, numbers, numbers, 1, TRIMTAB_I32, 0, 0, TRIMTAB_MINE);
+    FAILS(TRIMTAB_ARGUMENT, trimtab_call(rank, &call));
+    call.size--;
+    FAILS(TRIMTAB_ARGUMENT, trimtab_call(rank, &call));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_start(rank, &call, NULL));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_barrier(0));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_barrier(rank + 1000000));
+    /* The handle of another thread. */
+    FAILS(TRIMTAB_ARGUMENT, trimtab_barrier(ranks[(me + 1) % RANKS]));
+    IS(strstr(trimtab_last_error(), "another thread"));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_rank_number(rank, NULL));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_split(rank, -2, 0, 0, &ranks[me]));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_explain(rank, TRIMTAB_ALLREDUCE, 8, text, 3));
+    OK(trimtab_explain(rank, TRIMTAB_ALLREDUCE, 1 << 20, text, sizeof text));
+    IS(strstr(text, "allreduce of 1048576 bytes"));
+    /* Nothing of this was a call of the team's; nothing is a call of nothing. */
+    OK(trimtab_allreduce(rank, NULL, NULL, 0, TRIMTAB_I32, TRIMTAB_SUM, TRIMTAB_MINE));
+    OK(trimtab_barrier(rank));
+}
+
+static void *work(void *number) {
+    uint32_t me, size;
+    trimtab_rank rank, part;
+    OK(trimtab_team_join(team, (int64_t)(intptr_t)number, &rank));
+    OK(trimtab_rank_number(rank, &me));
+    OK(trimtab_rank_size(rank, &size));
+    IS(me == (uint32_t)(intptr_t)number && size == RANKS);
+    ranks[me] = rank;
+    pthread_barrier_wait(&all_have_joined);
+    collectives(rank, me);
+    started(rank, me);
+    blocks(rank, me);
+    what_cannot_be(rank, me);
+    OK(trimtab_split(rank, me == 1 ? -1 : 0, -(int32_t)me, 4096, &part));
+    IS((part == 0) == (me == 1));
+    if (part) {
+        uint32_t there;
+        OK(trimtab_rank_number(part, &there));
+        IS(there == (me == 0));
+        OK(trimtab_barrier(part));
+        OK(trimtab_rank_leave(part));
+    }
+    if (me == 1) {
+        OK(trimtab_rank_leave(rank));
+        FAILS(TRIMTAB_ARGUMENT, trimtab_barrier(rank));
+        FAILS(TRIMTAB_ARGUMENT, trimtab_rank_leave(rank));
+        return NULL;
+    }
+    FAILS(TRIMTAB_PEER_LEFT, trimtab_barrier(rank));
+    IS(strstr(trimtab_last_error(), "rank 1"));
+    trimtab_rank left;
+    OK(trimtab_shrink(rank, 10000000000, &left));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_barrier(rank));
+    OK(trimtab_rank_size(left, &size));
+    IS(size == 2);
+    OK(trimtab_barrier(left));
+    /* Who says nothing leaves when the thread ends. */
+    return NULL;
+}
+
+/* A rank of a process of its own. */
+static int process(void) {
+    trimtab_team inherited;
+    trimtab_rank rank;
+    uint32_t number;
+    OK(trimtab_team_inherited(&inherited, &number));
+    OK(trimtab_team_join(inherited, number, &rank));
+    uint64_t sum = number + 1;
+    OK(trimtab_allreduce(rank, &sum, &sum, 1, TRIMTAB_U64, TRIMTAB_SUM, TRIMTAB_MINE));
+    IS(sum == 3);
+    if (number == 1) kill(getpid(), 9);
+    FAILS(TRIMTAB_PEER_DIED, trimtab_barrier(rank));
+    IS(strstr(trimtab_last_error(), "rank 1"));
+    return 7;
+}
+
+static void processes(const char *program) {
+    struct trimtab_team_options options;
+    trimtab_team pair;
+    pid_t children[2];
+    int status;
+    OK(trimtab_team_options_init(&options, 2));
+    OK(trimtab_team_new(&options, &pair));
+    for (uint32_t number = 0; number < 2; number++) {
+        char invitation[64];
+        OK(trimtab_team_invitation(pair, number, invitation, sizeof invitation));
+        if ((children[number] = fork()) == 0) {
+            putenv(invitation);
+            execl(program, program, "rank", (char *)NULL);
+            _exit(9);
+        }
+    }
+    IS(waitpid(children[0], &status, 0) == children[0] && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    IS(waitpid(children[1], &status, 0) == children[1] && WIFSIGNALED(status));
+    OK(trimtab_team_free(pair));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_free(pair));
+}
+
+int main(int count, char **words) {
+    if (count > 1) return process();
+    struct trimtab_team_options options;
+    pthread_t threads[RANKS];
+    FAILS(TRIMTAB_REFUSED, trimtab_team_inherited(&team, &options.ranks));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_options_init(NULL, 1));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_new(NULL, &team));
+    OK(trimtab_team_options_init(&options, 0));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_new(&options, &team));
+    options.ranks = RANKS;
+    options.wait = 4;
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_new(&options, &team));
+    options.wait = TRIMTAB_WAIT_AUTO;
+    options.heap = ((size_t)1 << 40) - ((size_t)1 << 30);
+    FAILS(TRIMTAB_NO_MEMORY, trimtab_team_new(&options, &team));
+    options.heap = 1 << 20;
+    options.size--;
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_new(&options, &team));
+    options.size++;
+    OK(trimtab_team_new(&options, &team));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_join(team, RANKS, &ranks[0]));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_join(team, -5, &ranks[0]));
+    IS(!strcmp(trimtab_error_text(-1), "no such code") && !strcmp(trimtab_error_text(14), "no such code"));
+    pthread_barrier_init(&all_have_joined, NULL, RANKS);
+    for (intptr_t i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, work, (void *)i);
+    for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+    OK(trimtab_team_free(team));
+    processes(words[0]);
+    return 0;
+}

@@ -1,0 +1,243 @@
+/* Teams: threads or processes of one machine that work together through shared memory. Link with -ltrimtab_team.
+ *
+ *     trimtab_team team;
+ *     struct trimtab_team_options options;
+ *     trimtab_team_options_init(&options, 4);            // four ranks
+ *     trimtab_team_new(&options, &team);                 // all memory is there now
+ *
+ *     trimtab_rank rank;                                 // in each of four threads or forked processes
+ *     trimtab_team_join(team, -1, &rank);                // returns when all four are there
+ *     trimtab_allreduce(rank, in, out, count, TRIMTAB_F64, TRIMTAB_SUM, TRIMTAB_MINE);
+ *     trimtab_rank_leave(rank);
+ *
+ * Every function answers TRIMTAB_OK or another code; trimtab_last_error() has the words. Handles are numbers: a team's may be used by
+ * any thread, a rank's only by the thread that joined, and so what was started and allocated with it. One that was given back is an error.
+ * Threads that end leave. Nothing here prints, starts threads or ends the process.
+ *
+ * All ranks of a team make the same calls in the same order. Buffers need no alignment; input and output are the same or do not
+ * overlap. Counts are elements of a block. */
+#ifndef TRIMTAB_TEAM_H
+#define TRIMTAB_TEAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef uint64_t trimtab_team;    /* of the process */
+typedef uint64_t trimtab_rank;    /* of the thread that joined */
+typedef uint64_t trimtab_request; /* a started call */
+typedef uint64_t trimtab_block;   /* memory in the segment */
+
+enum trimtab_code {
+    TRIMTAB_OK,
+    TRIMTAB_PEER_DIED,   /* a rank's process ended; shrink goes on without it */
+    TRIMTAB_PEER_LEFT,   /* a rank left while others wait for it */
+    TRIMTAB_TIMEOUT,     /* a wait took longer than the deadline */
+    TRIMTAB_MISMATCH,    /* ranks made different calls */
+    TRIMTAB_REVOKED,     /* another rank gave the team up */
+    TRIMTAB_FORKED,      /* the handle is the parent's */
+    TRIMTAB_ARGUMENT,    /* an argument that cannot be */
+    TRIMTAB_NO_MEMORY,   /* said when a team is made, and never later */
+    TRIMTAB_NOT_A_TEAM,  /* what was passed is no team's segment */
+    TRIMTAB_REFUSED,     /* a seat is taken, a team has begun, somebody does not come */
+    TRIMTAB_SYSTEM,      /* the system refused something */
+    TRIMTAB_INTERRUPTED, /* a wait was interrupted */
+    TRIMTAB_PANIC        /* a fault inside the library, which went no further */
+};
+
+/* A code in words, and what went wrong last in this thread; valid until its next call. */
+const char *trimtab_error_text(int code);
+const char *trimtab_last_error(void);
+
+/* ---- Teams */
+
+enum trimtab_waiting { TRIMTAB_WAIT_AUTO, TRIMTAB_WAIT_SPIN, TRIMTAB_WAIT_YIELD, TRIMTAB_WAIT_PARK };
+
+struct trimtab_team_options {
+    size_t size;          /* of this, set by trimtab_team_options_init */
+    uint32_t ranks;
+    uint32_t wait;        /* enum trimtab_waiting */
+    size_t heap;          /* bytes for trimtab_alloc and trimtab_split */
+    size_t cell;          /* bytes under way in one round, a power of two */
+    uint64_t deadline_ns; /* waits are broken off after so long; 0: never */
+    uint64_t gather_ns;   /* how long ranks wait for each other to join */
+    uint32_t tables;      /* 0: ways as they were tuned on this machine; 1: the usual ways */
+};
+
+int trimtab_team_options_init(struct trimtab_team_options *options, uint32_t ranks);
+int trimtab_team_new(const struct trimtab_team_options *options, trimtab_team *team);
+/* The team that this process was started into (TRIMTAB_TEAM), and its rank there. */
+int trimtab_team_inherited(trimtab_team *team, uint32_t *rank);
+/* "TRIMTAB_TEAM=...", for the environment of a child that is to be this rank; the descriptor is kept over its exec from now on. */
+int trimtab_team_invitation(trimtab_team team, uint32_t rank, char *text, size_t length);
+/* Ranks from 1 on get the team at a path in a folder of this user's alone; returns when all have it. */
+int trimtab_team_host(trimtab_team team, const char *path);
+int trimtab_team_meet(const char *path, int64_t wanted, const struct trimtab_team_options *options, trimtab_team *team,
+                      uint32_t *rank);
+/* Makes this thread the rank of this number, or any (-1); returns when all have joined. */
+int trimtab_team_join(trimtab_team team, int64_t number, trimtab_rank *rank);
+/* Ranks that have joined stay. */
+int trimtab_team_free(trimtab_team team);
+
+/* ---- Ranks */
+
+int trimtab_rank_number(trimtab_rank rank, uint32_t *number);
+int trimtab_rank_size(trimtab_rank rank, uint32_t *ranks);
+/* Whether there are more ranks than processors for them. */
+int trimtab_rank_crowded(trimtab_rank rank, int *crowded);
+int trimtab_rank_deadline(trimtab_rank rank, uint64_t deadline_ns);
+int trimtab_rank_leave(trimtab_rank rank);
+/* Ranks of one colour become a team, in the order of keys; 0 for those with colour -1. */
+int trimtab_split(trimtab_rank rank, int64_t colour, int32_t key, size_t heap, trimtab_rank *part);
+/* What is left of a team that lost somebody. The old handle is given back, also if this fails. */
+int trimtab_shrink(trimtab_rank rank, uint64_t deadline_ns, trimtab_rank *left);
+
+/* Memory in the segment, a block for each rank; all ranks ask alike. Large broadcasts and allreduces whose buffers lie there copy nothing
+ * in between. */
+int trimtab_alloc(trimtab_rank rank, size_t bytes, trimtab_block *block, void **own);
+int trimtab_block_of(trimtab_rank rank, trimtab_block block, uint32_t of, void **address);
+int trimtab_block_free(trimtab_rank rank, trimtab_block block);
+
+/* ---- Collectives */
+
+enum trimtab_kind {
+    TRIMTAB_BARRIER = 1,
+    TRIMTAB_BROADCAST,
+    TRIMTAB_REDUCE,
+    TRIMTAB_ALLREDUCE,
+    TRIMTAB_REDUCE_SCATTER,
+    TRIMTAB_GATHER,
+    TRIMTAB_ALLGATHER,
+    TRIMTAB_SCATTER,
+    TRIMTAB_ALLTOALL,
+    TRIMTAB_SCAN
+};
+
+enum trimtab_type {
+    TRIMTAB_I8,
+    TRIMTAB_I16,
+    TRIMTAB_I32,
+    TRIMTAB_I64,
+    TRIMTAB_U8,
+    TRIMTAB_U16,
+    TRIMTAB_U32,
+    TRIMTAB_U64,
+    TRIMTAB_F16,
+    TRIMTAB_BF16,
+    TRIMTAB_F32,
+    TRIMTAB_F64
+};
+
+enum trimtab_operator { TRIMTAB_SUM, TRIMTAB_PROD, TRIMTAB_MIN, TRIMTAB_MAX, TRIMTAB_AND, TRIMTAB_OR, TRIMTAB_XOR };
+
+/* When data may move, or'ed with when a call may return: as soon as anybody is there, when what concerns own data is done, when all are. */
+enum trimtab_sync {
+    TRIMTAB_ENTER_NONE = 0,
+    TRIMTAB_ENTER_MINE = 1,
+    TRIMTAB_ENTER_ALL = 2,
+    TRIMTAB_LEAVE_NONE = 0,
+    TRIMTAB_LEAVE_MINE = 4,
+    TRIMTAB_LEAVE_ALL = 8,
+    TRIMTAB_LOOSE = 0,
+    TRIMTAB_MINE = 5, /* as in MPI */
+    TRIMTAB_STRICT = 10
+};
+
+/* An operator of your own: into[i] = operator(into[i], from[i]). Associative, and the same at all ranks; it calls no team. */
+typedef void (*trimtab_own_operator)(void *into, const void *from, size_t count, void *context);
+
+struct trimtab_collective {
+    size_t size; /* of this */
+    uint32_t kind, type, operation, sync;
+    size_t count;
+    uint32_t root;
+    const void *input; /* a broadcast's buffer is its output */
+    void *output;
+    trimtab_own_operator own; /* instead of `operation`, or NULL */
+    void *context;
+};
+
+int trimtab_barrier(trimtab_rank rank);
+int trimtab_call(trimtab_rank rank, const struct trimtab_collective *call);
+/* The buffers are the call's until it is over: trimtab_test says 1, or trimtab_wait returns. Then the request is given back. */
+int trimtab_start(trimtab_rank rank, const struct trimtab_collective *call, trimtab_request *request);
+int trimtab_test(trimtab_rank rank, trimtab_request request, int *done);
+int trimtab_wait(trimtab_rank rank, trimtab_request request);
+/* Which way a call of so many bytes goes, and why. */
+int trimtab_explain(trimtab_rank rank, uint32_t kind, size_t bytes, char *text, size_t length);
+
+static inline struct trimtab_collective trimtab_collective_of(uint32_t kind, const void *input, void *output, size_t count,
+                                                              uint32_t type, uint32_t operation, uint32_t root, uint32_t sync) {
+    struct trimtab_collective call = {sizeof call, kind, type, operation, sync, count, root, input, output, NULL, NULL};
+    return call;
+}
+
+/* The root's elements to all. */
+static inline int trimtab_broadcast(trimtab_rank rank, void *buffer, size_t count, uint32_t type, uint32_t root, uint32_t sync) {
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_BROADCAST, NULL, buffer, count, type, 0, root, sync);
+    return trimtab_call(rank, &call);
+}
+
+/* All ranks' elements, combined, to the root; the others' output may be NULL. */
+static inline int trimtab_reduce(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
+                                 uint32_t operation, uint32_t root, uint32_t sync) {
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_REDUCE, input, output, count, type, operation, root, sync);
+    return trimtab_call(rank, &call);
+}
+
+/* All ranks' elements, combined, to all. */
+static inline int trimtab_allreduce(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
+                                    uint32_t operation, uint32_t sync) {
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_ALLREDUCE, input, output, count, type, operation, 0, sync);
+    return trimtab_call(rank, &call);
+}
+
+/* All ranks' blocks, combined, one of `count` elements to each. */
+static inline int trimtab_reduce_scatter(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
+                                         uint32_t operation, uint32_t sync) {
+    struct trimtab_collective call =
+        trimtab_collective_of(TRIMTAB_REDUCE_SCATTER, input, output, count, type, operation, 0, sync);
+    return trimtab_call(rank, &call);
+}
+
+/* A block of `count` elements of each to the root; the others' output may be NULL. */
+static inline int trimtab_gather(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type, uint32_t root,
+                                 uint32_t sync) {
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_GATHER, input, output, count, type, 0, root, sync);
+    return trimtab_call(rank, &call);
+}
+
+/* A block of each to all. */
+static inline int trimtab_allgather(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
+                                    uint32_t sync) {
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_ALLGATHER, input, output, count, type, 0, 0, sync);
+    return trimtab_call(rank, &call);
+}
+
+/* A block of the root's to each; the others' input may be NULL. */
+static inline int trimtab_scatter(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type, uint32_t root,
+                                  uint32_t sync) {
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_SCATTER, input, output, count, type, 0, root, sync);
+    return trimtab_call(rank, &call);
+}
+
+/* A block of each to each. */
+static inline int trimtab_alltoall(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type, uint32_t sync) {
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_ALLTOALL, input, output, count, type, 0, 0, sync);
+    return trimtab_call(rank, &call);
+}
+
+/* Of ranks 0 to this one, combined. */
+static inline int trimtab_scan(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
+                               uint32_t operation, uint32_t sync) {
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_SCAN, input, output, count, type, operation, 0, sync);
+    return trimtab_call(rank, &call);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
