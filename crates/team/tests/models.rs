@@ -29,6 +29,10 @@ impl Company for Alive {
     fn left(&self, _: u32) -> bool {
         false
     }
+
+    fn gone(&self, _: u32) -> bool {
+        false
+    }
 }
 
 impl Faults for Alive {
@@ -66,7 +70,7 @@ fn team(ranks: u32, work: impl Fn(&Station) + Send + std::marker::Sync + Copy + 
         let area = unsafe { Area::at(control, std::ptr::null_mut(), ranks, 1024) };
         let patience = Patience::new(Policy::Park, true);
         let heap = (std::ptr::null_mut(), 0);
-        work(&Station::new(area, rank, true, true, patience, Box::new(Alive), heap));
+        work(&Station::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap));
     };
     let others: Vec<_> = (1..ranks)
         .map(|rank| {
