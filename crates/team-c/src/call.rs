@@ -1,7 +1,7 @@
 //! Calls: one structure for all collectives, carried out at once or started.
 
 use crate::code::entry;
-use crate::handles::answer;
+use crate::handles::{answer, place};
 use crate::rank::{Mine, rank};
 use std::ffi::{c_int, c_void};
 use trimtab_team::reduce::Own;
@@ -127,9 +127,7 @@ pub unsafe extern "C" fn trimtab_call(handle: u64, asked: *const CallOf) -> c_in
 pub unsafe extern "C" fn trimtab_start(handle: u64, asked: *const CallOf, request: *mut u64) -> c_int {
     entry(|| {
         let mine = rank(handle)?;
-        if request.is_null() {
-            return Err(Error::Argument("there is no address for the answer".to_owned()));
-        }
+        place(request)?;
         // SAFETY: the caller's promise.
         let started = unsafe { mine.rank.start(read(&mine, asked)?) }?;
         let number = mine.requests.borrow_mut().add(started);

@@ -32,19 +32,29 @@ impl<T> Handles<T> {
         self.all.get(&number).ok_or_else(|| self.none(number))
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
+        self.all.values()
+    }
+
     pub(crate) fn take(&mut self, number: u64) -> Result<T> {
         self.all.remove(&number).ok_or_else(|| self.none(number))
     }
 }
 
-/// An address to write an answer to.
+/// Sees, before anything is done, that there is somewhere to put the answer.
+pub(crate) fn place<T>(to: *mut T) -> Result<()> {
+    if to.is_null() {
+        return Err(Error::Argument("there is no address for the answer".to_owned()));
+    }
+    Ok(())
+}
+
+/// Writes an answer to an address.
 ///
 /// # Safety
 /// It is null or valid for writing.
 pub(crate) unsafe fn answer<T>(to: *mut T, value: T) -> Result<()> {
-    if to.is_null() {
-        return Err(Error::Argument("there is no address for the answer".to_owned()));
-    }
+    place(to)?;
     // SAFETY: not null, and so valid by the caller's promise; nothing says that it is aligned.
     unsafe { to.write_unaligned(value) };
     Ok(())

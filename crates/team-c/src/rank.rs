@@ -1,7 +1,7 @@
 //! Ranks: what the thread that joined has of its team.
 
 use crate::code::entry;
-use crate::handles::{Handles, answer};
+use crate::handles::{Handles, answer, place};
 use crate::team::say;
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
@@ -16,8 +16,18 @@ pub(crate) struct Mine {
     blocks: RefCell<Handles<Shared<u8>>>,
 }
 
+/// The ranks of a thread.
+struct Ranks(RefCell<Handles<Rc<Mine>>>);
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        // What was started goes no further when the thread ends: its buffers may have been on the stack.
+        self.0.get_mut().all().for_each(|mine| mine.rank.abandon());
+    }
+}
+
 thread_local! {
-    static RANKS: RefCell<Handles<Rc<Mine>>> = RefCell::new(Handles::new("rank"));
+    static RANKS: Ranks = Ranks(RefCell::new(Handles::new("rank")));
 }
 
 fn over<T>(_: T) -> Error {
@@ -26,7 +36,7 @@ fn over<T>(_: T) -> Error {
 
 /// The rank of a handle.
 pub(crate) fn rank(handle: u64) -> Result<Rc<Mine>> {
-    RANKS.try_with(|ranks| ranks.borrow().get(handle).cloned()).map_err(over)?
+    RANKS.try_with(|ranks| ranks.0.borrow().get(handle).cloned()).map_err(over)?
 }
 
 /// Keeps a rank for this thread. Those that it has not left when it ends leave then.
@@ -36,14 +46,17 @@ pub(crate) fn keep_rank(rank: Rank) -> Result<u64> {
         requests: RefCell::new(Handles::new("request")),
         blocks: RefCell::new(Handles::new("block")),
     });
-    RANKS.try_with(|ranks| ranks.borrow_mut().add(mine)).map_err(over)
+    RANKS.try_with(|ranks| ranks.0.borrow_mut().add(mine)).map_err(over)
 }
 
 fn take(handle: u64) -> Result<Rank> {
-    let mine = RANKS.try_with(|ranks| ranks.borrow_mut().take(handle)).map_err(over)??;
-    let mine =
-        Rc::try_unwrap(mine).map_err(|_| Error::Refused("the rank is in the middle of a call".to_owned()))?;
-    Ok(mine.rank)
+    let busy = || Error::Refused("the rank is in the middle of a call".to_owned());
+    // The table has one, and this another: a third is a call's.
+    if Rc::strong_count(&rank(handle)?) > 2 {
+        return Err(busy());
+    }
+    let mine = RANKS.try_with(|ranks| ranks.0.borrow_mut().take(handle)).map_err(over)??;
+    Rc::try_unwrap(mine).map(|mine| mine.rank).map_err(|_| busy())
 }
 
 /// Leaves the team; blocks and requests of the rank are void.
@@ -102,9 +115,7 @@ pub unsafe extern "C" fn trimtab_split(
     part: *mut u64,
 ) -> c_int {
     entry(|| {
-        if part.is_null() {
-            return Err(Error::Argument("there is no address for the answer".to_owned()));
-        }
+        place(part)?;
         let colour = match colour {
             -1 => None,
             colour => {
@@ -122,9 +133,7 @@ pub unsafe extern "C" fn trimtab_split(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_shrink(handle: u64, deadline_ns: u64, left: *mut u64) -> c_int {
     entry(|| {
-        if left.is_null() {
-            return Err(Error::Argument("there is no address for the answer".to_owned()));
-        }
+        place(left)?;
         let smaller = take(handle)?.shrink(Duration::from_nanos(deadline_ns))?;
         // SAFETY: the caller's promise.
         unsafe { answer(left, keep_rank(smaller)?) }
@@ -141,6 +150,8 @@ pub unsafe extern "C" fn trimtab_alloc(
     own: *mut *mut c_void,
 ) -> c_int {
     entry(|| {
+        place(own)?;
+        place(block)?;
         let mine = rank(handle)?;
         let shared = mine.rank.alloc::<u8>(bytes)?;
         let address = shared.own();

@@ -1,7 +1,7 @@
 //! Teams: made, found, passed on, and joined.
 
 use crate::code::entry;
-use crate::handles::{Handles, answer};
+use crate::handles::{Handles, answer, place};
 use crate::rank::keep_rank;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
@@ -113,6 +113,7 @@ pub unsafe extern "C" fn trimtab_team_options_init(options: *mut OptionsOf, rank
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_team_new(asked: *const OptionsOf, team: *mut u64) -> c_int {
     entry(|| {
+        place(team)?;
         // SAFETY: the caller's promise.
         let made = Team::new(unsafe { options(asked) }?)?;
         // SAFETY: the caller's promise.
@@ -215,9 +216,7 @@ pub(crate) unsafe fn say(text: *mut c_char, length: usize, words: &str) -> Resul
 pub unsafe extern "C" fn trimtab_team_join(team: u64, number: i64, rank: *mut u64) -> c_int {
     entry(|| {
         let team = teams(|teams| teams.get(team).cloned())?;
-        if rank.is_null() {
-            return Err(Error::Argument("there is no address for the answer".to_owned()));
-        }
+        place(rank)?;
         let joined = team.join(wanted(number)?)?;
         // SAFETY: the caller's promise.
         unsafe { answer(rank, keep_rank(joined)?) }

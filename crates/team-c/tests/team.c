@@ -84,9 +84,51 @@ static void started(trimtab_rank rank, uint32_t me) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_wait(rank, request));
 }
 
+/* An operator that does what it may not. */
+static trimtab_rank busy[RANKS];
+static void wicked(void *into, const void *from, size_t count, void *context) {
+    uint32_t me = *(uint32_t *)context;
+    trimtab_request request;
+    int number = 0;
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_ALLREDUCE, &number, &number, 1, TRIMTAB_I32, 0, 0, TRIMTAB_MINE);
+    FAILS(TRIMTAB_ARGUMENT, trimtab_barrier(busy[me]));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_start(busy[me], &call, &request));
+    FAILS(TRIMTAB_REFUSED, trimtab_rank_leave(busy[me]));
+    for (size_t i = 0; i < count; i++) ((int *)into)[i] += ((const int *)from)[i];
+}
+
+static void inside(trimtab_rank rank, uint32_t me) {
+    int one = 1;
+    busy[me] = rank;
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_ALLREDUCE, &one, &one, 1, TRIMTAB_I32, 0, 0, TRIMTAB_MINE);
+    call.own = wicked;
+    call.context = &me;
+    OK(trimtab_call(rank, &call));
+    IS(one == RANKS);
+}
+
+/* A thread that ends while a call is under way whose buffers were on its stack. */
+static void *ends(void *number) {
+    trimtab_rank rank;
+    OK(trimtab_team_join(team, (int64_t)(intptr_t)number, &rank));
+    if (number) {
+        FAILS(TRIMTAB_PEER_LEFT, trimtab_barrier(rank));
+        return NULL;
+    }
+    char in[3000], out[3000];
+    trimtab_request request;
+    struct trimtab_collective call =
+        trimtab_collective_of(TRIMTAB_ALLREDUCE, in, out, sizeof in, TRIMTAB_U8, TRIMTAB_SUM, 0, TRIMTAB_MINE);
+    memset(in, 1, sizeof in);
+    OK(trimtab_start(rank, &call, &request));
+    return NULL;
+}
+
 static void blocks(trimtab_rank rank, uint32_t me) {
     trimtab_block from, to;
     void *mine, *sum, *next;
+    FAILS(TRIMTAB_ARGUMENT, trimtab_alloc(rank, 64, NULL, &mine));
+    if (me == 0) FAILS(TRIMTAB_ARGUMENT, trimtab_alloc(rank, 64, &from, NULL));
     OK(trimtab_alloc(rank, MANY * sizeof(uint64_t), &from, &mine));
     OK(trimtab_alloc(rank, MANY * sizeof(uint64_t), &to, &sum));
     for (int i = 0; i < MANY; i++) ((uint64_t *)mine)[i] = me + 1;
@@ -146,6 +188,7 @@ static void *work(void *number) {
     pthread_barrier_wait(&all_have_joined);
     collectives(rank, me);
     started(rank, me);
+    inside(rank, me);
     blocks(rank, me);
     what_cannot_be(rank, me);
     OK(trimtab_split(rank, me == 1 ? -1 : 0, -(int32_t)me, 4096, &part));
@@ -239,6 +282,11 @@ int main(int count, char **words) {
     pthread_barrier_init(&all_have_joined, NULL, RANKS);
     for (intptr_t i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, work, (void *)i);
     for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+    OK(trimtab_team_free(team));
+    options.ranks = 2;
+    OK(trimtab_team_new(&options, &team));
+    for (intptr_t i = 0; i < 2; i++) pthread_create(&threads[i], NULL, ends, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     OK(trimtab_team_free(team));
     processes(words[0]);
     return 0;

@@ -173,11 +173,17 @@ impl Rank {
     #[inline(always)]
     pub(crate) fn ready(&self) -> Result<()> {
         self.ours()?;
-        // Combining goes on, so it is the caller's own operator that calls.
-        if self.station.sources.try_borrow_mut().is_err() {
-            return Err(Error::Argument("an operator cannot call the team that it combines for".to_owned()));
-        }
+        self.between_calls()?;
         if self.queue.borrow().is_empty() { Ok(()) } else { self.drain() }
+    }
+
+    /// Combining goes on where it is the caller's own operator that calls.
+    #[inline(always)]
+    fn between_calls(&self) -> Result<()> {
+        if self.station.sources.try_borrow_mut().is_ok() {
+            return Ok(());
+        }
+        Err(Error::Argument("an operator cannot call the team that it combines for".to_owned()))
     }
 
     #[cold]
@@ -211,6 +217,14 @@ impl Rank {
         }
     }
 
+    /// Gives up what was started, and the team if anything was: for who leaves when the buffers of started calls are gone.
+    pub fn abandon(&self) {
+        if self.ours().is_ok() && !self.queue.borrow().is_empty() {
+            self.station.give_up(crate::area::Cause::Left, self.rank());
+            self.give_up_started();
+        }
+    }
+
     /// Carries out a call whose buffers are addresses.
     ///
     /// # Safety
@@ -235,6 +249,7 @@ impl Rank {
 
     unsafe fn start_with<B: 'static>(&self, call: Call, buffers: B) -> Result<Request> {
         self.ours()?;
+        self.between_calls()?;
         check(&call, self.ranks())?;
         let station = Rc::clone(&self.station);
         let outcome = Rc::new(RefCell::new(None));
