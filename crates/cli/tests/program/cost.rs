@@ -78,7 +78,9 @@ fn a_program_is_slowed_in_pairs_of_windows() {
     need!(two(), "two cores are needed");
     let program = need!(c("crowd.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    let outcome = bench(&sandbox, &program, "--quick --repeats 1 --only slowing/cached --json record").ends();
+    // With its usual budget a machine that is busy, and a program that is not optimised, look too rarely to be steady soon.
+    let options = "--quick --repeats 1 --budget 50% --only slowing/cached --json record";
+    let outcome = bench(&sandbox, &program, options).ends();
     assert_eq!(outcome.code, Some(0), "{outcome}");
     let run = &lines(&sandbox, "run")[0];
     let ways = run["windows"].as_object().unwrap();

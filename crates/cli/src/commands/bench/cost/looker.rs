@@ -33,7 +33,7 @@ const WARM: Span = Span::from_ms(500);
 /// At least so many looks are measured, ...
 const LOOKS: usize = 5;
 /// ... unless that takes longer than so much more than was wanted.
-const PATIENCE: Span = Span::from_ms(15_000);
+const PATIENCE: Span = Span::from_ms(60_000);
 
 /// How it looks.
 #[derive(Clone, Debug)]
