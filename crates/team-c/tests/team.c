@@ -111,6 +111,8 @@ static void inside(trimtab_rank rank, uint32_t me) {
 static void *ends(void *number) {
     trimtab_rank rank;
     OK(trimtab_team_join(team, (int64_t)(intptr_t)number, &rank));
+    /* Who comes after somebody has left waiting is refused. */
+    pthread_barrier_wait(&all_have_joined);
     if (number) {
         FAILS(TRIMTAB_PEER_LEFT, trimtab_barrier(rank));
         return NULL;
@@ -285,6 +287,8 @@ int main(int count, char **words) {
     OK(trimtab_team_free(team));
     options.ranks = 2;
     OK(trimtab_team_new(&options, &team));
+    pthread_barrier_destroy(&all_have_joined);
+    pthread_barrier_init(&all_have_joined, NULL, 2);
     for (intptr_t i = 0; i < 2; i++) pthread_create(&threads[i], NULL, ends, (void *)i);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     OK(trimtab_team_free(team));
