@@ -82,18 +82,21 @@ impl Lines {
 /// A set of up to 1,024 processors, as its rank told it.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Mask([AtomicU64; 16]);
+pub struct Mask([AtomicU64; Mask::WORDS]);
 
 impl Mask {
+    /// Words of a set.
+    pub const WORDS: usize = 16;
+
     /// Tells.
-    pub fn tell(&self, words: [u64; 16]) {
+    pub fn tell(&self, words: [u64; Self::WORDS]) {
         for (word, value) in self.0.iter().zip(words) {
             word.store(value, Ordering::Release);
         }
     }
 
     /// What was told.
-    pub fn told(&self) -> [u64; 16] {
+    pub fn told(&self) -> [u64; Self::WORDS] {
         std::array::from_fn(|at| self.0[at].load(Ordering::Acquire))
     }
 }

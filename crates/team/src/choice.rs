@@ -31,6 +31,10 @@ pub enum Way {
     Pieces(u8),
     /// Pieces of 2^n bytes, of which each rank combines its slice for all. Only for allreduce.
     Slices(u8),
+    /// From rank to rank, each to up to 2^n others. Only for broadcast.
+    Tree(u8),
+    /// To one rank of each group that shares a cache, and from that to the others. Only for broadcast.
+    Relayed,
 }
 
 impl Way {
@@ -47,6 +51,9 @@ impl Way {
         all.extend(sizes.iter().filter(|log| **log < most).map(|log| Self::Pieces(*log)));
         if kind == Kind::Allreduce {
             all.extend(sizes.iter().map(|log| Self::Slices(*log)));
+        }
+        if kind == Kind::Broadcast {
+            all.extend([Self::Tree(1), Self::Tree(2), Self::Relayed]);
         }
         all.dedup();
         let mut seen = Vec::new();
@@ -78,13 +85,16 @@ pub struct Table {
     pub barrier: Barrier,
     /// What was chosen otherwise than usual, by kind and class of size.
     pub ways: BTreeMap<Kind, BTreeMap<usize, Way>>,
+    /// The number of each rank's group of those that share a cache; empty where nothing is known.
+    #[serde(default)]
+    pub groups: Vec<u32>,
 }
 
 impl Table {
     /// Where nothing was measured.
     pub fn usual(crowded: bool) -> Self {
         let barrier = if crowded { Barrier::Central } else { Barrier::Dissemination };
-        Self { barrier, ways: BTreeMap::new() }
+        Self { barrier, ways: BTreeMap::new(), groups: Vec::new() }
     }
 
     /// The way of a call.
@@ -102,7 +112,9 @@ impl Way {
             Self::Whole => Self::Whole,
             Self::Pieces(log) => Self::Pieces(log.clamp(10, most)),
             Self::Slices(log) if kind == Kind::Allreduce => Self::Slices(log.clamp(10, most)),
-            Self::Slices(_) => Self::Whole,
+            Self::Tree(log) if kind == Kind::Broadcast => Self::Tree(log.clamp(1, 8)),
+            Self::Relayed if kind == Kind::Broadcast => Self::Relayed,
+            Self::Slices(_) | Self::Tree(_) | Self::Relayed => Self::Whole,
         }
     }
 }

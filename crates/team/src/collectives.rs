@@ -8,6 +8,7 @@ use crate::Result;
 use crate::call::{Call, Kind, When, signature};
 use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
+use crate::near;
 use crate::rounds::{Gives, Part, Takes, Uses, copy};
 use crate::station::Station;
 
@@ -22,7 +23,14 @@ const BLOCK: usize = 8 << 10;
 /// A rank's part, where the call is no more than rounds.
 fn part(call: &Call, me: u32) -> Part {
     let (kind, root, at_root) = (call.kind, call.root, me == call.root);
-    let part = |gives, takes, uses| Part { gives, takes, uses, shared_out: false, symmetric: false };
+    let part = |gives, takes, uses| Part {
+        gives,
+        takes,
+        uses,
+        shared_out: false,
+        symmetric: false,
+        forwards: false,
+    };
     match kind {
         Kind::Broadcast if at_root => part(Gives::Block, Takes::Nothing, Uses::Copies),
         Kind::Broadcast | Kind::Barrier => part(Gives::Nothing, Takes::Of(root), Uses::Copies),
@@ -55,27 +63,41 @@ impl Station {
         self.barrier(self.barrier_by.get(), signature).await
     }
 
-    /// Carries out a call.
+    /// Whether buffers may lie in the segment: they do not where nobody has asked for a block of it. Ranks ask in the same order among
+    /// their calls, so all come to the same.
+    #[inline(always)]
+    pub fn has_blocks(&self) -> bool {
+        self.blocks.get() > 0
+    }
+
+    /// Carries out a call; `blocks` is what [`Self::has_blocks`] said when it was made.
     ///
     /// # Safety
     /// `input` and `output` are valid for what [`Kind::shape`] says, until the call is over.
     #[inline(always)]
-    pub async unsafe fn carry_out(&self, call: &Call) -> Result<()> {
+    pub async unsafe fn carry_out(&self, call: &Call, blocks: bool) -> Result<()> {
         if call.kind == Kind::Barrier {
             return self.barrier_call().await;
         }
-        let signature = self.begin(call.signature(), call.what(), call.count as u64, call.root)?;
+        // Ranks that differ in that would wait for each other's tickets: they are told apart as those are that make other calls.
+        let signature = call.signature() ^ u32::from(blocks) << 31;
+        let signature = self.begin(signature, call.what(), call.count as u64, call.root)?;
         if call.sync.enter == When::All {
             self.barrier(self.barrier_by.get(), signature).await?;
         }
         match call.kind {
             Kind::Broadcast if call.bytes() <= INLINE => self.broadcast_inline(call, signature).await?,
-            Kind::Broadcast if call.bytes() >= RESIDENT => self.broadcast_large(call, signature).await?,
+            Kind::Allreduce if blocks && call.bytes() >= RESIDENT => {
+                self.allreduce_large(call, signature).await?
+            }
             Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => {
                 self.allreduce_flat(call, signature).await?
             }
-            Kind::Allreduce => self.allreduce_large(call, signature).await?,
-            _ => self.rounds(call, part(call, self.rank), signature).await?,
+            Kind::Allreduce => self.allreduce_staged(call, signature).await?,
+            Kind::Broadcast => {
+                self.rounds(call, self.broadcast_part(call, blocks), blocks, signature).await?
+            }
+            _ => self.rounds(call, part(call, self.rank), blocks, signature).await?,
         }
         if call.sync.leave == When::All {
             self.barrier(self.barrier_by.get(), signature).await?;
@@ -100,10 +122,26 @@ impl Station {
         Ok(())
     }
 
-    /// Tells where this rank's buffers are in the segment, if they are, in the payload of a ticket.
-    async fn tell_where(&self, ticket: Ticket, call: &Call, signature: u32) -> Result<()> {
+    /// A rank's part in a broadcast of more than a few bytes.
+    fn broadcast_part(&self, call: &Call, blocks: bool) -> Part {
+        let part = part(call, self.rank);
+        let (me, root, ranks) = (self.rank, call.root, self.ranks());
+        let relay = match self.way(Kind::Broadcast, call.bytes()) {
+            // All read it where it is.
+            _ if blocks && call.bytes() >= RESIDENT => return part,
+            Way::Tree(log) => near::tree(log, me, root, ranks),
+            Way::Relayed if self.groups.borrow().are_any() => self.groups.borrow().relay(me, root),
+            _ => return part,
+        };
+        match relay.parent {
+            Some(parent) => Part { takes: Takes::Of(parent), forwards: relay.forwards, ..part },
+            None => part,
+        }
+    }
+
+    /// Tells where this rank's buffers are in the segment, in the payload of a ticket; zero is nowhere.
+    pub(crate) async fn tell(&self, ticket: Ticket, ours: [u64; 2], signature: u32) -> Result<()> {
         self.vacant(ticket).await?;
-        let ours = [self.offset_of(call.input), self.offset_of(call.output)];
         let payload = self.area.slot(self.rank, ticket).payload().cast::<[u64; 2]>();
         // SAFETY: 16 bytes of the payload, which is aligned to 16 bytes; all have done with the slot.
         unsafe { payload.write(ours) };
@@ -112,37 +150,9 @@ impl Station {
     }
 
     /// Where a rank says that its buffers are; zero is nowhere.
-    fn told(&self, rank: u32, ticket: Ticket) -> [u64; 2] {
+    pub(crate) fn told(&self, rank: u32, ticket: Ticket) -> [u64; 2] {
         // SAFETY: as above, and this ticket's flag was seen.
         unsafe { self.area.slot(rank, ticket).payload().cast::<[u64; 2]>().read() }
-    }
-
-    async fn broadcast_large(&self, call: &Call, signature: u32) -> Result<()> {
-        let ticket = self.next_ticket();
-        if self.rank == call.root {
-            self.tell_where(ticket, call, signature).await?;
-            if self.offset_of(call.input) == 0 {
-                return self.rounds(call, part(call, self.rank), signature).await;
-            }
-            if call.sync.leave != When::None {
-                // The buffer is the caller's again only when all have copied it.
-                for rank in (0..self.ranks()).filter(|rank| *rank != self.rank) {
-                    self.reach(&self.area.lines(rank).done, ticket, rank).await?;
-                }
-            }
-            return Ok(());
-        }
-        self.take(call.root, ticket, signature).await?;
-        let [at, _] = self.told(call.root, ticket);
-        if at == 0 {
-            return self.rounds(call, part(call, self.rank), signature).await;
-        }
-        let from = self.resident(at, call.bytes())?;
-        // SAFETY: within the segment, as was just seen; the root keeps it as it is until we are done. A root that lies may have told of
-        // bytes that overlap with our output.
-        unsafe { std::ptr::copy(from, call.output, call.bytes()) };
-        self.done();
-        Ok(())
     }
 
     #[inline(always)]
@@ -153,6 +163,9 @@ impl Station {
         // SAFETY: no longer than a payload, or a cell; all have done with it.
         unsafe { copy(call.input, self.place(self.rank, ticket, inline), bytes) };
         self.put(ticket, signature);
+        if self.central.get() {
+            self.meet(signature).await?;
+        }
         for rank in 0..self.ranks() {
             if rank != self.rank {
                 self.take(rank, ticket, signature).await?;
@@ -171,7 +184,11 @@ impl Station {
 
     async fn allreduce_large(&self, call: &Call, signature: u32) -> Result<()> {
         let ticket = self.next_ticket();
-        self.tell_where(ticket, call, signature).await?;
+        let ours = [self.offset_of(call.input), self.offset_of(call.output)];
+        self.tell(ticket, ours, signature).await?;
+        if self.central.get() {
+            self.meet(signature).await?;
+        }
         let mut resident = true;
         for rank in 0..self.ranks() {
             if rank != self.rank {
@@ -195,7 +212,7 @@ impl Station {
             Way::Whole if call.bytes() <= self.area.cell_bytes() => {
                 self.allreduce_flat(call, signature).await
             }
-            Way::Whole | Way::Pieces(_) => self.rounds(call, part(call, self.rank), signature).await,
+            _ => self.rounds(call, part(call, self.rank), false, signature).await,
         }
     }
 
@@ -246,6 +263,9 @@ impl Station {
         let ticket = self.next_ticket();
         self.vacant(ticket).await?;
         self.put(ticket, signature);
+        if self.central.get() {
+            self.meet(signature).await?;
+        }
         for rank in (0..ranks).filter(|rank| *rank != self.rank) {
             self.take(rank, ticket, signature).await?;
         }
@@ -258,6 +278,9 @@ impl Station {
         let ranks = self.ranks();
         let mut staged = self.next_ticket();
         self.stage(call, staged, 0, bytes.min(most), signature).await?;
+        if self.central.get() {
+            self.meet(signature).await?;
+        }
         let mut from = 0;
         while from < bytes {
             let piece = (bytes - from).min(most);
@@ -293,6 +316,10 @@ impl Station {
                 };
             }
             self.put(combined, signature);
+            if self.central.get() {
+                // The next piece is staged, too, when all have come.
+                self.meet(signature).await?;
+            }
             for rank in 0..ranks {
                 if rank != self.rank {
                     self.take_lagging(rank, combined, signature, LAG).await?;

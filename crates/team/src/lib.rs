@@ -46,6 +46,7 @@ pub mod error;
 pub mod flag;
 pub mod life;
 pub mod membership;
+pub mod near;
 pub mod rank;
 pub mod reduce;
 pub mod rounds;

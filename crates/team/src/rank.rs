@@ -153,7 +153,7 @@ impl Rank {
     }
 
     /// A block of `count` elements for each rank, in the segment, where others can reach it without a copy. All ranks must ask alike,
-    /// and in the same order among their other requests; nobody waits. It is zero at first, or what was there before.
+    /// and in the same order among their calls; nobody waits. It is zero at first, or what was there before.
     pub fn alloc<T: Element>(&self, count: usize) -> Result<Shared<T>> {
         self.ours()?;
         let too_large = || Error::Argument(format!("{count} elements are too many"));
@@ -161,12 +161,15 @@ impl Rank {
         let block = block.ok_or_else(too_large)?;
         let all = block.checked_mul(self.ranks() as usize).ok_or_else(too_large)?;
         let offset = self.arena.borrow_mut().alloc(all, 4096)?;
+        self.station.blocks.set(self.station.blocks.get() + 1);
         Ok(Shared::new(Rc::clone(&self.station), offset, block, count))
     }
 
     /// Gives a block back. All ranks must do so alike, after a barrier at which nobody uses it any more.
     pub fn free<T: Element>(&self, block: Shared<T>) -> Result<()> {
-        self.arena.borrow_mut().free(block.offset())
+        self.arena.borrow_mut().free(block.offset())?;
+        self.station.blocks.set(self.station.blocks.get().saturating_sub(1));
+        Ok(())
     }
 
     /// Everything that was started is over, and the handle is this process's.
@@ -235,7 +238,7 @@ impl Rank {
         self.ready()?;
         check(call, self.ranks())?;
         // SAFETY: the caller's promise.
-        now(unsafe { self.station.carry_out(call) })
+        now(unsafe { self.station.carry_out(call, self.station.has_blocks()) })
     }
 
     /// Starts a call, which goes on while this rank tests it, waits for it or makes other calls.
@@ -253,11 +256,13 @@ impl Rank {
         check(&call, self.ranks())?;
         let station = Rc::clone(&self.station);
         let outcome = Rc::new(RefCell::new(None));
+        // As it is now, not when the call's turn comes: blocks are asked for in the order of calls.
+        let blocks = station.has_blocks();
         let work = Box::pin(async move {
             // They live as long as what uses them.
             let _buffers = buffers;
             // SAFETY: the caller's promise.
-            unsafe { station.carry_out(&call) }.await
+            unsafe { station.carry_out(&call, blocks) }.await
         });
         self.queue.borrow_mut().push_back(Started { work, outcome: Rc::clone(&outcome) });
         self.advance(false);

@@ -3,11 +3,18 @@
 //! **Idea.** A message that does not fit into a cell goes in *rounds*, one ticket each. In a round a rank may give a piece of its block, or a
 //! piece of each of its blocks, and take what one other, all, or those before it gave. Nobody waits for more than what it takes and for
 //! the cell it is about to use again, so whoever only gives runs up to [`SLOTS`] rounds ahead.
+//!
+//! **Resident** inputs, those that lie in the segment, are taken from where they are. One round before the others says where that is;
+//! who gives nothing in the others counts their tickets all the same, and keeps its input as it is until all who take it have done.
+//!
+//! **At a centre.** Where ranks share processors, who waits for each of the others in turn sleeps and is woken as often. There all give, then
+//! meet as at a central barrier, one sleep each, and find everything there.
 
 use crate::Result;
 use crate::area::SLOTS;
-use crate::call::Call;
+use crate::call::{Call, Kind, When};
 use crate::choice::Way;
+use crate::collectives::RESIDENT;
 use crate::flag::{INLINE, Ticket};
 use crate::station::Station;
 
@@ -59,6 +66,8 @@ pub struct Part {
     pub shared_out: bool,
     /// Whether every rank takes what every rank gives, which says by itself that earlier rounds are done with.
     pub symmetric: bool,
+    /// Whether it hands on what it has taken.
+    pub forwards: bool,
 }
 
 /// Copies, quicker than a call for what is as short as a number.
@@ -82,6 +91,28 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
+impl Takes {
+    fn of(self, ranks: u32) -> std::ops::Range<u32> {
+        match self {
+            Self::Nothing => 0..0,
+            Self::Of(rank) => rank..rank + 1,
+            Self::All => 0..ranks,
+            Self::UpTo(rank) => 0..rank + 1,
+        }
+    }
+}
+
+/// Whose inputs lie in the segment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Resident {
+    /// This rank's.
+    own: bool,
+    /// That of one at least from whom it takes.
+    others: bool,
+    /// This rank's, and those of all from whom it takes.
+    all: bool,
+}
+
 impl Station {
     /// Where the data of a ticket are: beside the flag if they are as short, else in the cell.
     #[inline(always)]
@@ -89,11 +120,16 @@ impl Station {
         if inline { self.area.slot(rank, ticket).payload() } else { self.area.cell(rank, ticket) }
     }
 
-    /// Carries out a rank's part of a call.
-    pub(crate) async fn rounds(&self, call: &Call, part: Part, signature: u32) -> Result<()> {
+    /// Carries out a rank's part of a call. Where there are `blocks` in the segment, inputs may lie there.
+    pub(crate) async fn rounds(&self, call: &Call, part: Part, blocks: bool, signature: u32) -> Result<()> {
         let (ranks, block, size) = (self.ranks() as usize, call.bytes(), call.elements.size());
         let pieces = if part.shared_out { ranks } else { 1 };
         let inline = block * pieces <= INLINE;
+        let resident = if blocks && block >= RESIDENT {
+            self.tell_residents(call, part, signature).await?
+        } else {
+            Resident::default()
+        };
         let room = if inline {
             INLINE
         } else if let Way::Pieces(log) = self.way(call.kind, block) {
@@ -108,17 +144,80 @@ impl Station {
         loop {
             let bytes = (block - from).min(most);
             let ticket = self.next_ticket();
-            self.give(call, part.gives, ticket, inline, from, bytes, signature).await?;
-            self.take_round(call, part, ticket, inline, from, bytes, signature).await?;
+            if !resident.own {
+                self.give(call, part.gives, ticket, inline, from, bytes, signature).await?;
+            }
+            if part.symmetric && self.central.get() && !resident.all {
+                self.meet(signature).await?;
+            }
+            self.take_round(call, part, resident, ticket, inline, from, bytes, signature).await?;
+            if part.forwards {
+                // The buffer of a broadcast is both.
+                self.give(call, Gives::Block, ticket, inline, from, bytes, signature).await?;
+            }
             from += bytes;
             let over = from >= block;
-            if !part.symmetric && (over || (ticket as usize).is_multiple_of(SLOTS / 2)) {
+            // Who raises a slot in each round says by that what it has done with.
+            let says = part.symmetric && !resident.own;
+            let often = over || (ticket as usize).is_multiple_of(SLOTS / 2);
+            if (!says && often) || (over && resident.others) {
                 self.done();
             }
             if over {
+                if resident.own && call.sync.leave != When::None {
+                    self.taken(call, ticket).await?;
+                }
                 return Ok(());
             }
         }
+    }
+
+    /// A round in which those who give tell where, and those who take from them look.
+    async fn tell_residents(&self, call: &Call, part: Part, signature: u32) -> Result<Resident> {
+        let ticket = self.next_ticket();
+        let (gives, gets) = call.kind.shape(self.ranks(), call.count, self.rank == call.root);
+        let size = call.elements.size();
+        let mut resident = Resident::default();
+        if part.gives != Gives::Nothing {
+            let (from, to) = (call.input as usize, call.output as usize);
+            let written = part.takes != Takes::Nothing && from < to + gets * size && to < from + gives * size;
+            let at = if written { 0 } else { self.offset_of(call.input) };
+            resident.own = at != 0;
+            self.tell(ticket, [at, 0], signature).await?;
+        }
+        if part.symmetric && self.central.get() {
+            self.meet(signature).await?;
+        }
+        resident.all = resident.own;
+        for rank in part.takes.of(self.ranks()) {
+            let mut address = std::ptr::null_mut();
+            if rank != self.rank {
+                self.take(rank, ticket, signature).await?;
+                let [at, _] = self.told(rank, ticket);
+                if at != 0 {
+                    let blocks = if part.shared_out { self.ranks() as usize } else { 1 };
+                    address = self.resident(at, call.bytes() * blocks)?;
+                    resident.others = true;
+                } else {
+                    resident.all = false;
+                }
+            }
+            self.residents.borrow_mut()[rank as usize] = address;
+        }
+        Ok(resident)
+    }
+
+    /// Waits until all who take this rank's input where it lies have done with it.
+    async fn taken(&self, call: &Call, last: Ticket) -> Result<()> {
+        let takers = match call.kind {
+            Kind::Reduce | Kind::Gather => call.root..call.root + 1,
+            Kind::Scan => self.rank + 1..self.ranks(),
+            _ => 0..self.ranks(),
+        };
+        for rank in takers.filter(|rank| *rank != self.rank) {
+            self.reach(&self.area.lines(rank).done, last, rank).await?;
+        }
+        Ok(())
     }
 
     #[expect(clippy::too_many_arguments, reason = "a round, in parts")]
@@ -154,30 +253,28 @@ impl Station {
         &self,
         call: &Call,
         part: Part,
+        resident: Resident,
         ticket: Ticket,
         inline: bool,
         from: usize,
         bytes: usize,
         signature: u32,
     ) -> Result<()> {
-        let ranks = match part.takes {
-            Takes::Nothing => return Ok(()),
-            Takes::Of(rank) => rank..rank + 1,
-            Takes::All => 0..self.ranks(),
-            Takes::UpTo(rank) => 0..rank + 1,
-        };
+        let ranks = part.takes.of(self.ranks());
         // Of the pieces that a rank gives, the one that is this rank's.
         let piece = if part.shared_out { self.rank as usize * bytes } else { 0 };
         let count = ranks.len();
         for rank in ranks {
             let own = rank == self.rank;
-            if !own {
-                self.take(rank, ticket, signature).await?;
-            }
+            let lies =
+                if resident.others { self.residents.borrow()[rank as usize] } else { std::ptr::null() };
+            let block = if part.shared_out { self.rank as usize * call.bytes() } else { 0 };
             let data = if own {
-                let block = if part.gives == Gives::Blocks { rank as usize * call.bytes() } else { 0 };
                 call.input.wrapping_add(block + from)
+            } else if !lies.is_null() {
+                lies.wrapping_add(block + from)
             } else {
+                self.take(rank, ticket, signature).await?;
                 // SAFETY: within the cell, which has room for a piece of each rank.
                 unsafe { self.place(rank, ticket, inline).add(piece) }
             };
@@ -187,6 +284,10 @@ impl Station {
             );
             match part.uses {
                 Uses::Copies | Uses::Collects if std::ptr::eq(data, there) => {}
+                // SAFETY: as below. A rank that lies may have told of bytes that overlap with our output.
+                Uses::Copies | Uses::Collects if !lies.is_null() => unsafe {
+                    std::ptr::copy(data, there, bytes);
+                },
                 // SAFETY: the output has one block, by the caller's promise.
                 Uses::Copies => unsafe { copy(data, call.output.add(from), bytes) },
                 // SAFETY: the output has a block for each rank, by the caller's promise.

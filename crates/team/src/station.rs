@@ -11,6 +11,7 @@ use crate::barrier::Barrier;
 use crate::call::Kind;
 use crate::choice::{Table, Way};
 use crate::flag::{Flag, Ticket, reached};
+use crate::near::Groups;
 use crate::wait::{Faults, Patience, linger, wake};
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
@@ -60,11 +61,19 @@ pub struct Station {
     heard: RefCell<Vec<Said>>,
     /// How ranks meet, and which way calls go.
     pub(crate) barrier_by: Cell<Barrier>,
+    /// Whether they meet at a centre amid calls, too: where they share processors.
+    pub(crate) central: Cell<bool>,
     ways: RefCell<Table>,
+    /// Ranks that share a cache.
+    pub(crate) groups: RefCell<Rc<Groups>>,
     /// Where the segment's heap is in this process.
     heap: (usize, usize),
+    /// How many blocks of it are given out: as many at all ranks.
+    pub(crate) blocks: Cell<u32>,
     /// Addresses of what is folded: one for each rank.
     pub(crate) sources: RefCell<Vec<*const u8>>,
+    /// Addresses of inputs that lie in the segment, of the call under way; null for others.
+    pub(crate) residents: RefCell<Vec<*const u8>>,
 }
 
 /// Where a wait needs every rank.
@@ -104,9 +113,13 @@ impl Station {
             company,
             heard: RefCell::new(vec![NOTHING; ranks]),
             barrier_by: Cell::new(Table::usual(crowded).barrier),
+            central: Cell::new(crowded && Table::usual(crowded).barrier == Barrier::Central),
             ways: RefCell::new(Table::usual(crowded)),
+            groups: RefCell::default(),
             heap: (heap.0.expose_provenance(), heap.1),
+            blocks: Cell::new(0),
             sources: RefCell::new(vec![std::ptr::null(); ranks]),
+            residents: RefCell::new(vec![std::ptr::null(); ranks]),
         }
     }
 
@@ -155,6 +168,8 @@ impl Station {
     /// From now on calls go these ways. All ranks must install the same table between the same calls.
     pub fn install(&self, table: Table) {
         self.barrier_by.set(table.barrier);
+        self.central.set(self.crowded && table.barrier == Barrier::Central);
+        self.groups.replace(Rc::new(Groups::new(&table.groups, self.ranks())));
         self.ways.replace(table);
     }
 

@@ -4,10 +4,11 @@
 //! ([`crate::segment::meet`]). A [`Team`] can be sent and shared; a thread becomes a rank by [`Team::join`], which returns when all
 //! seats are taken. From then on nobody else can join.
 
-use crate::area::{Area, CELLS, CONTROL};
+use crate::area::{Area, CELLS, CONTROL, Mask};
 use crate::choice::Table;
 use crate::flag::LINE;
 use crate::life::Watch;
+use crate::near::{self, Groups};
 use crate::rank::Rank;
 use crate::segment::header::{BEGUN, Header};
 use crate::segment::layout::Geometry;
@@ -223,7 +224,9 @@ impl Team {
         area.lines(seat.rank()).quota.tell(quota().unwrap_or(u32::MAX));
         let company = self.gather(&seat)?;
         let masks = (0..self.geometry.ranks).map(|rank| area.lines(rank).mask.told());
-        let all = masks.fold([0_u64; 16], |all, mask| std::array::from_fn(|at| all[at] | mask[at]));
+        let masks: Vec<_> = masks.collect();
+        let all =
+            masks.iter().fold([0_u64; Mask::WORDS], |all, mask| std::array::from_fn(|at| all[at] | mask[at]));
         // All ranks must come to the same: they go by it when they choose algorithms. Quotas may differ, as control groups do.
         let quotas = (0..self.geometry.ranks).filter_map(|rank| area.lines(rank).quota.told());
         let usable = all.iter().map(|word| word.count_ones()).sum::<u32>();
@@ -244,10 +247,21 @@ impl Team {
         station.set_interrupt(self.options.interrupt);
         let whole = Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry };
         let rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
-        let table =
-            (rank.rank() == 0 && self.options.tables == Tables::Kept).then(|| self.kept(crowded)).flatten();
+        let table = (rank.rank() == 0).then(|| self.first_table(crowded, &masks)).flatten();
         rank.install_of_first(table.as_ref())?;
         Ok(rank)
+    }
+
+    /// The table with which rank 0 begins, for all; `None` for the usual one where nobody is nearer to one than to another.
+    fn first_table(&self, crowded: bool, masks: &[near::Cpus]) -> Option<Table> {
+        let kept = (self.options.tables == Tables::Kept).then(|| self.kept(crowded)).flatten();
+        // Two are near each other or not, and nothing follows from that.
+        let groups = if masks.len() > 2 { near::numbers(masks, &near::domains()) } else { Vec::new() };
+        if Groups::new(&groups, self.geometry.ranks).are_any() {
+            return Some(Table { groups, ..kept.unwrap_or_else(|| Table::usual(crowded)) });
+        }
+        // It may have been tuned with other masks.
+        kept.map(|table| Table { groups: Vec::new(), ..table })
     }
 
     /// What was tuned on this machine for such a team. Whatever is wrong with the file, there is the usual table.
@@ -370,8 +384,8 @@ impl Company for Members {
 const _: () = assert!(LINE == crate::segment::layout::LINE);
 
 /// The processors that this thread may use.
-fn allowed() -> [u64; 16] {
-    let mut words = [0_u64; 16];
+fn allowed() -> [u64; Mask::WORDS] {
+    let mut words = [0_u64; Mask::WORDS];
     // SAFETY: the kernel fills at most as many bytes as it is told there are.
     let filled =
         unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&words), words.as_mut_ptr()) };

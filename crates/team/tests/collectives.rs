@@ -1,10 +1,12 @@
 //! All collectives in teams of threads against what they must give, element by element, in long sequences of all kinds, sizes, roots
 //! and modes: whatever was done before, the next must be right.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, unsafe_code, reason = "tests of raw memory")]
 
 use proptest::prelude::*;
-use trimtab_team::{Element, Kind, Operator, Options, Policy, Rank, Sync, Team, When};
+use trimtab_team::barrier::Barrier;
+use trimtab_team::choice::{Table, Way};
+use trimtab_team::{Call, Element, Kernel, Kind, Operator, Options, Policy, Rank, Sync, Team, When};
 
 /// Runs a function on each rank of a team of threads.
 fn team(options: Options, work: impl Fn(&Rank) + Send + std::marker::Sync) {
@@ -61,6 +63,8 @@ struct Step {
     root: u32,
     sync: Sync,
     shared: bool,
+    /// Whose inputs lie in the segment, a bit each.
+    lies: u8,
 }
 
 /// One step of one rank: gives, gets, and compares with what must come.
@@ -114,6 +118,38 @@ fn step<T: Number>(rank: &Rank, number: usize, step: Step) {
             rank.free(from).unwrap();
             rank.free(to).unwrap();
         }
+        kind if step.lies != 0 => {
+            // All ask for the block; some use it.
+            let block = rank.alloc::<T>(n * ranks as usize).unwrap();
+            let here = step.lies >> me & 1 == 1;
+            block.store(0, &input).unwrap();
+            if kind == Kind::Broadcast && me == root {
+                output.copy_from_slice(&input);
+            }
+            let call = Call {
+                kind,
+                elements: T::TYPE,
+                operator: kind.combines().then_some(sum),
+                kernel: kind.combines().then(|| Kernel::of(T::TYPE, sum).unwrap()),
+                count: n,
+                root,
+                input: if here { block.own().cast() } else { input.as_ptr().cast() },
+                output: output.as_mut_ptr().cast(),
+                sync: step.sync,
+            };
+            let call = match kind {
+                Kind::Broadcast if here => Call { output: block.own().cast(), ..call },
+                Kind::Broadcast => Call { input: call.output, ..call },
+                _ => call,
+            };
+            // SAFETY: long enough by the shape, and nobody else's until the fence.
+            unsafe { rank.call(&call).unwrap() };
+            if kind == Kind::Broadcast && here {
+                block.load(me, 0, &mut output).unwrap();
+            }
+            rank.fence().unwrap();
+            rank.free(block).unwrap();
+        }
         Kind::Broadcast => {
             if me == root {
                 output.copy_from_slice(&input);
@@ -140,13 +176,35 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => prop::sample::select(vec![13_usize, 14, 15, 112, 113, 127, 128, 129, 255, 256, 1023, 1024, 1025]),
         1 => 0_usize..20_000,
     ];
-    (0..Kind::ALL.len(), count, 0_u32..64, when(), when(), any::<bool>()).prop_map(
-        |(kind, count, root, enter, leave, shared)| Step {
+    let lies = prop_oneof![2 => Just(0_u8), 1 => Just(u8::MAX), 1 => any::<u8>()];
+    (0..Kind::ALL.len(), count, 0_u32..64, when(), when(), any::<bool>(), lies).prop_map(
+        |(kind, count, root, enter, leave, shared, lies)| Step {
             kind: Kind::ALL[kind],
             count,
             root,
             sync: Sync { enter, leave },
             shared,
+            lies,
+        },
+    )
+}
+
+/// A table of any ways, and of ranks in groups.
+fn any_table() -> impl Strategy<Value = Table> {
+    let ways = prop::sample::select(vec![
+        Way::Whole,
+        Way::Pieces(11),
+        Way::Slices(12),
+        Way::Tree(1),
+        Way::Tree(2),
+        Way::Relayed,
+    ]);
+    let barrier = prop::sample::select(Barrier::ALL.to_vec());
+    (barrier, prop::collection::vec(ways, 2), prop::collection::vec(0_u32..3, 5)).prop_map(
+        |(barrier, ways, groups)| {
+            let all = |way: Way| (0..trimtab_team::choice::CLASSES).map(|class| (class, way)).collect();
+            let ways = [(Kind::Broadcast, all(ways[0])), (Kind::Allreduce, all(ways[1]))].into();
+            Table { barrier, ways, groups }
         },
     )
 }
@@ -156,10 +214,13 @@ proptest! {
     #[test]
     fn long_sequences_give_what_they_must(
         ranks in 1_u32..6, cell in 10_u32..15, steps in prop::collection::vec((any_step(), 0..3), 1..60),
-        wait in prop::sample::select(vec![Policy::Auto, Policy::Park, Policy::Yield]),
+        wait in prop::sample::select(vec![Policy::Auto, Policy::Park, Policy::Yield]), table in any_table(),
     ) {
         let options = Options { cell: 1 << cell, wait, heap: 8 << 20, ..Options::new(ranks) };
+        let groups = table.groups[..ranks as usize].to_vec();
+        let table = Table { groups, ..table };
         team(options, |rank| {
+            rank.install(table.clone()).unwrap();
             for (number, (what, elements)) in steps.iter().enumerate() {
                 match elements {
                     0 => step::<u64>(rank, number, *what),

@@ -13,6 +13,7 @@ use loom::thread;
 use std::time::Duration;
 use trimtab_team::area::{Area, Lines};
 use trimtab_team::barrier::Barrier;
+use trimtab_team::choice::Table;
 use trimtab_team::flag::{Flag, reached};
 use trimtab_team::station::{Company, Station, now};
 use trimtab_team::sync::model::{Broken, forget, set_broken, touch};
@@ -100,7 +101,7 @@ fn allreduce(station: &Station, value: u64) -> u64 {
     let mut sum = 0;
     let call = call(Kind::Allreduce, 0, &raw const value, &raw mut sum);
     // SAFETY: a number each, on the stack.
-    now(unsafe { station.carry_out(&call) }).unwrap();
+    now(unsafe { station.carry_out(&call, false) }).unwrap();
     sum
 }
 
@@ -109,7 +110,7 @@ fn broadcast(station: &Station, value: u64) -> u64 {
     let buffer = &raw mut value;
     let call = call(Kind::Broadcast, 0, buffer, buffer);
     // SAFETY: as above.
-    now(unsafe { station.carry_out(&call) }).unwrap();
+    now(unsafe { station.carry_out(&call, false) }).unwrap();
     value
 }
 
@@ -185,6 +186,12 @@ fn a_wake_up_without_another_look() {
     model(Broken::NotLookedAgain, || sleepers(1));
 }
 
+/// How ranks meet; the first two are near each other.
+fn table(barrier: Barrier, ranks: u32) -> Table {
+    let groups = (0..ranks).map(|rank| u32::from(rank > 1)).collect();
+    Table { barrier, groups, ..Table::usual(true) }
+}
+
 /// Barriers in a row: nobody is past one that somebody has not come to.
 fn barriers(ranks: u32, how: Barrier, count: u32) {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -192,6 +199,7 @@ fn barriers(ranks: u32, how: Barrier, count: u32) {
     let come = Box::leak(Box::new([const { AtomicU32::new(0) }; 4]));
     let come: &'static [AtomicU32; 4] = come;
     team_with(ranks, come, move |station, come| {
+        station.install(table(how, ranks));
         for number in 1..=count {
             come[number as usize].fetch_add(1, Relaxed);
             now(station.barrier(how, 5)).unwrap();
@@ -234,6 +242,11 @@ fn two_meet_flat() {
 }
 
 #[test]
+fn three_meet_by_groups() {
+    model(Broken::Nothing, || barriers(3, Barrier::Grouped, 1));
+}
+
+#[test]
 fn a_barrier_without_fences_would_hang() {
     hangs("a_barrier_without_fences");
 }
@@ -245,8 +258,10 @@ fn a_barrier_without_fences() {
 }
 
 /// More calls than slots, so that each is used again.
-fn allreduces(ranks: u32, count: u64) {
+fn allreduces(ranks: u32, how: Barrier, count: u64) {
     team(ranks, move |station| {
+        // In the middle of a call they meet at a centre, or wait for each other in turn.
+        station.install(table(how, ranks));
         for round in 0..count {
             let all = u64::from(ranks);
             let sum = allreduce(station, u64::from(station.rank) + 10 * round);
@@ -257,13 +272,18 @@ fn allreduces(ranks: u32, count: u64) {
 
 #[test]
 fn two_combine_as_often_as_slots_come_round() {
-    model(Broken::Nothing, || allreduces(2, 3));
+    model(Broken::Nothing, || allreduces(2, Barrier::Dissemination, 3));
+}
+
+#[test]
+fn two_combine_at_the_centre_as_often_as_slots_come_round() {
+    model(Broken::Nothing, || allreduces(2, Barrier::Central, 3));
 }
 
 #[test]
 #[should_panic = "Causality violation"]
 fn relaxed_flags_would_combine_what_is_not_there() {
-    model(Broken::RaisedRelaxed, || allreduces(2, 1));
+    model(Broken::RaisedRelaxed, || allreduces(2, Barrier::Dissemination, 1));
 }
 
 /// The root is ahead of who reads, as far as there are slots.

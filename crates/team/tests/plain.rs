@@ -105,7 +105,7 @@ fn each_kind(station: &Station, n: usize, sync: Sync) {
             call(kind, n, root, from.cast(), to.cast(), sync)
         };
         // SAFETY: as long as the kind says, and ours.
-        now(unsafe { station.carry_out(&call) }).unwrap();
+        now(unsafe { station.carry_out(&call, false) }).unwrap();
         let got = if kind == Kind::Broadcast { &input } else { &output };
         let got = |at: usize| u32::from_ne_bytes(got[1 + at * 4..][..4].try_into().unwrap());
         let sum = |at: usize, upto: u32| (0..=upto).map(|rank| value(rank, at, step)).sum::<u32>();
@@ -153,14 +153,14 @@ fn buffers_in_the_segment_are_used_where_they_lie() {
             let sync = Sync { enter: When::Mine, leave };
             let all = call(Kind::Allreduce, N, 0, input, output, sync);
             // SAFETY: blocks of the heap, which all use alike.
-            now(unsafe { station.carry_out(&all) }).unwrap();
+            now(unsafe { station.carry_out(&all, false) }).unwrap();
             let sum = |at| value(0, at, turn) + value(1, at, turn);
             // SAFETY: the call is over, and nobody writes it before the next.
             (0..N).for_each(|at| assert_eq!(unsafe { output.add(at).read() }, sum(at)));
             now(station.barrier_call()).unwrap();
             let one = call(Kind::Broadcast, N, 1, output, output, Sync::STRICT);
             // SAFETY: as above.
-            now(unsafe { station.carry_out(&one) }).unwrap();
+            now(unsafe { station.carry_out(&one, false) }).unwrap();
         }
     });
 }

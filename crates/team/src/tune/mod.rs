@@ -296,13 +296,16 @@ impl Rank {
             Way::Whole => format!("in rounds of up to {} bytes", self.station.area.cell_bytes()),
             Way::Pieces(log) => format!("in rounds of {} bytes", 1_u64 << log),
             Way::Slices(log) => format!("in pieces of {} bytes, each rank combining its slice", 1_u64 << log),
+            Way::Tree(log) => format!("from rank to rank, each to up to {} others", 1_u64 << log),
+            Way::Relayed => {
+                "to one rank of each group that shares a cache, and from there to the others".to_owned()
+            }
         };
-        let resident =
-            if bytes >= crate::collectives::RESIDENT && matches!(kind, Kind::Allreduce | Kind::Broadcast) {
-                "; without staging where all buffers lie in the segment"
-            } else {
-                ""
-            };
+        let resident = match kind {
+            _ if bytes < crate::collectives::RESIDENT => "",
+            Kind::Allreduce => "; without staging where all buffers lie in the segment",
+            _ => "; without staging where inputs lie in the segment",
+        };
         format!("{} of {bytes} bytes: {way}{resident}; {why}", kind.name())
     }
 }
