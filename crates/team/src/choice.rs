@@ -31,6 +31,9 @@ pub enum Way {
     Pieces(u8),
     /// Pieces of 2^n bytes, of which each rank combines its slice for all. Only for allreduce.
     Slices(u8),
+    /// The same in pieces as large as all cells of a rank together hold, with nothing done ahead: fewer times to wait for each other. Only for
+    /// allreduce.
+    Wide,
     /// From rank to rank, each to up to 2^n others. Only for broadcast.
     Tree(u8),
     /// To one rank of each group that shares a cache, and from that to the others. Only for broadcast.
@@ -51,6 +54,7 @@ impl Way {
         all.extend(sizes.iter().filter(|log| **log < most).map(|log| Self::Pieces(*log)));
         if kind == Kind::Allreduce {
             all.extend(sizes.iter().map(|log| Self::Slices(*log)));
+            all.push(Self::Wide);
         }
         if kind == Kind::Broadcast {
             all.extend([Self::Tree(1), Self::Tree(2), Self::Relayed]);
@@ -72,7 +76,8 @@ impl Way {
         match kind {
             // Slices pay where each rank really works at the same time as the others; 16 KiB kept two cores that share a cache busiest.
             Kind::Allreduce if bytes > cell && !crowded => Self::Slices(most.min(14)),
-            Kind::Allreduce if bytes > cell => Self::Slices(most),
+            // Ranks that share processors have nobody to work ahead for.
+            Kind::Allreduce if bytes > cell => Self::Wide,
             _ => Self::Whole,
         }
     }
@@ -114,7 +119,8 @@ impl Way {
             Self::Slices(log) if kind == Kind::Allreduce => Self::Slices(log.clamp(10, most)),
             Self::Tree(log) if kind == Kind::Broadcast => Self::Tree(log.clamp(1, 8)),
             Self::Relayed if kind == Kind::Broadcast => Self::Relayed,
-            Self::Slices(_) | Self::Tree(_) | Self::Relayed => Self::Whole,
+            Self::Wide if kind == Kind::Allreduce => Self::Wide,
+            Self::Slices(_) | Self::Wide | Self::Tree(_) | Self::Relayed => Self::Whole,
         }
     }
 }

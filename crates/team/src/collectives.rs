@@ -5,6 +5,7 @@
 //! there, without a copy. Every combination is in the order of ranks, so all algorithms give the same bits on all ranks.
 
 use crate::Result;
+use crate::area::CELLS;
 use crate::call::{Call, Kind, When, signature};
 use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
@@ -209,6 +210,7 @@ impl Station {
     async fn allreduce_staged(&self, call: &Call, signature: u32) -> Result<()> {
         match self.way(Kind::Allreduce, call.bytes()) {
             Way::Slices(log) => self.allreduce_slices(call, 1 << log, signature).await,
+            Way::Wide => self.allreduce_wide(call, signature).await,
             Way::Whole if call.bytes() <= self.area.cell_bytes() => {
                 self.allreduce_flat(call, signature).await
             }
@@ -336,6 +338,54 @@ impl Station {
             }
             from = after;
         }
+        Ok(())
+    }
+
+    /// In pieces that fill all cells but those for the combined slice; all meet when a piece is staged, and when it is combined.
+    async fn allreduce_wide(&self, call: &Call, signature: u32) -> Result<()> {
+        let (bytes, size, cell) = (call.bytes(), call.elements.size(), self.area.cell_bytes());
+        let ranks = self.ranks();
+        let combined = CELLS.div_ceil(ranks as usize + 1);
+        let stage = (CELLS - combined) * cell;
+        let most = stage.min(combined * cell * ranks as usize);
+        // Nobody reads our cells any more when all have said so; from here on they are this call's.
+        self.done();
+        (0..CELLS).for_each(|_| {
+            self.next_ticket();
+        });
+        self.barrier(self.barrier_by.get(), signature).await?;
+        let cells = |rank: u32| self.area.cell(rank, 0);
+        let mut from = 0;
+        while from < bytes {
+            let piece = (bytes - from).min(most);
+            let (begin, end) = self.slice(self.rank, piece);
+            let (input, own) = (call.input.wrapping_add(from), cells(self.rank));
+            // SAFETY: within the input; no more than the cells of the stage, which nobody reads before the barrier.
+            unsafe {
+                copy(input, own, begin);
+                copy(input.add(end), own.add(end), piece - end);
+            }
+            self.barrier(self.barrier_by.get(), signature).await?;
+            {
+                let mut sources = self.sources.borrow_mut();
+                for (rank, source) in (0..).zip(sources.iter_mut()) {
+                    let base = if rank == self.rank { input } else { cells(rank).cast_const() };
+                    *source = base.wrapping_add(begin);
+                }
+                if let Some(kernel) = &call.kernel {
+                    // SAFETY: a slice is no longer than the cells behind the stage; whoever read them has come to the barrier.
+                    unsafe { kernel.fold(own.add(stage), &sources, (end - begin) / size) };
+                }
+            }
+            self.barrier(self.barrier_by.get(), signature).await?;
+            for rank in 0..ranks {
+                let (begin, end) = self.slice(rank, piece);
+                // SAFETY: as above; the output has all pieces.
+                unsafe { copy(cells(rank).add(stage), call.output.add(from + begin), end - begin) };
+            }
+            from += piece;
+        }
+        self.done();
         Ok(())
     }
 

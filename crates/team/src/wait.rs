@@ -4,8 +4,10 @@
 //! waits for ours. Nobody knows beforehand; a program's own threads, a quota or another program may change it at any time.
 //!
 //! **Idea.** A [`Patience`] begins with what occupancy says (nothing where there are more ranks than processors) and learns: where spinning
-//! was in vain several times in a row it is cut to a sixteenth, and tried anew now and then. Who sleeps wakes up every few milliseconds to
-//! see whether those it waits for live.
+//! was in vain several times in a row it is cut to a sixteenth, and tried anew now and then. Ranks that share processors give them to each
+//! other by yielding, several times as quick as to sleep and be woken, as long as nobody else takes what is given away: after a yield that
+//! came back late they sleep at once for a multiple of that time. Who sleeps wakes up every few milliseconds to see whether those it waits for
+//! live.
 //!
 //! **Properties.** No wait is longer than [`SLICE`] without looking for faults; nothing is asked of the clock before the first spins are over.
 
@@ -24,6 +26,15 @@ const FUTILE: u32 = 4;
 const ANEW: u32 = 64;
 /// And so many times as long.
 const LONGER: u32 = 5;
+
+/// Yields of a wait before it sleeps, where every rank has a processor, ...
+const YIELDS: u32 = 4;
+/// ... and where others of the team want it: some 50 us, if nobody does.
+const YIELDS_CROWDED: u32 = 100;
+/// A yield that takes longer went to somebody who works: ranks that wait give the processor on within microseconds.
+const LATE: Duration = Duration::from_micros(300);
+/// For so many times as long as a late yield took nothing is yielded: that bounds what is lost to those who do not give it back.
+const RESENT: u32 = 16;
 
 /// How ranks wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +57,8 @@ pub struct Patience {
     full: u32,
     now: Cell<u32>,
     yields: u32,
+    /// Nothing is yielded before this.
+    resents: Cell<Option<Instant>>,
     futile: Cell<u32>,
     past: Cell<u32>,
 }
@@ -54,13 +67,14 @@ impl Patience {
     /// For a policy, where `crowded` says that there are more ranks than processors for them.
     pub fn new(policy: Policy, crowded: bool) -> Self {
         let (full, yields) = match policy {
-            Policy::Auto if crowded => (0, 0),
-            Policy::Auto => (spins_in(SPIN), 4),
+            Policy::Auto if crowded => (0, YIELDS_CROWDED),
+            Policy::Auto => (spins_in(SPIN), YIELDS),
             Policy::Spin => (u32::MAX, 0),
             Policy::Yield => (if crowded { 0 } else { spins_in(SPIN) }, u32::MAX),
             Policy::Park => (0, 0),
         };
-        Self { policy, full, now: Cell::new(full), yields, futile: Cell::new(0), past: Cell::new(0) }
+        let (now, resents) = (Cell::new(full), Cell::new(None));
+        Self { policy, full, now, yields, resents, futile: Cell::new(0), past: Cell::new(0) }
     }
 
     /// The policy, for another team of the same rank.
@@ -72,6 +86,24 @@ impl Patience {
     #[inline(always)]
     pub fn spins(&self) -> u32 {
         self.now.get()
+    }
+
+    /// How many yields before it sleeps.
+    fn yields(&self, now: Instant) -> u32 {
+        if self.resents.get().is_some_and(|until| now < until) {
+            return 0;
+        }
+        self.resents.set(None);
+        self.yields
+    }
+
+    /// A yield took so long, until now. Answers whether that was late.
+    fn yielded(&self, took: Duration, now: Instant) -> bool {
+        let late = self.policy == Policy::Auto && took > LATE;
+        if late {
+            self.resents.set(now.checked_add(took * RESENT));
+        }
+        late
     }
 
     /// A wait went past its spinning, and slept or not.
@@ -146,7 +178,8 @@ pub fn linger(
     faults: &dyn Faults,
 ) -> crate::Result<u64> {
     let begin = Instant::now();
-    let mut yields = 0;
+    let mut now = begin;
+    let mut yields = patience.yields(now);
     let mut looked = begin;
     let mut slept = false;
     loop {
@@ -162,16 +195,21 @@ pub fn linger(
                 }
                 std::hint::spin_loop();
             }
-        } else if yields < patience.yields {
-            yields += 1;
+        } else if yields > 0 {
+            yields -= 1;
             std::thread::yield_now();
+            let before = std::mem::replace(&mut now, Instant::now());
+            if patience.yielded(now.duration_since(before), now) {
+                yields = 0;
+            }
         } else {
             slept = true;
             sleep(flag, wanted, private);
         }
-        if looked.elapsed() >= SLICE / 2 {
-            looked = Instant::now();
-            if let Some(fault) = faults.look(begin.elapsed()) {
+        now = if yields > 0 { now } else { Instant::now() };
+        if now.duration_since(looked) >= SLICE / 2 {
+            looked = now;
+            if let Some(fault) = faults.look(now.duration_since(begin)) {
                 return Err(fault);
             }
         }
@@ -224,5 +262,28 @@ pub fn wake(flag: &Flag, private: bool) {
     // SAFETY: the kernel uses the word's address alone.
     unsafe {
         libc::syscall(libc::SYS_futex, flag.futex(), operation, i32::MAX);
+    }
+}
+
+#[cfg(all(test, not(trimtab_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_robbed_of_a_yield_sleeps_for_a_multiple_of_that() {
+        let patience = Patience::new(Policy::Auto, true);
+        let begin = Instant::now();
+        let after = |ms: u64| begin + Duration::from_millis(ms);
+        assert_eq!(patience.yields(begin), YIELDS_CROWDED);
+        assert!(!patience.yielded(Duration::from_micros(200), begin));
+        assert_eq!(patience.yields(begin), YIELDS_CROWDED);
+        assert!(patience.yielded(Duration::from_millis(3), after(3)));
+        assert_eq!([4, 50, 51].map(|ms| patience.yields(after(ms))), [0, 0, YIELDS_CROWDED]);
+    }
+
+    #[test]
+    fn who_was_told_to_yield_resents_nothing() {
+        let patience = Patience::new(Policy::Yield, true);
+        assert!(!patience.yielded(Duration::from_secs(1), Instant::now()));
     }
 }

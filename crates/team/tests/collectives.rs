@@ -195,6 +195,7 @@ fn any_table() -> impl Strategy<Value = Table> {
         Way::Whole,
         Way::Pieces(11),
         Way::Slices(12),
+        Way::Wide,
         Way::Tree(1),
         Way::Tree(2),
         Way::Relayed,

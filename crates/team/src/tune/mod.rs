@@ -296,6 +296,9 @@ impl Rank {
             Way::Whole => format!("in rounds of up to {} bytes", self.station.area.cell_bytes()),
             Way::Pieces(log) => format!("in rounds of {} bytes", 1_u64 << log),
             Way::Slices(log) => format!("in pieces of {} bytes, each rank combining its slice", 1_u64 << log),
+            Way::Wide => {
+                "in pieces as large as all of a rank's cells, each rank combining its slice".to_owned()
+            }
             Way::Tree(log) => format!("from rank to rank, each to up to {} others", 1_u64 << log),
             Way::Relayed => {
                 "to one rank of each group that shares a cache, and from there to the others".to_owned()
