@@ -54,7 +54,9 @@ impl Way {
         all.extend(sizes.iter().filter(|log| **log < most).map(|log| Self::Pieces(*log)));
         if kind == Kind::Allreduce {
             all.extend(sizes.iter().map(|log| Self::Slices(*log)));
-            all.push(Self::Wide);
+            if bytes > cell {
+                all.push(Self::Wide);
+            }
         }
         if kind == Kind::Broadcast {
             all.extend([Self::Tree(1), Self::Tree(2), Self::Relayed]);

@@ -70,9 +70,17 @@ fn when_time_is_over_the_rest_stays_usual() {
 
 #[test]
 fn every_way_gives_the_same() {
-    for way in
-        [Way::Whole, Way::Pieces(10), Way::Pieces(13), Way::Slices(10), Way::Slices(12), Way::Slices(15)]
-    {
+    for way in [
+        Way::Whole,
+        Way::Pieces(10),
+        Way::Pieces(13),
+        Way::Slices(10),
+        Way::Slices(12),
+        Way::Slices(15),
+        Way::Wide,
+        Way::Tree(1),
+        Way::Relayed,
+    ] {
         team(3, |rank| {
             let mut table = Table::usual(false);
             for class in class(1)..=class(1 << 20) {
@@ -85,6 +93,9 @@ fn every_way_gives_the_same() {
             rank.install_of_first(own).unwrap();
             assert_eq!(rank.table(), table);
             is_right(rank);
+            let mut long = vec![if rank.rank() == 1 { 7_u8 } else { 0 }; 100_000];
+            rank.mine().broadcast(&mut long, 1).unwrap();
+            assert!(long.iter().all(|value| *value == 7));
             let mut all = vec![0_u16; 30_000];
             rank.mine().allgather(&[rank.rank() as u16; 10_000], &mut all).unwrap();
             assert!(all.iter().enumerate().all(|(at, value)| *value as usize == at / 10_000));
