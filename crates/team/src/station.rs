@@ -9,7 +9,7 @@
 use crate::area::{Area, Cause, SLOTS, Said};
 use crate::barrier::Barrier;
 use crate::call::Kind;
-use crate::choice::{Table, Way};
+use crate::choice::{Flat, Manner, Table, Way};
 use crate::flag::{Flag, Ticket, reached};
 use crate::wait::{Faults, Patience, linger, wake};
 use crate::{Error, Result};
@@ -60,7 +60,7 @@ pub struct Station {
     heard: RefCell<Vec<Said>>,
     /// How ranks meet, and which way calls go.
     pub(crate) barrier_by: Cell<Barrier>,
-    ways: RefCell<Table>,
+    ways: RefCell<Flat>,
     /// Where the segment's heap is in this process.
     heap: (usize, usize),
     /// Addresses of what is folded: one for each rank.
@@ -104,7 +104,7 @@ impl Station {
             company,
             heard: RefCell::new(vec![NOTHING; ranks]),
             barrier_by: Cell::new(Table::usual(crowded).barrier),
-            ways: RefCell::new(Table::usual(crowded)),
+            ways: RefCell::new(Flat::new(Table::usual(crowded))),
             heap: (heap.0.expose_provenance(), heap.1),
             sources: RefCell::new(vec![std::ptr::null(); ranks]),
         }
@@ -155,17 +155,24 @@ impl Station {
     /// From now on calls go these ways. All ranks must install the same table between the same calls.
     pub fn install(&self, table: Table) {
         self.barrier_by.set(table.barrier);
-        self.ways.replace(table);
+        self.ways.replace(Flat::new(table));
     }
 
     /// The table in force.
     pub fn table(&self) -> Table {
-        self.ways.borrow().clone()
+        self.ways.borrow().table().clone()
+    }
+
+    /// Lets calls of one place in the table go another way for now, `None` for the usual. All ranks do so at the same call.
+    pub(crate) fn divert(&self, place: usize, way: Option<Way>) -> Option<Way> {
+        self.ways.borrow_mut().divert(place, way)
     }
 
     /// The way of a call of so many bytes.
     pub(crate) fn way(&self, kind: Kind, bytes: usize) -> Way {
-        self.ways.borrow().way(kind, bytes, self.area.cell_bytes(), self.crowded)
+        // What the call is else, it said when it began.
+        let manner = Manner::of(self.said.get().what);
+        self.ways.borrow().way(manner, kind, bytes, self.area.cell_bytes(), self.crowded)
     }
 
     /// Begins an operation: says so to who may wonder, and fails where the team is given up.
