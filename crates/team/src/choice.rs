@@ -140,7 +140,8 @@ impl Manner {
             || kind == Kind::Scan as u64;
         let elements = what >> 8 & 0xff;
         let own = what >> 16 & 0xff == 15;
-        combines && (own || elements == u64::from(Type::F16.code()) || elements == u64::from(Type::BF16.code()))
+        combines
+            && (own || elements == u64::from(Type::F16.code()) || elements == u64::from(Type::BF16.code()))
     }
 
     /// As in tables and options.
@@ -325,7 +326,10 @@ mod tests {
         table.choose(Manner::HeavyMine, kind, class(bytes), Way::Whole);
         assert_eq!(way(&table, Manner::HeavyStrict), Way::Whole);
         assert_eq!(way(&table, Manner::Strict), Way::Pieces(13));
-        assert_eq!(table.chosen(Manner::HeavyStrict, kind, class(bytes)), Some((Way::Whole, Manner::HeavyMine)));
+        assert_eq!(
+            table.chosen(Manner::HeavyStrict, kind, class(bytes)),
+            Some((Way::Whole, Manner::HeavyMine))
+        );
         let text = serde_json::to_string(&table).unwrap();
         assert_eq!(serde_json::from_str::<Table>(&text).unwrap(), table);
     }

@@ -61,6 +61,8 @@ pub struct Station {
     /// How ranks meet, and which way calls go.
     pub(crate) barrier_by: Cell<Barrier>,
     ways: RefCell<Flat>,
+    /// The barrier was measured, and is not just the usual one.
+    pub(crate) kept_barrier: Cell<bool>,
     /// Where the segment's heap is in this process.
     heap: (usize, usize),
     /// Addresses of what is folded: one for each rank.
@@ -104,6 +106,7 @@ impl Station {
             company,
             heard: RefCell::new(vec![NOTHING; ranks]),
             barrier_by: Cell::new(Table::usual(crowded).barrier),
+            kept_barrier: Cell::new(false),
             ways: RefCell::new(Flat::new(Table::usual(crowded))),
             heap: (heap.0.expose_provenance(), heap.1),
             sources: RefCell::new(vec![std::ptr::null(); ranks]),

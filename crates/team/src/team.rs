@@ -15,6 +15,7 @@ use crate::segment::meet::{Invitation, VARIABLE};
 use crate::segment::memfd::Mapping;
 use crate::segment::seat::{DEAD, LEFT, Seat, TAKEN, TakenSeat};
 use crate::station::{Company, Station};
+use crate::tune::lazy::Lazy;
 use crate::tune::store;
 use crate::wait::{Patience, Policy};
 use crate::{Error, Result};
@@ -55,6 +56,8 @@ pub enum Tables {
     Kept,
     /// The usual ways, whatever was tuned.
     Usual,
+    /// As `Kept`; and what was not tuned is tried out in the first calls of its kind, size and manner ([`crate::tune::lazy`] says what that may cost).
+    Lazy,
 }
 
 impl Options {
@@ -243,20 +246,21 @@ impl Team {
         station.set_deadline(self.options.deadline);
         station.set_interrupt(self.options.interrupt);
         let whole = Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry };
-        let rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
-        let table =
-            (rank.rank() == 0 && self.options.tables == Tables::Kept).then(|| self.kept(crowded)).flatten();
+        let mut rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
+        rank.mask = all;
+        let first = rank.rank() == 0;
+        let kept = first && self.options.tables != Tables::Usual;
+        let table: Option<Table> =
+            if kept { store::kept(|| rank.key()).map(|tuning| tuning.table) } else { None };
+        // All must try ways out, or none.
+        let mut said = [u64::from(table.is_some()), u64::from(self.options.tables == Tables::Lazy)];
+        rank.mine().broadcast(&mut said, 0)?;
         rank.install_of_first(table.as_ref())?;
+        rank.station.kept_barrier.set(said[0] != 0);
+        if said[1] != 0 {
+            rank.lazy = Some(Rc::new(Lazy::new()));
+        }
         Ok(rank)
-    }
-
-    /// What was tuned on this machine for such a team. Whatever is wrong with the file, there is the usual table.
-    fn kept(&self, crowded: bool) -> Option<Table> {
-        let variable = |name| std::env::var_os(name).map(std::path::PathBuf::from);
-        let machine = store::fingerprint();
-        let path = store::path(variable("XDG_CACHE_HOME"), variable("HOME"), &machine)?;
-        let key = store::key(self.geometry.ranks, crowded, self.options.cell);
-        store::Store::read(&path, &machine).0.table(&key).cloned()
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
