@@ -373,6 +373,12 @@ impl Company for Members {
 
 const _: () = assert!(LINE == crate::segment::layout::LINE);
 
+/// Whether so many ranks that may use this thread's processors are more than there are for them.
+pub fn crowded_here(ranks: u32) -> bool {
+    let usable = allowed().iter().map(|word| word.count_ones()).sum::<u32>().min(quota().unwrap_or(u32::MAX));
+    ranks > usable.max(1)
+}
+
 /// The processors that this thread may use.
 fn allowed() -> [u64; 16] {
     let mut words = [0_u64; 16];

@@ -173,7 +173,8 @@ impl Cell {
         mut verdict: Verdict,
         origin: Origin,
     ) -> Self {
-        verdict.ratio = (verdict.ratio * 1e4).round() / 1e4;
+        // What is no number could not be read back.
+        verdict.ratio = if verdict.ratio.is_finite() { (verdict.ratio * 1e4).round() / 1e4 } else { 1.0 };
         let measured = tried.iter().zip(candidates).map(|(tried, candidate)| Measured::of(*tried, candidate));
         Self { job, candidates: measured.collect(), verdict, judged: true, foreign: None, origin }
     }
@@ -284,35 +285,42 @@ pub trait Overseer {
 /// Nobody.
 impl Overseer for () {}
 
-/// What there is to be measured of a plan: cells with more than one candidate.
-pub fn jobs(rank: &Rank, plan: &Plan) -> Vec<Job> {
-    jobs_of(&rank.station, plan)
-}
-
-fn jobs_of(station: &Station, plan: &Plan) -> Vec<Job> {
-    let mut jobs = Vec::new();
-    for kind in &plan.kinds {
-        if *kind == Kind::Barrier {
-            jobs.push(Job { kind: *kind, bytes: 0, manner: Manner::Mine });
-            continue;
+impl Plan {
+    /// What there is to be measured: cells with more than one candidate, in teams with cells of `cell` bytes.
+    pub fn jobs(&self, cell: usize, crowded: bool) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for kind in &self.kinds {
+            if *kind == Kind::Barrier {
+                jobs.push(Job { kind: *kind, bytes: 0, manner: Manner::Mine });
+                continue;
+            }
+            for manner in self.manners.iter().filter(|manner| !manner.heavy() || kind.combines()) {
+                jobs.extend(self.sizes.iter().map(|bytes| Job {
+                    kind: *kind,
+                    bytes: *bytes,
+                    manner: *manner,
+                }));
+            }
         }
-        for manner in plan.manners.iter().filter(|manner| !manner.heavy() || kind.combines()) {
-            jobs.extend(plan.sizes.iter().map(|bytes| Job { kind: *kind, bytes: *bytes, manner: *manner }));
-        }
+        jobs.retain(|job| job.candidates(cell, crowded).len() > 1);
+        jobs
     }
-    jobs.retain(|job| candidates(station, *job).len() > 1);
-    jobs
 }
 
-/// The ways among which to choose, the usual one first.
+impl Job {
+    /// The ways among which to choose, the usual one first.
+    pub fn candidates(self, cell: usize, crowded: bool) -> Vec<Tried> {
+        if self.kind == Kind::Barrier {
+            let usual = Table::usual(crowded).barrier;
+            let others = Barrier::ALL.into_iter().filter(|barrier| *barrier != usual);
+            return std::iter::once(usual).chain(others).map(Tried::Barrier).collect();
+        }
+        Way::candidates(self.kind, self.bytes, cell, crowded).into_iter().map(Tried::Way).collect()
+    }
+}
+
 fn candidates(station: &Station, job: Job) -> Vec<Tried> {
-    if job.kind == Kind::Barrier {
-        let usual = Table::usual(station.crowded).barrier;
-        let others = Barrier::ALL.into_iter().filter(|barrier| *barrier != usual);
-        return std::iter::once(usual).chain(others).map(Tried::Barrier).collect();
-    }
-    let ways = Way::candidates(job.kind, job.bytes, station.area.cell_bytes(), station.crowded);
-    ways.into_iter().map(Tried::Way).collect()
+    job.candidates(station.area.cell_bytes(), station.crowded)
 }
 
 /// The table with one way changed.
@@ -361,7 +369,7 @@ fn each(
     mut measure: impl FnMut(Job, &mut Noise<'_>) -> Result<()>,
 ) -> Result<usize> {
     let begin = Instant::now();
-    let jobs = jobs(rank, plan);
+    let jobs = plan.jobs(rank.station.area.cell_bytes(), rank.crowded());
     let _paused = Paused::of(rank);
     let mut noise = Noise::new(rank, overseer)?;
     for (at, job) in jobs.iter().enumerate() {
@@ -467,7 +475,8 @@ pub fn check(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<(Vec<C
         let best = tried.iter().copied().min_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap_or(kept);
         let cell = Cell::new(job, &tried, &raced, judge::verdict(&raced), Origin::Offline);
         overseer.ended(&Cell { foreign, ..cell.clone() });
-        let ratio = ((of(kept) / of(best)) * 1e4).round() / 1e4;
+        let ratio = of(kept) / of(best);
+        let ratio = if ratio.is_finite() { (ratio * 1e4).round() / 1e4 } else { 1.0 };
         all.push(Checked { job, kept, candidates: cell.candidates, best, ratio, foreign });
         Ok(())
     })?;
