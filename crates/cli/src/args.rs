@@ -9,6 +9,7 @@ pub mod sim_figures;
 pub mod sim_swarm;
 pub mod team;
 pub mod time;
+pub mod tune;
 pub mod view;
 mod words;
 
@@ -25,6 +26,7 @@ pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
 pub use team::{BenchTeamArgs, Mode, Operation, TeamCellArgs, Ways};
 pub use time::Wait;
+pub use tune::{Pace, TuneTeamArgs, Weight};
 pub use view::{ReportArgs, TopArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -76,6 +78,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     Check(CheckArgs),
     Bench(BenchArgs),
+    TuneTeam(TuneTeamArgs),
     Sim(SimArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),

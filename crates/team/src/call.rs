@@ -154,6 +154,19 @@ pub struct Call {
 }
 
 impl Call {
+    /// All wait for all.
+    pub const BARRIER: Self = Self {
+        kind: Kind::Barrier,
+        elements: Type::U8,
+        operator: None,
+        kernel: None,
+        count: 0,
+        root: 0,
+        input: std::ptr::null(),
+        output: std::ptr::null_mut(),
+        sync: Sync::MINE,
+    };
+
     /// Bytes of a block.
     #[inline(always)]
     pub fn bytes(&self) -> usize {

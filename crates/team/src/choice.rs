@@ -4,10 +4,16 @@
 //! measurements on small machines say ([`Table::usual`]) and can be replaced by what was measured here ([`crate::tune`]). It is plain
 //! data: ranks that had different ones would wait for each other for ever, so one rank reads it and the others get it from that one.
 //!
+//! **Manner.** Two more things can matter to which way is quickest: how strictly a call is synchronised, since loose calls overlap and strict ones
+//! do not, and how much work an element is, since ways that share the work out pay more where it is dear. Both are read from the
+//! call itself ([`Manner::of`]). What was not measured in a manner goes as in the nearest one that was. Integers and floating point numbers of 32 and
+//! 64 bits are one kind of work: memory bounds them all.
+//!
 //! **Properties.** Pure. Whatever table is installed, every call gives the same bits: ways differ in time alone.
 
 use crate::barrier::Barrier;
-use crate::call::Kind;
+use crate::call::{Kind, When};
+use crate::reduce::Type;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -46,6 +52,10 @@ impl Way {
         let usual = Self::usual(kind, bytes, cell, crowded);
         let mut all = vec![usual];
         if bytes <= crate::flag::INLINE || kind == Kind::Barrier {
+            return all;
+        }
+        // What fits into a cell is combined in one round whatever the table says.
+        if kind == Kind::Allreduce && bytes <= cell {
             return all;
         }
         let most = cell.ilog2() as u8;
@@ -90,26 +100,182 @@ impl Way {
 pub struct Table {
     /// How ranks meet.
     pub barrier: Barrier,
-    /// What was chosen otherwise than usual, by kind and class of size.
+    /// What was chosen for calls in the usual manner, by kind and class of size.
     pub ways: BTreeMap<Kind, BTreeMap<usize, Way>>,
     /// The number of each rank's group of those that share a cache; empty where nothing is known.
     #[serde(default)]
     pub groups: Vec<u32>,
+    /// What was chosen for others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<Manner, BTreeMap<Kind, BTreeMap<usize, Way>>>,
+}
+
+/// In which manner a call is made, as far as the quickest way can depend on it: see the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum Manner {
+    /// Own buffers may be used again when it returns; elements are plain numbers.
+    #[default]
+    Mine,
+    /// It waits for no more than the data.
+    Loose,
+    /// All wait for all before it, after it, or both.
+    Strict,
+    /// As `Mine`, with elements that are work: 16-bit floating point numbers, or an operator of the caller's own.
+    HeavyMine,
+    /// As `Loose`, with such elements.
+    HeavyLoose,
+    /// As `Strict`, with such elements.
+    HeavyStrict,
+}
+
+impl Manner {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Mine, Self::Loose, Self::Strict, Self::HeavyMine, Self::HeavyLoose, Self::HeavyStrict];
+
+    /// A call's, from [`crate::Call::what`].
+    #[inline(always)]
+    pub fn of(what: u64) -> Self {
+        let (enter, leave) = (what >> 24 & 15, what >> 28 & 15);
+        let pace = if enter == When::All as u64 || leave == When::All as u64 {
+            2
+        } else {
+            usize::from(leave == When::None as u64)
+        };
+        let heavy = Self::is_heavy(what);
+        Self::ALL[pace + if heavy { 3 } else { 0 }]
+    }
+
+    #[inline(always)]
+    fn is_heavy(what: u64) -> bool {
+        let kind = what & 0xff;
+        let combines = kind == Kind::Reduce as u64
+            || kind == Kind::Allreduce as u64
+            || kind == Kind::ReduceScatter as u64
+            || kind == Kind::Scan as u64;
+        let elements = what >> 8 & 0xff;
+        let own = what >> 16 & 0xff == 15;
+        combines
+            && (own || elements == u64::from(Type::F16.code()) || elements == u64::from(Type::BF16.code()))
+    }
+
+    /// As in tables and options.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Mine => "mine",
+            Self::Loose => "loose",
+            Self::Strict => "strict",
+            Self::HeavyMine => "heavy-mine",
+            Self::HeavyLoose => "heavy-loose",
+            Self::HeavyStrict => "heavy-strict",
+        }
+    }
+
+    /// Whether an element is work.
+    pub fn heavy(self) -> bool {
+        self as u8 >= 3
+    }
+
+    /// Where a way is looked for: in the manner itself, then in others, the nearest first.
+    pub fn nearest(self) -> &'static [Self] {
+        match self {
+            Self::Mine => &[Self::Mine],
+            Self::Loose => &[Self::Loose, Self::Mine],
+            Self::Strict => &[Self::Strict, Self::Mine],
+            Self::HeavyMine => &[Self::HeavyMine, Self::Mine],
+            Self::HeavyLoose => &[Self::HeavyLoose, Self::HeavyMine, Self::Loose, Self::Mine],
+            Self::HeavyStrict => &[Self::HeavyStrict, Self::HeavyMine, Self::Strict, Self::Mine],
+        }
+    }
 }
 
 impl Table {
     /// Where nothing was measured.
     pub fn usual(crowded: bool) -> Self {
         let barrier = if crowded { Barrier::Central } else { Barrier::Dissemination };
-        Self { barrier, ways: BTreeMap::new(), groups: Vec::new() }
+        Self { barrier, ways: BTreeMap::new(), others: BTreeMap::new(), groups: Vec::new() }
+    }
+
+    /// The way of a call in the usual manner.
+    pub fn way(&self, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Way {
+        let measured = self.chosen(Manner::Mine, kind, class(bytes));
+        measured.map_or_else(|| Way::usual(kind, bytes, cell, crowded), |(way, _)| way).within(kind, cell)
+    }
+
+    /// What was chosen for calls of a manner, or of the nearest for which anything was.
+    pub fn chosen(&self, manner: Manner, kind: Kind, class: usize) -> Option<(Way, Manner)> {
+        manner.nearest().iter().find_map(|near| {
+            let ways = if *near == Manner::Mine { Some(&self.ways) } else { self.others.get(near) };
+            ways?.get(&kind)?.get(&class).map(|way| (*way, *near))
+        })
+    }
+
+    /// Chooses a way for calls of a manner, a kind and a class of size.
+    pub fn choose(&mut self, manner: Manner, kind: Kind, class: usize, way: Way) {
+        let ways =
+            if manner == Manner::Mine { &mut self.ways } else { self.others.entry(manner).or_default() };
+        ways.entry(kind).or_default().insert(class, way);
+    }
+}
+
+/// A table as calls look into it: one place for each manner, kind and class.
+#[derive(Debug)]
+pub struct Flat {
+    table: Table,
+    ways: Box<[Option<Way>]>,
+}
+
+impl Flat {
+    /// Places of a flat table.
+    pub const PLACES: usize = Manner::ALL.len() * KINDS * CLASSES;
+
+    /// The table's.
+    pub fn new(table: Table) -> Self {
+        let mut ways = vec![None; Self::PLACES].into_boxed_slice();
+        for manner in Manner::ALL {
+            // The farthest first, so that what is nearer lies over it.
+            for near in manner.nearest().iter().rev() {
+                let chosen = if *near == Manner::Mine { Some(&table.ways) } else { table.others.get(near) };
+                for (kind, classes) in chosen.into_iter().flatten() {
+                    for (class, way) in classes.iter().filter(|(class, _)| **class < CLASSES) {
+                        ways[Self::place(manner, *kind, *class)] = Some(*way);
+                    }
+                }
+            }
+        }
+        Self { table, ways }
+    }
+
+    /// Where in the table.
+    #[inline(always)]
+    pub fn place(manner: Manner, kind: Kind, class: usize) -> usize {
+        (manner as usize * KINDS + (kind as usize - 1)) * CLASSES + class
+    }
+
+    /// The table that it was made of.
+    pub fn table(&self) -> &Table {
+        &self.table
     }
 
     /// The way of a call.
-    pub fn way(&self, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Way {
-        let measured = self.ways.get(&kind).and_then(|ways| ways.get(&class(bytes)));
-        measured.copied().unwrap_or_else(|| Way::usual(kind, bytes, cell, crowded)).within(kind, cell)
+    #[inline(always)]
+    pub fn way(&self, manner: Manner, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Way {
+        match self.ways[Self::place(manner, kind, class(bytes))] {
+            Some(way) => way.within(kind, cell),
+            None => Way::usual(kind, bytes, cell, crowded),
+        }
+    }
+
+    /// Lets calls of one place go another way, `None` for the usual, beside the table. Answers what was there.
+    pub fn divert(&mut self, place: usize, way: Option<Way>) -> Option<Way> {
+        std::mem::replace(&mut self.ways[place], way)
     }
 }
+
+/// Kinds of calls, whose numbers begin with 1.
+const KINDS: usize = Kind::ALL.len();
 
 impl Way {
     /// As near to it as cells and the kind allow: tables may be of another version, or somebody's joke.
@@ -151,6 +317,41 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_call_goes_as_its_manner_or_the_nearest_that_was_measured() {
+        use crate::call::Sync;
+        let what = |sync: Sync, elements: Type, kind: Kind| {
+            kind as u64
+                | u64::from(elements.code()) << 8
+                | (sync.enter as u64) << 24
+                | (sync.leave as u64) << 28
+        };
+        let manner = |sync, elements, kind| Manner::of(what(sync, elements, kind));
+        assert_eq!(manner(Sync::MINE, Type::F64, Kind::Allreduce), Manner::Mine);
+        assert_eq!(manner(Sync::LOOSE, Type::BF16, Kind::Allreduce), Manner::HeavyLoose);
+        assert_eq!(manner(Sync::STRICT, Type::BF16, Kind::Broadcast), Manner::Strict);
+        let half = Sync { enter: When::None, leave: When::All };
+        assert_eq!(manner(half, Type::F16, Kind::Scan), Manner::HeavyStrict);
+        let own = what(Sync::MINE, Type::F64, Kind::Reduce) | 15 << 16;
+        assert_eq!(Manner::of(own), Manner::HeavyMine);
+
+        let (kind, bytes) = (Kind::Allreduce, 1 << 20);
+        let mut table = Table::usual(false);
+        let way = |table: &Table, manner| Flat::new(table.clone()).way(manner, kind, bytes, 32 << 10, false);
+        assert_eq!(way(&table, Manner::HeavyLoose), Way::Slices(14));
+        table.choose(Manner::Mine, kind, class(bytes), Way::Pieces(13));
+        assert!(Manner::ALL.into_iter().all(|manner| way(&table, manner) == Way::Pieces(13)));
+        table.choose(Manner::HeavyMine, kind, class(bytes), Way::Whole);
+        assert_eq!(way(&table, Manner::HeavyStrict), Way::Whole);
+        assert_eq!(way(&table, Manner::Strict), Way::Pieces(13));
+        assert_eq!(
+            table.chosen(Manner::HeavyStrict, kind, class(bytes)),
+            Some((Way::Whole, Manner::HeavyMine))
+        );
+        let text = serde_json::to_string(&table).unwrap();
+        assert_eq!(serde_json::from_str::<Table>(&text).unwrap(), table);
     }
 
     #[test]

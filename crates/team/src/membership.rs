@@ -13,6 +13,7 @@ use crate::segment::header::Header;
 use crate::segment::layout::MOST_RANKS;
 use crate::segment::seat::Seat;
 use crate::station::{Company, Station};
+use crate::tune::lazy::Lazy;
 use crate::wait::Patience;
 use crate::{Error, Result};
 use std::rc::Rc;
@@ -94,7 +95,16 @@ impl Rank {
         }
         let heap_at = control.wrapping_add(Area::bytes(ranks, cell).next_multiple_of(4096));
         let company = Rc::new(Part { whole: Rc::clone(&self.station.company), members });
-        Rank::new(Rc::new(self.station_like(area, me, company, (heap_at, heap))), None, heap)
+        let station = Rc::new(self.station_like(area, me, company, (heap_at, heap)));
+        let mut rank = Rank::new(station, None, heap)?;
+        self.teach(&mut rank);
+        Ok(rank)
+    }
+
+    /// A team made of this one finds its ways as this one does, and begins anew: it has other ranks.
+    fn teach(&self, rank: &mut Rank) {
+        rank.mask = self.mask;
+        rank.lazy = self.lazy.as_ref().map(|_| Rc::new(Lazy::new()));
     }
 
     fn station_like(
@@ -169,6 +179,7 @@ impl Rank {
         let station = Rc::new(self.station_like(area, me as u32, company, heap));
         let mut rank = Rank::new(station, Some((seat, whole)), heap.1)?;
         rank.seats = Some(seats);
+        self.teach(&mut rank);
         rank.barrier()?;
         Ok(rank)
     }

@@ -14,6 +14,7 @@ use crate::segment::seat::TakenSeat;
 use crate::shared::Shared;
 use crate::station::{Station, now};
 use crate::team::Whole;
+use crate::tune::lazy::Lazy;
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -39,6 +40,12 @@ pub struct Rank {
     born: u32,
     /// Leaves when dropped; sub-teams have none.
     pub(crate) seat: Option<(TakenSeat, Whole)>,
+    /// Tries ways out in the calls that are made.
+    pub(crate) lazy: Option<Rc<Lazy>>,
+    /// The processors that its ranks may use, all together.
+    pub(crate) mask: [u64; 16],
+    /// What was measured beforehand by this team itself.
+    pub(crate) evidence: RefCell<Vec<crate::tune::Cell>>,
     /// Which seats its ranks have, where it is what is left of a larger team.
     pub(crate) seats: Option<Vec<u32>>,
 }
@@ -73,6 +80,9 @@ impl Rank {
             generation: GENERATION.load(Ordering::Relaxed),
             born: std::process::id(),
             seat,
+            lazy: None,
+            mask: [0; 16],
+            evidence: RefCell::default(),
             seats: None,
         })
     }
@@ -112,7 +122,15 @@ impl Rank {
     #[inline]
     pub fn barrier(&self) -> Result<()> {
         self.ready()?;
+        if let Some(lazy) = &self.lazy {
+            return self.watched_barrier(lazy);
+        }
         now(self.station.barrier_call())
+    }
+
+    fn watched_barrier(&self, lazy: &Lazy) -> Result<()> {
+        // SAFETY: a barrier has no buffers.
+        now(unsafe { lazy.carry_out(&self.station, &Call::BARRIER, false, true) })
     }
 
     /// Ends a stretch of loose calls: buffers in the segment are everybody's own again.
@@ -237,8 +255,19 @@ impl Rank {
     pub unsafe fn call(&self, call: &Call) -> Result<()> {
         self.ready()?;
         check(call, self.ranks())?;
+        if let Some(lazy) = &self.lazy {
+            // SAFETY: the caller's promise.
+            return unsafe { self.watched_call(lazy, call) };
+        }
         // SAFETY: the caller's promise.
         now(unsafe { self.station.carry_out(call, self.station.has_blocks()) })
+    }
+
+    /// # Safety
+    /// As [`Self::call`].
+    unsafe fn watched_call(&self, lazy: &Lazy, call: &Call) -> Result<()> {
+        // SAFETY: the caller's promise.
+        now(unsafe { lazy.carry_out(&self.station, call, self.station.has_blocks(), true) })
     }
 
     /// Starts a call, which goes on while this rank tests it, waits for it or makes other calls.
@@ -254,15 +283,19 @@ impl Rank {
         self.ours()?;
         self.between_calls()?;
         check(&call, self.ranks())?;
-        let station = Rc::clone(&self.station);
+        let (station, lazy) = (Rc::clone(&self.station), self.lazy.clone());
         let outcome = Rc::new(RefCell::new(None));
         // As it is now, not when the call's turn comes: blocks are asked for in the order of calls.
         let blocks = station.has_blocks();
         let work = Box::pin(async move {
             // They live as long as what uses them.
             let _buffers = buffers;
-            // SAFETY: the caller's promise.
-            unsafe { station.carry_out(&call, blocks) }.await
+            match lazy {
+                // SAFETY: the caller's promise.
+                Some(lazy) => unsafe { lazy.carry_out(&station, &call, blocks, false) }.await,
+                // SAFETY: as above.
+                None => unsafe { station.carry_out(&call, blocks) }.await,
+            }
         });
         self.queue.borrow_mut().push_back(Started { work, outcome: Rc::clone(&outcome) });
         self.advance(false);

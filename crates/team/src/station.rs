@@ -9,7 +9,7 @@
 use crate::area::{Area, Cause, SLOTS, Said};
 use crate::barrier::Barrier;
 use crate::call::Kind;
-use crate::choice::{Table, Way};
+use crate::choice::{Flat, Manner, Table, Way};
 use crate::flag::{Flag, Ticket, reached};
 use crate::near::Groups;
 use crate::wait::{Faults, Patience, linger, wake};
@@ -63,9 +63,11 @@ pub struct Station {
     pub(crate) barrier_by: Cell<Barrier>,
     /// Whether they meet at a centre amid calls, too: where they share processors.
     pub(crate) central: Cell<bool>,
-    ways: RefCell<Table>,
     /// Ranks that share a cache.
     pub(crate) groups: RefCell<Rc<Groups>>,
+    ways: RefCell<Flat>,
+    /// The barrier was measured, and is not just the usual one.
+    pub(crate) kept_barrier: Cell<bool>,
     /// Where the segment's heap is in this process.
     heap: (usize, usize),
     /// How many blocks of it are given out: as many at all ranks.
@@ -114,8 +116,9 @@ impl Station {
             heard: RefCell::new(vec![NOTHING; ranks]),
             barrier_by: Cell::new(Table::usual(crowded).barrier),
             central: Cell::new(crowded && Table::usual(crowded).barrier == Barrier::Central),
-            ways: RefCell::new(Table::usual(crowded)),
             groups: RefCell::default(),
+            kept_barrier: Cell::new(false),
+            ways: RefCell::new(Flat::new(Table::usual(crowded))),
             heap: (heap.0.expose_provenance(), heap.1),
             blocks: Cell::new(0),
             sources: RefCell::new(vec![std::ptr::null(); ranks]),
@@ -170,17 +173,24 @@ impl Station {
         self.barrier_by.set(table.barrier);
         self.central.set(self.crowded && table.barrier == Barrier::Central);
         self.groups.replace(Rc::new(Groups::new(&table.groups, self.ranks())));
-        self.ways.replace(table);
+        self.ways.replace(Flat::new(table));
     }
 
     /// The table in force.
     pub fn table(&self) -> Table {
-        self.ways.borrow().clone()
+        self.ways.borrow().table().clone()
+    }
+
+    /// Lets calls of one place in the table go another way for now, `None` for the usual. All ranks do so at the same call.
+    pub(crate) fn divert(&self, place: usize, way: Option<Way>) -> Option<Way> {
+        self.ways.borrow_mut().divert(place, way)
     }
 
     /// The way of a call of so many bytes.
     pub(crate) fn way(&self, kind: Kind, bytes: usize) -> Way {
-        self.ways.borrow().way(kind, bytes, self.area.cell_bytes(), self.crowded)
+        // What the call is else, it said when it began.
+        let manner = Manner::of(self.said.get().what);
+        self.ways.borrow().way(manner, kind, bytes, self.area.cell_bytes(), self.crowded)
     }
 
     /// Begins an operation: says so to who may wonder, and fails where the team is given up.

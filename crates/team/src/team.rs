@@ -16,6 +16,7 @@ use crate::segment::meet::{Invitation, VARIABLE};
 use crate::segment::memfd::Mapping;
 use crate::segment::seat::{DEAD, LEFT, Seat, TAKEN, TakenSeat};
 use crate::station::{Company, Station};
+use crate::tune::lazy::Lazy;
 use crate::tune::store;
 use crate::wait::{Patience, Policy};
 use crate::{Error, Result};
@@ -56,6 +57,8 @@ pub enum Tables {
     Kept,
     /// The usual ways, whatever was tuned.
     Usual,
+    /// As `Kept`; and what was not tuned is tried out in the first calls of its kind, size and manner ([`crate::tune::lazy`] says what that may cost).
+    Lazy,
 }
 
 impl Options {
@@ -246,31 +249,22 @@ impl Team {
         station.set_deadline(self.options.deadline);
         station.set_interrupt(self.options.interrupt);
         let whole = Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry };
-        let rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
-        let table = (rank.rank() == 0).then(|| self.first_table(crowded, &masks)).flatten();
+        let mut rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
+        rank.mask = all;
+        let first = rank.rank() == 0;
+        let kept = first && self.options.tables != Tables::Usual;
+        let kept: Option<Table> =
+            if kept { store::kept(|| rank.key()).map(|tuning| tuning.table) } else { None };
+        // All must try ways out, or none.
+        let mut said = [u64::from(kept.is_some()), u64::from(self.options.tables == Tables::Lazy)];
+        rank.mine().broadcast(&mut said, 0)?;
+        let table = if first { first_table(kept, crowded, &masks) } else { None };
         rank.install_of_first(table.as_ref())?;
-        Ok(rank)
-    }
-
-    /// The table with which rank 0 begins, for all; `None` for the usual one where nobody is nearer to one than to another.
-    fn first_table(&self, crowded: bool, masks: &[near::Cpus]) -> Option<Table> {
-        let kept = (self.options.tables == Tables::Kept).then(|| self.kept(crowded)).flatten();
-        // Two are near each other or not, and nothing follows from that.
-        let groups = if masks.len() > 2 { near::numbers(masks, &near::domains()) } else { Vec::new() };
-        if Groups::new(&groups, self.geometry.ranks).are_any() {
-            return Some(Table { groups, ..kept.unwrap_or_else(|| Table::usual(crowded)) });
+        rank.station.kept_barrier.set(said[0] != 0);
+        if said[1] != 0 {
+            rank.lazy = Some(Rc::new(Lazy::new()));
         }
-        // It may have been tuned with other masks.
-        kept.map(|table| Table { groups: Vec::new(), ..table })
-    }
-
-    /// What was tuned on this machine for such a team. Whatever is wrong with the file, there is the usual table.
-    fn kept(&self, crowded: bool) -> Option<Table> {
-        let variable = |name| std::env::var_os(name).map(std::path::PathBuf::from);
-        let machine = store::fingerprint();
-        let path = store::path(variable("XDG_CACHE_HOME"), variable("HOME"), &machine)?;
-        let key = store::key(self.geometry.ranks, crowded, self.options.cell);
-        store::Store::read(&path, &machine).0.table(&key).cloned()
+        Ok(rank)
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
@@ -382,6 +376,23 @@ impl Company for Members {
 }
 
 const _: () = assert!(LINE == crate::segment::layout::LINE);
+
+/// Whether so many ranks that may use this thread's processors are more than there are for them.
+pub fn crowded_here(ranks: u32) -> bool {
+    let usable = allowed().iter().map(|word| word.count_ones()).sum::<u32>().min(quota().unwrap_or(u32::MAX));
+    ranks > usable.max(1)
+}
+
+/// The table with which rank 0 begins, for all; `None` for the usual one where nobody is nearer to one than to another.
+fn first_table(kept: Option<Table>, crowded: bool, masks: &[near::Cpus]) -> Option<Table> {
+    // Two are near each other or not, and nothing follows from that.
+    let groups = if masks.len() > 2 { near::numbers(masks, &near::domains()) } else { Vec::new() };
+    if Groups::new(&groups, masks.len() as u32).are_any() {
+        return Some(Table { groups, ..kept.unwrap_or_else(|| Table::usual(crowded)) });
+    }
+    // It may have been tuned with other masks.
+    kept.map(|table| Table { groups: Vec::new(), ..table })
+}
 
 /// The processors that this thread may use.
 fn allowed() -> [u64; Mask::WORDS] {

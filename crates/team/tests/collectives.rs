@@ -205,7 +205,7 @@ fn any_table() -> impl Strategy<Value = Table> {
         |(barrier, ways, groups)| {
             let all = |way: Way| (0..trimtab_team::choice::CLASSES).map(|class| (class, way)).collect();
             let ways = [(Kind::Broadcast, all(ways[0])), (Kind::Allreduce, all(ways[1]))].into();
-            Table { barrier, ways, groups }
+            Table { barrier, ways, groups, ..Table::usual(false) }
         },
     )
 }

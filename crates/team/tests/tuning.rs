@@ -1,14 +1,19 @@
 //! Teams that tune themselves: all ranks come to the same table, and calls stay right.
 
 #![allow(clippy::unwrap_used)]
+#![allow(unsafe_code, reason = "calls that are started")]
 
 use std::time::Duration;
-use trimtab_team::choice::{Table, Way, class};
-use trimtab_team::tune::{Plan, Tuning, tune};
-use trimtab_team::{Kind, Operator, Options, Rank, Team};
+use trimtab_team::choice::{Manner, Table, Way, class};
+use trimtab_team::tune::{self, Cell, Job, Origin, Overseer, Plan, Tuning, lazy::CALLS, tune};
+use trimtab_team::{BF16, Kind, Operator, Options, Rank, Tables, Team};
 
 fn team<T: Send>(ranks: u32, work: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
-    let team = Team::new(Options { tables: trimtab_team::Tables::Usual, ..Options::new(ranks) }).unwrap();
+    team_with(Tables::Usual, ranks, work)
+}
+
+fn team_with<T: Send>(tables: Tables, ranks: u32, work: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
+    let team = Team::new(Options { tables, ..Options::new(ranks) }).unwrap();
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..ranks)
             .map(|rank| {
@@ -38,24 +43,27 @@ fn all_ranks_come_to_the_same_table() {
         kinds: vec![Kind::Barrier, Kind::Allreduce, Kind::Alltoall],
         sizes: vec![64, 4096, 100_000],
         budget: Duration::from_secs(20),
+        ..Plan::default()
     };
     let found: Vec<Tuning> = team(2, |rank| {
         let tuning = tune(rank, &plan).unwrap();
         is_right(rank);
         assert_eq!(rank.table(), tuning.table);
-        assert!(rank.explain(Kind::Allreduce, 100_000).contains("measured here"));
+        let said = rank.explain(Kind::Allreduce, 100_000);
+        assert!(said.contains("measured here beforehand") && said.contains(" us, "), "{said}");
         tuning
     });
     assert_eq!(found[0], found[1]);
     assert_eq!(found[0].left, 0);
     // What fits beside a flag, or has one way alone, is no choice.
-    let cells: Vec<(Kind, usize)> = found[0].cells.iter().map(|cell| (cell.kind, cell.bytes)).collect();
+    let cells: Vec<(Kind, usize)> =
+        found[0].cells.iter().map(|cell| (cell.job.kind, cell.job.bytes)).collect();
     assert_eq!(cells, [(Kind::Barrier, 0), (Kind::Allreduce, 100_000), (Kind::Alltoall, 100_000)]);
     for cell in &found[0].cells {
-        let (_, winner) = &cell.candidates[cell.verdict.winner];
-        assert_eq!(winner.len(), 24);
+        assert_eq!((cell.winner().batches, cell.origin, cell.judged), (24, Origin::Offline, true));
         // The usual one is measured as long as any.
-        assert_eq!(cell.candidates[0].1.len(), 24);
+        assert_eq!(cell.usual().batches, 24);
+        assert!(cell.winner().best <= cell.winner().median);
     }
 }
 
@@ -64,7 +72,7 @@ fn when_time_is_over_the_rest_stays_usual() {
     let plan = Plan { budget: Duration::ZERO, ..Plan::default() };
     for tuning in team(2, |rank| tune(rank, &plan).unwrap()) {
         assert_eq!((tuning.cells.len(), tuning.table), (0, Table::usual(false)));
-        assert!(tuning.left > 50);
+        assert!(tuning.left > 40);
     }
 }
 
@@ -101,4 +109,208 @@ fn every_way_gives_the_same() {
             assert!(all.iter().enumerate().all(|(at, value)| *value as usize == at / 10_000));
         });
     }
+}
+
+#[test]
+fn a_cell_for_each_manner_that_matters() {
+    let plan = Plan {
+        kinds: vec![Kind::Broadcast, Kind::ReduceScatter],
+        sizes: vec![100_000],
+        manners: vec![Manner::Mine, Manner::Strict, Manner::Loose, Manner::HeavyMine],
+        ..Plan::default()
+    };
+    for tuning in team(2, |rank| {
+        let tuning = tune(rank, &plan).unwrap();
+        is_right(rank);
+        tuning
+    }) {
+        let of = |kind| tuning.cells.iter().filter(|cell| cell.job.kind == kind).count();
+        // A broadcast combines nothing.
+        assert_eq!((of(Kind::Broadcast), of(Kind::ReduceScatter), tuning.left), (3, 4, 0));
+        assert_eq!(tuning.table.others.len(), 3);
+    }
+}
+
+/// Others have half of the machine, or nothing; and somebody asks for an end after so many cells.
+struct Busy {
+    share: f64,
+    began: std::time::Instant,
+    cells: std::cell::Cell<usize>,
+}
+
+impl Overseer for Busy {
+    fn busy(&self) -> Option<f64> {
+        // More than all ranks together can have had.
+        Some(self.began.elapsed().as_secs_f64() * 100.0 * self.share)
+    }
+
+    fn processors(&self) -> f64 {
+        100.0
+    }
+
+    fn stop(&self) -> bool {
+        self.cells.get() == 0
+    }
+
+    fn ended(&self, _: &Cell) {
+        self.cells.set(self.cells.get() - 1);
+    }
+}
+
+#[test]
+fn what_others_disturb_is_left_as_usual_and_an_end_keeps_what_is_done() {
+    let plan = Plan { kinds: vec![Kind::Barrier, Kind::Broadcast], accept_noise: false, ..Plan::default() };
+    for (share, judged) in [(0.5, false), (0.0, true)] {
+        let found = team(2, |rank| {
+            // One rank alone sees the machine, and is asked to end.
+            let cells = std::cell::Cell::new(if rank.rank() == 0 { 3 } else { 1000 });
+            let busy = Busy {
+                share: if rank.rank() == 0 { share } else { 0.0 },
+                began: std::time::Instant::now(),
+                cells,
+            };
+            // Shares are told over some time.
+            std::thread::sleep(Duration::from_millis(60));
+            tune::tune_watched(rank, &plan, &busy).unwrap()
+        });
+        assert_eq!(found[0], found[1]);
+        let tuning = &found[0];
+        assert_eq!(tuning.cells.len(), 3);
+        assert!(tuning.left > 0);
+        let last = tuning.cells.last().unwrap();
+        assert_eq!(last.judged, judged, "{last:?}");
+        assert_eq!(last.foreign.unwrap() > 0.4, !judged);
+        assert_eq!(tuning.table.ways.is_empty(), !judged, "{tuning:?}");
+    }
+}
+
+#[test]
+fn a_check_measures_all_candidates_alike() {
+    let plan = Plan { kinds: vec![Kind::Barrier, Kind::Allgather], sizes: vec![1 << 16], ..Plan::default() };
+    for (checked, left) in team(2, |rank| {
+        let before = rank.table();
+        let checked = tune::check(rank, &plan, &()).unwrap();
+        assert_eq!(rank.table(), before);
+        checked
+    }) {
+        assert_eq!((checked.len(), left), (2, 0));
+        for cell in checked {
+            assert!(cell.candidates.iter().all(|one| one.batches == 30), "{cell:?}");
+            assert!(cell.ratio >= 1.0 && (cell.kept != cell.best || cell.ratio == 1.0), "{cell:?}");
+        }
+    }
+}
+
+/// Calls of many kinds and sizes, blocking, started and loose, until all trials must be over.
+fn work(rank: &Rank, rounds: usize) {
+    let ranks = u64::from(rank.ranks());
+    let sum = ranks * (ranks + 1) / 2;
+    for round in 0..rounds {
+        rank.barrier().unwrap();
+        let mut sums = vec![u64::from(rank.rank()) + 1; 9000];
+        rank.mine().allreduce_in_place(&mut sums, Operator::Sum).unwrap();
+        assert!(sums.iter().all(|one| *one == sum), "{round}");
+        let mut buffer = vec![if rank.rank() == 1 { round as u64 } else { 0 }; 3000];
+        rank.strict().broadcast(&mut buffer, 1).unwrap();
+        assert!(buffer.iter().all(|one| *one == round as u64), "{round}");
+        rank.loose().broadcast(&mut buffer, 0).unwrap();
+        let mut all = vec![0_u16; 10_000 * ranks as usize];
+        rank.mine().allgather(&[rank.rank() as u16; 10_000], &mut all).unwrap();
+        assert!(all.iter().enumerate().all(|(at, value)| *value as usize == at / 10_000), "{round}");
+        let heavy = vec![BF16::from_f32(1.0); 20_000];
+        let mut least = vec![BF16::from_f32(0.0); 20_000];
+        rank.mine()
+            .reduce(&heavy, &mut least[..if rank.rank() == 0 { 20_000 } else { 0 }], Operator::Min, 0)
+            .unwrap();
+        let mut small = [1_u32];
+        rank.mine().allreduce_in_place(&mut small, Operator::Sum).unwrap();
+        assert_eq!(u64::from(small[0]), ranks);
+    }
+}
+
+#[test]
+fn ways_are_tried_out_in_calls_and_all_ranks_settle_alike() {
+    for ranks in [2, 3] {
+        let found = team_with(Tables::Lazy, ranks, |rank| {
+            assert!(rank.is_lazy());
+            work(rank, 3);
+            let said = rank.explain(Kind::Allgather, 20_000);
+            assert!(said.contains("as usual") && said.contains("were tried so far"), "{said}");
+            // So many calls of each candidate at most, of which a class has ten.
+            work(rank, 10 * CALLS);
+            let said = rank.explain(Kind::Allgather, 20_000);
+            assert!(said.contains("in this program's own calls"), "{said}");
+            assert!(rank.explain(Kind::Barrier, 0).contains("in this program's own calls"));
+            (rank.table(), rank.found())
+        });
+        for (table, tuning) in &found[1..] {
+            assert_eq!((table, &tuning.cells), (&found[0].0, &found[0].1.cells));
+        }
+        let tuning = &found[0].1;
+        let cells: Vec<(Kind, Manner)> =
+            tuning.cells.iter().map(|cell| (cell.job.kind, cell.job.manner)).collect();
+        assert_eq!(
+            cells,
+            [
+                (Kind::Barrier, Manner::Mine),
+                (Kind::Allreduce, Manner::Mine),
+                (Kind::Allgather, Manner::Mine),
+                (Kind::Broadcast, Manner::Strict),
+                (Kind::Reduce, Manner::HeavyMine),
+            ]
+        );
+        assert!(
+            tuning.cells.iter().all(|cell| cell.origin == Origin::Lazy && cell.winner().batches <= CALLS)
+        );
+        let job = Job { kind: Kind::Allgather, bytes: 20_000, manner: Manner::Mine };
+        assert_eq!(
+            tuning.table.chosen(job.manner, job.kind, class(job.bytes)).map(|(way, _)| tune::Tried::Way(way)),
+            tuning.cell(job).map(|cell| cell.winner().tried)
+        );
+    }
+}
+
+#[test]
+fn started_calls_and_parts_of_a_team_try_ways_out_too() {
+    team_with(Tables::Lazy, 4, |rank| {
+        for round in 0..40_u64 {
+            let mut sums = vec![u64::from(rank.rank()); 6000];
+            let call = trimtab_team::Call {
+                kind: Kind::Allreduce,
+                elements: trimtab_team::Type::U64,
+                operator: Some(Operator::Sum),
+                kernel: Some(trimtab_team::Kernel::of(trimtab_team::Type::U64, Operator::Sum).unwrap()),
+                count: sums.len(),
+                root: 0,
+                input: sums.as_ptr().cast(),
+                output: sums.as_mut_ptr().cast(),
+                sync: trimtab_team::Sync::MINE,
+            };
+            // Some start what others call.
+            if round % 4 == u64::from(rank.rank()) {
+                // SAFETY: the buffer lives until the call is over.
+                let request = unsafe { rank.start(call).unwrap() };
+                rank.wait(&request).unwrap();
+            } else {
+                // SAFETY: as above.
+                unsafe { rank.call(&call).unwrap() };
+            }
+            assert!(sums.iter().all(|sum| *sum == 6), "{round}");
+        }
+        let part = rank.split(Some(rank.rank() % 2), 0, 1 << 20).unwrap().unwrap();
+        assert!(part.is_lazy());
+        work(&part, 30);
+        part.barrier().unwrap();
+        rank.barrier().unwrap();
+    });
+}
+
+#[test]
+fn teams_that_do_not_tune_try_nothing_out() {
+    team(2, |rank| {
+        work(rank, 40);
+        assert!(!rank.is_lazy() && rank.found().cells.is_empty());
+        assert_eq!(rank.keep().unwrap(), None);
+        assert_eq!(rank.table(), Table::usual(rank.crowded()));
+    });
 }

@@ -233,7 +233,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-fn eights(text: &str) -> Result<usize, String> {
+pub(super) fn eights(text: &str) -> Result<usize, String> {
     let bytes = text.parse::<usize>().map_err(|error| error.to_string())?;
     if bytes > 0 && bytes <= 1 << 30 && bytes.is_multiple_of(8) {
         Ok(bytes)

@@ -23,6 +23,7 @@ mod svg;
 pub mod tag;
 pub mod top;
 pub mod topo;
+pub mod tune_team;
 
 use std::io::{self, Write};
 

@@ -1,4 +1,9 @@
-//! Who wins a race of noisy measurements. Pure: what was measured goes in, a verdict with its reason comes out.
+//! Who wins a race of noisy measurements, and whether who won is still as quick. Pure: what was measured goes in, a verdict with its reason
+//! comes out; the same numbers in the same order give the same verdict at every rank.
+//!
+//! **Idea.** What disturbs makes slower, never quicker, so minima are compared. A [`Trial`] lets candidates run in turns, another one first in
+//! each round so that no rhythm of the program's falls on the same one always, and bounds what that costs. A [`Drift`] compares the least of a
+//! few samples with the record: one disturbed sample says nothing, a whole window of them says a little, several windows say it.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +66,158 @@ pub fn verdict(candidates: &[Candidate]) -> Verdict {
     }
 }
 
+/// How long candidates are tried, and what that may cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Rounds in each stage; after each but the last the slower half goes.
+    pub stages: [usize; 3],
+    /// Microseconds that the tries may cost beyond what the usual way would have taken. Looked at after each round: one round more than
+    /// this is the most.
+    pub spend: f64,
+}
+
+/// Rounds after which a candidate that takes more than twice the usual one's time goes at once.
+const HOPELESS: usize = 5;
+
+/// A race in the calls of a program: one call a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    candidates: Vec<Candidate>,
+    limits: Limits,
+    stage: usize,
+    /// Of this stage.
+    rounds: usize,
+    /// Of all.
+    all: usize,
+}
+
+impl Trial {
+    /// Of so many candidates, the first of which is the usual one.
+    pub fn new(candidates: usize, limits: Limits) -> Self {
+        let candidates = (0..candidates).map(|_| Candidate::default()).collect();
+        Self { candidates, limits, stage: 0, rounds: 0, all: 0 }
+    }
+
+    /// Who runs in this round, in this order.
+    pub fn turns(&self) -> Vec<usize> {
+        let mut turns: Vec<usize> =
+            (0..self.candidates.len()).filter(|at| !self.candidates[*at].out).collect();
+        let by = self.all % turns.len().max(1);
+        turns.rotate_left(by);
+        turns
+    }
+
+    /// A round is over: microseconds of each turn, `None` where one says nothing. Answers the verdict when the race is over.
+    pub fn round(&mut self, times: &[Option<f64>]) -> Option<Verdict> {
+        for (at, time) in self.turns().into_iter().zip(times) {
+            self.candidates[at].batches.extend(time.filter(|time| time.is_finite()));
+        }
+        (self.rounds, self.all) = (self.rounds + 1, self.all + 1);
+        self.drop_hopeless();
+        if self.cost() > self.limits.spend {
+            return Some(Verdict {
+                winner: 0,
+                ratio: 1.0,
+                why: format!(
+                    "trying had cost {:.0} us more than the usual way when it was ended",
+                    self.cost()
+                ),
+            });
+        }
+        if self.rounds >= self.limits.stages[self.stage] {
+            (self.stage, self.rounds) = (self.stage + 1, 0);
+            if self.stage < self.limits.stages.len() {
+                halve(&mut self.candidates);
+            }
+        }
+        let alone = self.candidates.iter().skip(1).all(|candidate| candidate.out);
+        if self.stage < self.limits.stages.len() && !alone {
+            return None;
+        }
+        if alone && self.candidates.len() > 1 {
+            return Some(Verdict {
+                winner: 0,
+                ratio: 1.0,
+                why: "every other took more than twice its time".to_owned(),
+            });
+        }
+        Some(verdict(&self.candidates))
+    }
+
+    fn drop_hopeless(&mut self) {
+        let Some(usual) = self.candidates.first().filter(|usual| usual.batches.len() >= HOPELESS) else {
+            return;
+        };
+        let bound = usual.best() * 2.0;
+        for candidate in self.candidates.iter_mut().skip(1) {
+            candidate.out |= candidate.batches.len() >= HOPELESS && candidate.best() > bound;
+        }
+    }
+
+    /// Microseconds that the candidates have cost beyond the usual way, at the best time of each: what disturbed is not their fault.
+    pub fn cost(&self) -> f64 {
+        let usual = self.candidates.first().map_or(f64::INFINITY, Candidate::best);
+        let of = |candidate: &Candidate| {
+            let more = candidate.best() - usual;
+            if more.is_finite() && more > 0.0 { more * candidate.batches.len() as f64 } else { 0.0 }
+        };
+        self.candidates.iter().skip(1).map(of).sum()
+    }
+
+    /// What was measured.
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.candidates
+    }
+}
+
+/// Whether a choice is still as quick as it was.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drift {
+    record: Option<f64>,
+    slow: usize,
+}
+
+impl Drift {
+    /// Samples whose least is compared.
+    pub const WINDOW: usize = 16;
+    /// Slower than the record by more than this is slow.
+    pub const FACTOR: f64 = 1.5;
+    /// So many slow windows in a row put a choice on trial anew.
+    pub const OFTEN: usize = 3;
+
+    /// Of a choice with this record, in microseconds; without one the first window's least is it.
+    pub fn new(record: Option<f64>) -> Self {
+        Self { record: record.filter(|record| record.is_finite()), slow: 0 }
+    }
+
+    /// A window is full. Answers whether the choice is to be tried anew.
+    pub fn window(&mut self, times: &[Option<f64>]) -> bool {
+        let least = times.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        if !least.is_finite() {
+            return false;
+        }
+        let record = *self.record.get_or_insert(least);
+        self.record = Some(record.min(least));
+        self.slow = if least > record * Self::FACTOR { self.slow + 1 } else { 0 };
+        self.slow >= Self::OFTEN
+    }
+
+    /// One call in so many is a sample, so that reading the clock costs less than a hundredth.
+    pub fn every(&self) -> u32 {
+        match self.record {
+            Some(record) if record < 1.0 => 1024,
+            Some(record) if record < 20.0 => 128,
+            Some(_) => 16,
+            None => 128,
+        }
+    }
+
+    /// The least that a window had.
+    pub fn record(&self) -> Option<f64> {
+        self.record
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +260,139 @@ mod tests {
             prop_assume!(undisturbed(&noise[..24]) && undisturbed(&noise[24..]));
             prop_assert_eq!(verdict(&[one(1.3, &noise[..24]), one(1.0, &noise[24..])]).winner, 1);
             prop_assert_eq!(verdict(&[one(1.0, &noise[..24]), one(1.3, &noise[24..])]).winner, 0);
+        }
+    }
+
+    const LIMITS: Limits = Limits { stages: [4, 6, 14], spend: 1e9 };
+
+    /// Lets a trial run on simulated times: the verdict, and how many calls it took.
+    fn run(trial: &mut Trial, mut time: impl FnMut(usize) -> Option<f64>) -> (Verdict, usize) {
+        let mut calls = 0;
+        loop {
+            let times: Vec<Option<f64>> = trial.turns().into_iter().map(&mut time).collect();
+            calls += times.len();
+            if let Some(verdict) = trial.round(&times) {
+                return (verdict, calls);
+            }
+        }
+    }
+
+    #[test]
+    fn a_trial_finds_the_quickest_and_says_when_it_is_over() {
+        let truth = [10.0, 9.0, 12.0, 7.0, 19.0];
+        let mut trial = Trial::new(truth.len(), LIMITS);
+        let (verdict, calls) = run(&mut trial, |at| Some(truth[at]));
+        assert_eq!((verdict.winner, verdict.why.as_str()), (3, "quicker by 30 %"));
+        assert_eq!(calls, 5 * 4 + 3 * 6 + 2 * 14);
+        assert_eq!(trial.candidates()[3].batches.len(), 24);
+    }
+
+    #[test]
+    fn what_says_nothing_ends_a_trial_as_usual() {
+        let mut trial = Trial::new(3, LIMITS);
+        let (verdict, _) = run(&mut trial, |_| None);
+        assert_eq!((verdict.winner, verdict.ratio), (0, 1.0));
+    }
+
+    #[test]
+    fn the_hopeless_go_early_and_the_dear_end_the_trial() {
+        let limits = Limits { stages: [6, 8, 10], ..LIMITS };
+        let mut trial = Trial::new(3, limits);
+        let (verdict, calls) = run(&mut trial, |at| Some([1.0, 50.0, 0.8][at]));
+        assert_eq!((verdict.winner, calls), (2, 3 * 5 + 2 * 19));
+        let mut trial = Trial::new(3, limits);
+        let (verdict, calls) = run(&mut trial, |at| Some([1.0, 50.0, 3.0][at]));
+        assert_eq!((verdict.winner, calls), (0, 15), "{}", verdict.why);
+
+        let mut trial = Trial::new(3, Limits { spend: 100.0, ..LIMITS });
+        let (verdict, calls) = run(&mut trial, |at| Some([100.0, 190.0, 50.0][at]));
+        assert_eq!((verdict.winner, calls), (0, 6));
+        // One round more than may be spent, never two.
+        assert!(trial.cost() <= 200.0 && verdict.why.contains("180 us"), "{}", verdict.why);
+    }
+
+    #[test]
+    fn no_rhythm_falls_on_one_candidate_always() {
+        let mut trial = Trial::new(3, LIMITS);
+        let mut firsts = std::collections::BTreeSet::new();
+        for _ in 0..3 {
+            firsts.insert(trial.turns()[0]);
+            trial.round(&[Some(1.0); 3]);
+        }
+        assert_eq!(firsts.len(), 3);
+    }
+
+    #[test]
+    fn a_trial_is_right_in_spite_of_noise() {
+        // Calls of a program on a machine that disturbs every third by up to a hundred times, in no order: 2000 programs.
+        let truth = [1.3, 1.0, 2.0, 1.6];
+        let mut state = 7_u64;
+        let mut below = move |bound: u64| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((mixed ^ (mixed >> 31)) % bound) as f64
+        };
+        let mut wrong = 0;
+        for _ in 0..2000 {
+            let mut trial = Trial::new(truth.len(), Limits { stages: [6, 8, 10], ..LIMITS });
+            let (verdict, calls) = run(&mut trial, |at| {
+                let disturbed = if below(3) == 0.0 { 1.0 + below(10_000) / 100.0 } else { 1.0 };
+                Some(truth[at] * (1.0 + below(100) / 5000.0) * disturbed)
+            });
+            wrong += usize::from(verdict.winner != 1);
+            assert!(calls <= 4 * 24);
+        }
+        assert!(wrong <= 20, "{wrong} of 2000 are wrong");
+    }
+
+    #[test]
+    fn who_has_become_slower_for_long_is_tried_anew() {
+        let mut drift = Drift::new(Some(10.0));
+        let slow = [Some(16.0); Drift::WINDOW];
+        for _ in 1..Drift::OFTEN {
+            assert!(!drift.window(&slow));
+        }
+        assert!(drift.window(&slow));
+        // One quick sample in between, and it begins again.
+        let mut drift = Drift::new(Some(10.0));
+        let mut disturbed = [Some(500.0); Drift::WINDOW];
+        disturbed[7] = Some(11.0);
+        for _ in 0..100 {
+            assert!(
+                !drift.window(&slow) && !drift.window(&disturbed) && !drift.window(&[None; Drift::WINDOW])
+            );
+        }
+        assert_eq!(drift.record(), Some(10.0));
+    }
+
+    #[test]
+    fn the_record_is_the_least_that_was_seen() {
+        let mut drift = Drift::new(None);
+        assert!(!drift.window(&[Some(30.0), None]) && !drift.window(&[Some(0.5)]));
+        assert_eq!((drift.record(), drift.every()), (Some(0.5), 1024));
+        assert_eq!((Drift::new(Some(5.0)).every(), Drift::new(Some(1e6)).every()), (128, 16));
+        assert_eq!(Drift::new(Some(f64::INFINITY)).record(), None);
+    }
+
+    proptest! {
+        // Whatever is measured, ranks that hear the same come to the same, and an end.
+        #[test]
+        fn trials_end_and_are_the_same_at_all_ranks(
+            candidates in 1..12_usize,
+            times in prop::collection::vec(prop::option::of(0.0_f64..1e9), 1..60),
+            spend in 0.0_f64..1e9,
+        ) {
+            let limits = Limits { spend, ..LIMITS };
+            let end = || {
+                let mut heard = times.iter().copied().cycle();
+                let mut trial = Trial::new(candidates, limits);
+                let (verdict, calls) = run(&mut trial, |_| heard.next().flatten());
+                (verdict.winner, calls, trial)
+            };
+            let (one, other) = (end(), end());
+            prop_assert!(one.1 <= candidates * 24 && one.0 < candidates);
+            prop_assert_eq!(one, other);
         }
     }
 }

@@ -5,38 +5,57 @@
 //!
 //! **Idea.** Short batches of all candidates in turn, judged by their minima: what disturbs makes slower, never quicker. Half of the
 //! candidates go after each stage. The usual way is left only for one that is clearly better ([`judge`]). All ranks measure together, the
-//! slowest counts, and since all know the slowest's time all come to the same verdict without being told.
+//! slowest counts, and since all know the slowest's time all come to the same verdict without being told. Where others used the machine
+//! meanwhile ([`noise`]) a race is run again, and in the end left undecided.
+//!
+//! Beforehand ([`tune_watched`], `trimtab tune-team`), in the calls that a program makes anyway ([`lazy`]), or not at all. [`check`] measures every candidate
+//! as long as the winner and says how near the choice is to the best.
+//!
+//! **What a choice holds for.** The machine ([`store::fingerprint`]); how many ranks, whether they are more than processors, over how many caches and
+//! nodes they are, cells ([`Rank::key`]); and in the table the kind of call, its size in powers of two, and its manner: how strictly it is
+//! synchronised and whether its elements are work ([`crate::choice::Manner`]). Whether ranks are threads or processes is not in it: the
+//! memory and the flags are the same, and a barrier of two took 0.076 us and 0.081 us at best, a round trip of sleeps 13.4 us and 13.6 us. Buffers in
+//! the segment leave no choice of ways.
 //!
 //! **Source.** Replays of recorded batches (best of 20: right in practically all draws of pairs 1.3 times apart); GASNet's tuner
 //! (`gasnet_autotune.c`) for what to avoid.
 
+mod explain;
 pub mod judge;
+pub mod lazy;
+pub mod noise;
+mod race;
 pub mod store;
 
 use crate::barrier::Barrier;
-use crate::call::{Call, Kind, Sync};
-use crate::choice::{Table, Way, class};
+use crate::call::Kind;
+use crate::choice::{Manner, Table, Way, class};
 use crate::rank::Rank;
-use crate::reduce::{Kernel, Operator, Type};
+use crate::reduce::Operator;
+use crate::station::Station;
 use crate::{Error, Result};
 use judge::{Candidate, Verdict};
+use noise::{NOISY, Noise};
 use serde::{Deserialize, Serialize};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// A batch lasts about so long: shorter than what usually disturbs is apart.
-const BATCH: Duration = Duration::from_micros(300);
-/// Batches of each candidate in the stages of a race; half of them go after each but the last.
-const STAGES: [usize; 3] = [4, 6, 14];
+/// So often a race is run that others disturb.
+const TRIES: u32 = 3;
 
 /// What is to be tuned.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// Kinds of calls.
     pub kinds: Vec<Kind>,
     /// Bytes of a block.
     pub sizes: Vec<usize>,
+    /// Manners of calling; those of heavy elements are for kinds that combine.
+    pub manners: Vec<Manner>,
     /// Not longer than this, all in all: what is left then stays as usual.
     pub budget: Duration,
+    /// Judges also what others disturbed: minima bear much.
+    pub accept_noise: bool,
 }
 
 impl Default for Plan {
@@ -52,9 +71,22 @@ impl Default for Plan {
                 Kind::ReduceScatter,
             ],
             sizes: (8..=21).step_by(1).map(|log| 1_usize << log).collect(),
+            manners: vec![Manner::Mine],
             budget: Duration::from_secs(4),
+            accept_noise: true,
         }
     }
+}
+
+/// A cell to be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Of calls.
+    pub kind: Kind,
+    /// Of a block.
+    pub bytes: usize,
+    /// Of calling.
+    pub manner: Manner,
 }
 
 /// A way of meeting or of moving data, for the record.
@@ -67,17 +99,107 @@ pub enum Tried {
     Way(Way),
 }
 
-/// What was measured of one kind and size.
+impl std::fmt::Display for Tried {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Barrier(barrier) => out.write_str(&format!("{barrier:?}").to_lowercase()),
+            Self::Way(Way::Whole) => out.write_str("whole cells"),
+            Self::Way(Way::Pieces(log)) => write!(out, "pieces of {}", 1_u64 << log),
+            Self::Way(Way::Slices(log)) => write!(out, "slices of {}", 1_u64 << log),
+            Self::Way(Way::Wide) => out.write_str("wide slices"),
+            Self::Way(Way::Tree(log)) => write!(out, "tree of {}", 1_u64 << log),
+            Self::Way(Way::Relayed) => out.write_str("by groups"),
+        }
+    }
+}
+
+/// What was measured of a candidate, in microseconds per call.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Which.
+    pub tried: Tried,
+    /// The least batch; `None` if there was none.
+    pub best: Option<f64>,
+    /// The median batch.
+    pub median: Option<f64>,
+    /// How many batches.
+    pub batches: usize,
+}
+
+impl Measured {
+    fn of(tried: Tried, candidate: &Candidate) -> Self {
+        let mut sorted = candidate.batches.clone();
+        sorted.sort_by(f64::total_cmp);
+        let rounded = |time: &f64| (time * 1e4).round() / 1e4;
+        Self {
+            tried,
+            best: sorted.first().map(rounded),
+            median: sorted.get(sorted.len() / 2).map(rounded),
+            batches: sorted.len(),
+        }
+    }
+}
+
+/// When a choice was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Beforehand.
+    Offline,
+    /// In a program's own calls.
+    Lazy,
+}
+
+/// What was measured of one kind, size and manner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Of calls.
-    pub kind: Kind,
-    /// Of a block.
-    pub bytes: usize,
-    /// Candidates in the order in which they were tried, the usual first, with microseconds per call of each batch.
-    pub candidates: Vec<(Tried, Vec<f64>)>,
+    /// Of what.
+    #[serde(flatten)]
+    pub job: Job,
+    /// Candidates in the order in which they were tried, the usual first.
+    pub candidates: Vec<Measured>,
     /// Which of them is used from now on, and why.
     pub verdict: Verdict,
+    /// Whether it is: not where others disturbed every race.
+    pub judged: bool,
+    /// The share of the machine that others used, where that is known.
+    pub foreign: Option<f64>,
+    /// When.
+    pub origin: Origin,
+}
+
+impl Cell {
+    fn new(
+        job: Job,
+        tried: &[Tried],
+        candidates: &[Candidate],
+        mut verdict: Verdict,
+        origin: Origin,
+    ) -> Self {
+        // What is no number could not be read back.
+        verdict.ratio = if verdict.ratio.is_finite() { (verdict.ratio * 1e4).round() / 1e4 } else { 1.0 };
+        let measured = tried.iter().zip(candidates).map(|(tried, candidate)| Measured::of(*tried, candidate));
+        Self { job, candidates: measured.collect(), verdict, judged: true, foreign: None, origin }
+    }
+
+    /// What is used from now on.
+    pub fn winner(&self) -> Measured {
+        self.candidates[self.verdict.winner.min(self.candidates.len() - 1)]
+    }
+
+    /// What is usual.
+    pub fn usual(&self) -> Measured {
+        self.candidates[0]
+    }
+
+    fn is_of(&self, job: Job) -> bool {
+        (self.job.kind, class(self.job.bytes), self.job.manner) == (job.kind, class(job.bytes), job.manner)
+    }
+
+    /// Whether it has what others index by.
+    fn is_sound(&self) -> bool {
+        self.verdict.winner < self.candidates.len()
+    }
 }
 
 /// What came of tuning.
@@ -91,159 +213,287 @@ pub struct Tuning {
     pub table: Table,
     /// What they were found by.
     pub cells: Vec<Cell>,
-    /// What was left out when time was over.
+    /// What was left out when time was over, or when somebody asked for an end.
     pub left: usize,
+    /// When, in seconds since 1970.
+    pub when: u64,
+    /// How ranks came to be, in words.
+    pub how: String,
 }
 
-/// Tunes a team, and installs what was found. All its ranks must call it with the same plan.
-pub fn tune(rank: &Rank, plan: &Plan) -> Result<Tuning> {
-    let begin = Instant::now();
-    let mut tuning = Tuning {
-        ranks: rank.ranks(),
-        crowded: rank.crowded(),
-        table: rank.table(),
-        cells: Vec::new(),
-        left: 0,
-    };
-    // The deadline is one for all: the slowest clock says when it is reached.
-    let over = |rank: &Rank| -> Result<bool> {
-        let late = [u64::from(begin.elapsed() > plan.budget)];
-        let mut any = [0];
-        rank.mine().allreduce(&late, &mut any, Operator::Max)?;
-        Ok(any[0] != 0)
-    };
-    let jobs: Vec<(Kind, usize)> = plan
-        .kinds
-        .iter()
-        .flat_map(|kind| {
-            if *kind == Kind::Barrier {
-                vec![(*kind, 0)]
-            } else {
-                plan.sizes.iter().map(|size| (*kind, *size)).collect()
-            }
-        })
-        .collect();
-    for (at, (kind, bytes)) in jobs.iter().enumerate() {
-        if over(rank)? {
-            tuning.left = jobs.len() - at;
-            break;
+impl Tuning {
+    /// Of a team of which nothing was measured.
+    pub fn new(ranks: u32, crowded: bool) -> Self {
+        let when = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            ranks,
+            crowded,
+            table: Table::usual(crowded),
+            cells: Vec::new(),
+            left: 0,
+            when: when.map_or(0, |when| when.as_secs()),
+            how: String::new(),
         }
-        let tried: Vec<Tried> = if *kind == Kind::Barrier {
-            let usual = Table::usual(rank.crowded()).barrier;
-            std::iter::once(usual)
-                .chain(Barrier::ALL.into_iter().filter(|barrier| *barrier != usual))
-                .map(Tried::Barrier)
-                .collect()
-        } else {
-            Way::candidates(*kind, *bytes, rank.station.area.cell_bytes(), rank.crowded())
-                .into_iter()
-                .map(Tried::Way)
-                .collect()
-        };
-        if tried.len() < 2 {
-            continue;
-        }
-        let cell = race(rank, *kind, *bytes, &tried, &tuning.table)?;
-        let (winner, _) = cell.candidates[cell.verdict.winner];
-        tuning.table = with(&tuning.table, *kind, *bytes, winner);
-        rank.install(tuning.table.clone())?;
-        tuning.cells.push(cell);
     }
-    Ok(tuning)
+
+    /// Adds a cell, instead of what there was of it; its choice goes into the table, if it was judged.
+    pub fn add(&mut self, cell: Cell) {
+        if cell.judged {
+            self.table = with(&self.table, cell.job, cell.winner().tried);
+            self.cells.retain(|other| !other.is_of(cell.job));
+        } else if self.cells.iter().any(|other| other.judged && other.is_of(cell.job)) {
+            return;
+        }
+        self.cells.push(cell);
+    }
+
+    /// Adds what was found later; what that says nothing of stays.
+    pub fn merge(&mut self, newer: Self) {
+        for cell in newer.cells {
+            self.add(cell);
+        }
+        (self.left, self.when, self.how) = (newer.left, newer.when, newer.how);
+    }
+
+    /// What was measured of a cell.
+    pub fn cell(&self, job: Job) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.is_of(job) && cell.is_sound())
+    }
+}
+
+/// Who looks after a tuning, at each rank. What one rank says counts for all.
+pub trait Overseer {
+    /// Whether to end before the next cell.
+    fn stop(&self) -> bool {
+        false
+    }
+
+    /// CPU seconds that the whole machine has used so far.
+    fn busy(&self) -> Option<f64> {
+        None
+    }
+
+    /// Of so many processors.
+    fn processors(&self) -> f64 {
+        1.0
+    }
+
+    /// A cell is about to be measured, after so many of so many.
+    fn begins(&self, _job: Job, _done: usize, _of: usize) {}
+
+    /// A cell was measured.
+    fn ended(&self, _cell: &Cell) {}
+}
+
+/// Nobody.
+impl Overseer for () {}
+
+impl Plan {
+    /// What there is to be measured: cells with more than one candidate, in teams with cells of `cell` bytes.
+    pub fn jobs(&self, cell: usize, crowded: bool) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for kind in &self.kinds {
+            if *kind == Kind::Barrier {
+                jobs.push(Job { kind: *kind, bytes: 0, manner: Manner::Mine });
+                continue;
+            }
+            for manner in self.manners.iter().filter(|manner| !manner.heavy() || kind.combines()) {
+                jobs.extend(self.sizes.iter().map(|bytes| Job {
+                    kind: *kind,
+                    bytes: *bytes,
+                    manner: *manner,
+                }));
+            }
+        }
+        jobs.retain(|job| job.candidates(cell, crowded).len() > 1);
+        jobs
+    }
+}
+
+impl Job {
+    /// The ways among which to choose, the usual one first.
+    pub fn candidates(self, cell: usize, crowded: bool) -> Vec<Tried> {
+        if self.kind == Kind::Barrier {
+            let usual = Table::usual(crowded).barrier;
+            let others = Barrier::ALL.into_iter().filter(|barrier| *barrier != usual);
+            return std::iter::once(usual).chain(others).map(Tried::Barrier).collect();
+        }
+        Way::candidates(self.kind, self.bytes, cell, crowded).into_iter().map(Tried::Way).collect()
+    }
+}
+
+fn candidates(station: &Station, job: Job) -> Vec<Tried> {
+    job.candidates(station.area.cell_bytes(), station.crowded)
 }
 
 /// The table with one way changed.
-fn with(table: &Table, kind: Kind, bytes: usize, tried: Tried) -> Table {
+fn with(table: &Table, job: Job, tried: Tried) -> Table {
     let mut table = table.clone();
     match tried {
         Tried::Barrier(barrier) => table.barrier = barrier,
-        Tried::Way(way) => {
-            table.ways.entry(kind).or_default().insert(class(bytes), way);
-        }
+        Tried::Way(way) => table.choose(job.manner, job.kind, class(job.bytes), way),
     }
     table
 }
 
-/// Lets the candidates run in turn, fewer from stage to stage.
-fn race(rank: &Rank, kind: Kind, bytes: usize, tried: &[Tried], table: &Table) -> Result<Cell> {
-    let mut work = Work::new(rank, kind, bytes)?;
-    let tables: Vec<Table> = tried.iter().map(|tried| with(table, kind, bytes, *tried)).collect();
-    let mut times = 1;
-    rank.install(tables[0].clone())?;
-    while work.batch(times)? * (times as f64) < BATCH.as_secs_f64() * 1e6 && times < 1 << 20 {
-        times *= 2;
-    }
-    let mut candidates: Vec<Candidate> = tried.iter().map(|_| Candidate::default()).collect();
-    for (stage, batches) in STAGES.into_iter().enumerate() {
-        for _ in 0..batches {
-            for at in 0..candidates.len() {
-                if !candidates[at].out {
-                    rank.install(tables[at].clone())?;
-                    let time = work.batch(times)?;
-                    candidates[at].batches.push(time);
-                }
-            }
-        }
-        if stage + 1 < STAGES.len() {
-            judge::halve(&mut candidates);
-        }
-    }
-    let verdict = judge::verdict(&candidates);
-    Ok(Cell {
-        kind,
-        bytes,
-        candidates: tried
-            .iter()
-            .copied()
-            .zip(candidates.into_iter().map(|candidate| candidate.batches))
-            .collect(),
-        verdict,
-    })
+/// Tunes a team, and installs what was found. All its ranks must call it with the same plan.
+pub fn tune(rank: &Rank, plan: &Plan) -> Result<Tuning> {
+    tune_watched(rank, plan, &())
 }
 
-/// Calls of one kind and size, again and again.
-struct Work<'a> {
-    rank: &'a Rank,
-    call: Call,
-    input: Vec<u64>,
-    output: Vec<u64>,
+/// Tunes a team that somebody looks after, and installs what was found. All its ranks must call it with the same plan.
+pub fn tune_watched(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<Tuning> {
+    let mut tuning = Tuning { table: rank.table(), ..Tuning::new(rank.ranks(), rank.crowded()) };
+    tuning.left = each(rank, plan, overseer, |job, noise| {
+        let tried = candidates(&rank.station, job);
+        let (raced, quiet) = quietly(rank, noise, plan.accept_noise, || {
+            race::race(rank, job, &tried, &tuning.table, &race::STAGES)
+        })?;
+        let mut cell = Cell::new(job, &tried, &raced, judge::verdict(&raced), Origin::Offline);
+        cell.foreign = quiet;
+        if quiet.is_some_and(|share| share > NOISY) && !plan.accept_noise {
+            cell.judged = false;
+            let why = "others used the machine while it was measured, every time: left as usual".to_owned();
+            cell.verdict = Verdict { winner: 0, ratio: 1.0, why };
+        }
+        overseer.ended(&cell);
+        tuning.add(cell);
+        rank.install(tuning.table.clone())
+    })?;
+    rank.evidence.borrow_mut().extend(tuning.cells.iter().cloned());
+    Ok(tuning)
 }
 
-impl<'a> Work<'a> {
-    fn new(rank: &'a Rank, kind: Kind, bytes: usize) -> Result<Self> {
-        let count = bytes / 8;
-        let (gives, gets) = kind.shape(rank.ranks(), count, true);
-        // One value would be all the same to every way, but not to a processor that has never touched the memory.
-        let (input, output) = (vec![1; gives.max(1)], vec![2; gets.max(1)]);
-        let call = Call {
-            kind,
-            elements: Type::U64,
-            operator: kind.combines().then_some(Operator::Sum),
-            kernel: if kind.combines() { Some(Kernel::of(Type::U64, Operator::Sum)?) } else { None },
-            count,
-            root: 0,
-            input: input.as_ptr().cast(),
-            output: std::ptr::null_mut(),
-            sync: Sync::MINE,
+/// Goes through a plan's cells until all are done, time is over, or somebody asks for an end. Answers how many are left.
+fn each(
+    rank: &Rank,
+    plan: &Plan,
+    overseer: &dyn Overseer,
+    mut measure: impl FnMut(Job, &mut Noise<'_>) -> Result<()>,
+) -> Result<usize> {
+    let begin = Instant::now();
+    let jobs = plan.jobs(rank.station.area.cell_bytes(), rank.crowded());
+    let _paused = Paused::of(rank);
+    let mut noise = Noise::new(rank, overseer)?;
+    for (at, job) in jobs.iter().enumerate() {
+        // The end is one for all: the slowest clock, or whoever is asked, says when it is reached.
+        let over = [u64::from(begin.elapsed() > plan.budget || overseer.stop())];
+        let mut any = [0];
+        rank.mine().allreduce(&over, &mut any, Operator::Max)?;
+        if any[0] != 0 {
+            return Ok(jobs.len() - at);
+        }
+        overseer.begins(*job, at, jobs.len());
+        measure(*job, &mut noise)?;
+    }
+    Ok(0)
+}
+
+/// While this lives, ways are not tried out in calls.
+struct Paused(Option<(Rc<lazy::Lazy>, bool)>);
+
+impl Paused {
+    fn of(rank: &Rank) -> Self {
+        Self(rank.lazy.as_ref().map(|lazy| (Rc::clone(lazy), lazy.pause(true))))
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        if let Some((lazy, before)) = &self.0 {
+            lazy.pause(*before);
+        }
+    }
+}
+
+/// Measures again where others used the machine meanwhile. The last of the races counts; with what share others had in it.
+fn quietly<T>(
+    rank: &Rank,
+    noise: &mut Noise<'_>,
+    any: bool,
+    mut race: impl FnMut() -> Result<T>,
+) -> Result<(T, Option<f64>)> {
+    let mut tries = 1;
+    loop {
+        noise.note(rank)?;
+        let raced = race()?;
+        noise.note(rank)?;
+        let share = noise.share(rank, 1)?;
+        if any || tries == TRIES || share.is_none_or(|share| share <= NOISY) {
+            return Ok((raced, share));
+        }
+        tries += 1;
+    }
+}
+
+/// How near a choice is to the best there is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Checked {
+    /// Of what.
+    #[serde(flatten)]
+    pub job: Job,
+    /// What is used.
+    pub kept: Tried,
+    /// All that was measured, as long as each other.
+    pub candidates: Vec<Measured>,
+    /// Which is the quickest.
+    pub best: Tried,
+    /// The time of what is used over that of the quickest.
+    pub ratio: f64,
+    /// The share of the machine that others used.
+    pub foreign: Option<f64>,
+}
+
+impl Checked {
+    /// Within so much of the best a choice is good.
+    pub const GOOD: f64 = 1.05;
+
+    /// Whether others disturbed it: then it says nothing.
+    pub fn noisy(&self) -> bool {
+        self.foreign.is_some_and(|share| share > NOISY)
+    }
+
+    /// Whether the choice is good.
+    pub fn good(&self) -> bool {
+        self.ratio <= Self::GOOD
+    }
+}
+
+/// Measures all candidates of each cell as long as each other, and compares the quickest with what the team's table says. All ranks must
+/// call it with the same plan. Answers what was left out, too.
+pub fn check(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<(Vec<Checked>, usize)> {
+    let table = rank.table();
+    let mut all = Vec::new();
+    let left = each(rank, plan, overseer, |job, noise| {
+        let mut tried = candidates(&rank.station, job);
+        let kept = in_force(&rank.station, &table, job);
+        if !tried.contains(&kept) {
+            tried.push(kept);
+        }
+        let (raced, foreign) =
+            quietly(rank, noise, plan.accept_noise, || race::race(rank, job, &tried, &table, &race::ALL))?;
+        let of = |wanted: Tried| {
+            tried.iter().position(|one| *one == wanted).map_or(f64::INFINITY, |at| raced[at].best())
         };
-        Ok(Self { rank, call, input, output })
-    }
+        let best = tried.iter().copied().min_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap_or(kept);
+        let cell = Cell::new(job, &tried, &raced, judge::verdict(&raced), Origin::Offline);
+        overseer.ended(&Cell { foreign, ..cell.clone() });
+        let ratio = of(kept) / of(best);
+        let ratio = if ratio.is_finite() { (ratio * 1e4).round() / 1e4 } else { 1.0 };
+        all.push(Checked { job, kept, candidates: cell.candidates, best, ratio, foreign });
+        Ok(())
+    })?;
+    Ok((all, left))
+}
 
-    /// Microseconds per call of the slowest rank.
-    fn batch(&mut self, times: u32) -> Result<f64> {
-        self.call.input = self.input.as_ptr().cast();
-        self.call.output = self.output.as_mut_ptr().cast();
-        self.rank.barrier()?;
-        let begin = Instant::now();
-        for _ in 0..times {
-            // SAFETY: both have what a call of this shape needs at any rank, and are this rank's alone.
-            unsafe { self.rank.call(&self.call)? };
-        }
-        let nanoseconds = [u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)];
-        let mut slowest = [0];
-        self.rank.mine().allreduce(&nanoseconds, &mut slowest, Operator::Max)?;
-        Ok(slowest[0] as f64 / 1e3 / f64::from(times))
+/// What a table says of a cell.
+fn in_force(station: &Station, table: &Table, job: Job) -> Tried {
+    if job.kind == Kind::Barrier {
+        return Tried::Barrier(table.barrier);
     }
+    let cell = station.area.cell_bytes();
+    let flat = crate::choice::Flat::new(table.clone());
+    Tried::Way(flat.way(job.manner, job.kind, job.bytes, cell, station.crowded))
 }
 
 impl Rank {
@@ -279,36 +529,9 @@ impl Rank {
         self.install(table)
     }
 
-    /// How a call of so many bytes goes, in words.
-    pub fn explain(&self, kind: Kind, bytes: usize) -> String {
-        let table = self.table();
-        let measured = table.ways.get(&kind).is_some_and(|ways| ways.contains_key(&class(bytes)));
-        let why = if measured { "as was measured here" } else { "as usual: nothing was measured of it" };
-        if kind == Kind::Barrier {
-            let many =
-                if self.crowded() { "more ranks than processors" } else { "a processor for each rank" };
-            return format!("barrier: {:?}; {many}", table.barrier).to_lowercase();
-        }
-        if bytes <= crate::flag::INLINE {
-            return format!("{} of {bytes} bytes: beside the flags, in one round", kind.name());
-        }
-        let way = match self.station.way(kind, bytes) {
-            Way::Whole => format!("in rounds of up to {} bytes", self.station.area.cell_bytes()),
-            Way::Pieces(log) => format!("in rounds of {} bytes", 1_u64 << log),
-            Way::Slices(log) => format!("in pieces of {} bytes, each rank combining its slice", 1_u64 << log),
-            Way::Wide => {
-                "in pieces as large as all of a rank's cells, each rank combining its slice".to_owned()
-            }
-            Way::Tree(log) => format!("from rank to rank, each to up to {} others", 1_u64 << log),
-            Way::Relayed => {
-                "to one rank of each group that shares a cache, and from there to the others".to_owned()
-            }
-        };
-        let resident = match kind {
-            _ if bytes < crate::collectives::RESIDENT => "",
-            Kind::Allreduce => "; without staging where all buffers lie in the segment",
-            _ => "; without staging where inputs lie in the segment",
-        };
-        format!("{} of {bytes} bytes: {way}{resident}; {why}", kind.name())
+    /// What a tuning of this team holds for: see [`store::key`].
+    pub fn key(&self) -> String {
+        let (cell, place) = (self.station.area.cell_bytes(), store::place(&self.mask, self.ranks()));
+        store::key(self.ranks(), self.crowded(), cell, &place)
     }
 }

@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Of the file's form.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// No file is longer.
 const LONGEST: u64 = 4 << 20;
 
@@ -34,9 +34,89 @@ struct File {
     store: serde_json::Value,
 }
 
-/// What a table holds for.
-pub fn key(ranks: u32, crowded: bool, cell: usize) -> String {
-    format!("{ranks} ranks{}, cells of {cell} bytes", if crowded { ", crowded" } else { "" })
+/// What a table holds for: so many ranks, whether they are more than processors, cells of so many bytes, and where they are ([`place`]).
+pub fn key(ranks: u32, crowded: bool, cell: usize, place: &str) -> String {
+    format!("{ranks} ranks{}, {place}, cells of {cell} bytes", if crowded { ", crowded" } else { "" })
+}
+
+/// Over how many last-level caches and nodes so many ranks can be that may use these processors, and whether they share cores. More
+/// processors than that make no difference to them.
+pub fn place(mask: &[u64; 16], ranks: u32) -> String {
+    place_in(Path::new("/sys/devices/system"), mask, ranks)
+}
+
+fn place_in(system: &Path, mask: &[u64; 16], ranks: u32) -> String {
+    let cpus: Vec<usize> = (0..1024).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1).collect();
+    let read = |path: PathBuf| std::fs::read_to_string(path).ok();
+    // Sets that none of these processors is in yet are new ones.
+    let count = |list_of: &dyn Fn(usize) -> Option<String>| {
+        let mut seen: std::collections::BTreeSet<usize> = std::collections::BTreeSet::new();
+        let mut sets = 0;
+        for cpu in &cpus {
+            if !seen.contains(cpu) {
+                sets += 1;
+                seen.extend(list_of(*cpu).as_deref().map(numbers).unwrap_or_default());
+            }
+        }
+        sets
+    };
+    let of = |cpu: usize, what: &str| system.join(format!("cpu/cpu{cpu}/{what}"));
+    let caches = count(&|cpu| {
+        (0..6).rev().find_map(|index| read(of(cpu, &format!("cache/index{index}/shared_cpu_list"))))
+    });
+    let cores = count(&|cpu| read(of(cpu, "topology/thread_siblings_list")));
+    let nodes: Vec<Vec<usize>> = read(system.join("node/online"))
+        .map(|online| numbers(&online))
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|node| read(system.join(format!("node/node{node}/cpulist"))).map(|list| numbers(&list)))
+        .collect();
+    let nodes = nodes.iter().filter(|node| node.iter().any(|cpu| cpus.binary_search(cpu).is_ok())).count();
+    let most = |count: usize| count.clamp(1, ranks.max(1) as usize);
+    // Who has no processor of its own shares cores anyway.
+    let shared = cores < ranks as usize && cpus.len() >= ranks as usize;
+    format!("caches {}, nodes {}{}", most(caches), most(nodes), if shared { ", sharing cores" } else { "" })
+}
+
+/// Of a list such as `0-3,8`.
+fn numbers(list: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some(from.parse().ok()?..=to.parse::<usize>().ok()?.min(4095))
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
+}
+
+/// This machine's file, by the environment, and the machine as it is said there.
+pub fn here() -> Option<(PathBuf, String)> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let machine = fingerprint();
+    Some((path(variable("XDG_CACHE_HOME"), variable("HOME"), &machine)?, machine))
+}
+
+/// What was kept on this machine for a key. Whatever is wrong with the file, there is nothing.
+pub fn kept(key: impl FnOnce() -> String) -> Option<Tuning> {
+    let (path, machine) = here()?;
+    let mut store = Store::read(&path, &machine).0;
+    // Who keeps nothing pays for no key.
+    if store.is_empty() { None } else { store.tunings.remove(&key()) }
+}
+
+/// Keeps what was tuned for a key on this machine, beside what is kept there already. Answers where.
+///
+/// # Errors
+/// `Refused` where there is no place to keep it, or it cannot be written.
+pub fn keep(key: &str, tuning: Tuning) -> crate::Result<PathBuf> {
+    let refused = |why: String| crate::Error::Refused(format!("what was tuned cannot be kept: {why}"));
+    let (path, machine) =
+        here().ok_or_else(|| refused("neither XDG_CACHE_HOME nor HOME is set".to_owned()))?;
+    let mut store = Store::read(&path, &machine).0;
+    match store.tunings.get_mut(key) {
+        Some(kept) => kept.merge(tuning),
+        None => store.put(key.to_owned(), tuning),
+    }
+    store.write(&path).map_err(|error| refused(format!("{}: {error}", path.display())))?;
+    Ok(path)
 }
 
 /// FNV-1a: against accidents, not against enemies, who could write the file anew anyway.
@@ -122,6 +202,16 @@ impl Store {
         self.tunings.keys().map(String::as_str)
     }
 
+    /// Whether nothing was tuned.
+    pub fn is_empty(&self) -> bool {
+        self.tunings.is_empty()
+    }
+
+    /// Forgets what was tuned for a key.
+    pub fn remove(&mut self, key: &str) -> Option<Tuning> {
+        self.tunings.remove(key)
+    }
+
     /// Keeps what was tuned for a key instead of what was there.
     pub fn put(&mut self, key: String, tuning: Tuning) {
         self.tunings.insert(key, tuning);
@@ -164,7 +254,7 @@ mod tests {
     use super::*;
 
     fn tuning() -> Tuning {
-        Tuning { ranks: 2, crowded: false, table: Table::usual(false), cells: Vec::new(), left: 3 }
+        Tuning { left: 3, ..Tuning::new(2, false) }
     }
 
     #[test]
@@ -173,7 +263,7 @@ mod tests {
         let path = folder.path().join("deep/machine.json");
         assert_eq!(Store::read(&path, "m"), (Store::new("m"), None));
         let mut store = Store::new("m");
-        store.put(key(2, false, 1024), tuning());
+        store.put(key(2, false, 1024, "caches 1, nodes 1"), tuning());
         store.write(&path).unwrap();
         assert_eq!(Store::read(&path, "m"), (store.clone(), None));
         use std::os::unix::fs::PermissionsExt;
@@ -182,7 +272,7 @@ mod tests {
 
         assert!(Store::read(&path, "other").1.unwrap().contains("another machine"));
         let text = std::fs::read_to_string(&path).unwrap();
-        for (from, to) in [("\"left\":3", "\"left\":4"), ("{", ""), ("\"version\":1", "\"version\":2")] {
+        for (from, to) in [("\"left\":3", "\"left\":4"), ("{", ""), ("\"version\":2", "\"version\":1")] {
             assert!(text.contains(from));
             std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
             let (empty, why) = Store::read(&path, "m");
@@ -193,6 +283,76 @@ mod tests {
         assert!(Store::read(&path, "m").1.is_some());
         store.write(&path).unwrap();
         assert_eq!(Store::read(&path, "m").0, store);
+    }
+
+    #[test]
+    fn a_place_says_what_ranks_share() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: String, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        // Two nodes of two caches of two cores of two threads each.
+        for cpu in 0..16 {
+            let list = |of: usize| format!("{}-{}\n", cpu / of * of, cpu / of * of + of - 1);
+            write(format!("cpu/cpu{cpu}/cache/index3/shared_cpu_list"), &list(4));
+            write(format!("cpu/cpu{cpu}/cache/index0/shared_cpu_list"), &list(2));
+            write(format!("cpu/cpu{cpu}/topology/thread_siblings_list"), &list(2));
+        }
+        write("node/online".to_owned(), "0-1\n");
+        write("node/node0/cpulist".to_owned(), "0-7\n");
+        write("node/node1/cpulist".to_owned(), "8-15\n");
+        let place = |mask: u64, ranks| {
+            let mut words = [0; 16];
+            words[0] = mask;
+            place_in(folder.path(), &words, ranks)
+        };
+        assert_eq!(place(0xffff, 2), "caches 2, nodes 2");
+        assert_eq!(place(0xffff, 8), "caches 4, nodes 2");
+        assert_eq!(place(0xffff, 9), "caches 4, nodes 2, sharing cores");
+        assert_eq!(place(0x000f, 2), "caches 1, nodes 1");
+        assert_eq!(place(0x0003, 2), "caches 1, nodes 1, sharing cores");
+        assert_eq!(place(0x0ff0, 4), "caches 2, nodes 2");
+        assert_eq!(place(0x0003, 4), "caches 1, nodes 1");
+        // A machine that says nothing has no more caches than ranks.
+        assert_eq!(place_in(Path::new("/nonexistent"), &[u64::MAX; 16], 2), "caches 2, nodes 1");
+        assert_eq!(numbers("0-2,7\n"), [0, 1, 2, 7]);
+        assert_eq!(numbers("x"), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_tuned_later_is_kept_beside_the_rest() {
+        use crate::tune::judge::Verdict;
+        use crate::tune::{Cell, Job, Measured, Origin, Tried};
+        use crate::{Kind, barrier::Barrier, choice::Manner, choice::Way};
+        let cell = |kind, bytes, tried: Vec<Tried>, winner, judged| Cell {
+            job: Job { kind, bytes, manner: Manner::Mine },
+            candidates: tried
+                .into_iter()
+                .map(|tried| Measured { tried, best: Some(1.0), median: Some(2.0), batches: 24 })
+                .collect(),
+            verdict: Verdict { winner, ratio: 0.5, why: "quicker by 50 %".to_owned() },
+            judged,
+            foreign: None,
+            origin: Origin::Offline,
+        };
+        let ways = || vec![Tried::Way(Way::Whole), Tried::Way(Way::Pieces(13))];
+        let mut kept = Tuning::new(2, false);
+        kept.add(cell(Kind::Broadcast, 1 << 16, ways(), 1, true));
+        kept.add(cell(Kind::Broadcast, 1 << 17, ways(), 1, true));
+        let mut newer = Tuning::new(2, false);
+        newer.add(cell(Kind::Barrier, 0, vec![Tried::Barrier(Barrier::Flat)], 0, true));
+        newer.add(cell(Kind::Broadcast, 1 << 16, ways(), 0, true));
+        newer.add(cell(Kind::Broadcast, 1 << 17, ways(), 0, false));
+        kept.merge(newer);
+        assert_eq!(kept.table.barrier, Barrier::Flat);
+        let way = |bytes| kept.table.way(Kind::Broadcast, bytes, 32 << 10, false);
+        // What others disturbed says nothing against what was kept.
+        assert_eq!((way(1 << 16), way(1 << 17)), (Way::Whole, Way::Pieces(13)));
+        assert_eq!(kept.cells.len(), 3);
+        let job = Job { kind: Kind::Broadcast, bytes: 70_000, manner: Manner::Mine };
+        assert_eq!(kept.cell(job).unwrap().job.bytes, 1 << 16);
     }
 
     #[test]

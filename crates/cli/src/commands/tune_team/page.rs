@@ -1,0 +1,386 @@
+//! What tuning came to, for people and as JSON.
+
+use crate::table::{Align, Table};
+use anyhow::Result;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use trimtab_team::tune::{Cell, Checked, Job, Measured, Origin, Tried, Tuning, store};
+
+/// The version of the document.
+const SCHEMA: &str = "trimtab.tune-team/1";
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    schema: &'static str,
+    what: &'static str,
+    trimtab: &'static str,
+    machine: String,
+    unoptimised: bool,
+    pub(super) file: Option<PathBuf>,
+    pub(super) complete: bool,
+    pub(super) signal: Option<i32>,
+    pub(super) verdict: Option<Verdict>,
+    pub(super) teams: Vec<TeamOf>,
+}
+
+/// A number of ranks.
+#[derive(Debug, Serialize)]
+pub(super) struct TeamOf {
+    pub(super) key: String,
+    #[serde(flatten)]
+    pub(super) of: Of,
+}
+
+/// What is known of it.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Of {
+    Tuned(Tuning),
+    Checked { ranks: u32, crowded: bool, cells: Vec<Checked>, left: usize },
+    Planned { ranks: u32, crowded: bool, cells: Vec<(Job, Vec<Tried>)> },
+}
+
+/// Whether choices are good.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Verdict {
+    /// Cells in which the choice is within 5 % of the best.
+    pub(super) good: usize,
+    /// Cells that others did not disturb.
+    pub(super) judged: usize,
+    /// Cells that they did.
+    pub(super) noisy: usize,
+    /// The part of them that is to be good.
+    pub(super) goal: f64,
+    /// Whether it is; null where nothing could be judged.
+    pub(super) met: Option<bool>,
+}
+
+impl Document {
+    pub(super) fn new(what: &'static str, file: Option<&Path>, teams: Vec<TeamOf>) -> Self {
+        Self {
+            schema: SCHEMA,
+            what,
+            trimtab: env!("CARGO_PKG_VERSION"),
+            machine: store::fingerprint(),
+            unoptimised: cfg!(debug_assertions),
+            file: file.map(Path::to_owned),
+            complete: true,
+            signal: None,
+            verdict: None,
+            teams,
+        }
+    }
+
+    pub(super) fn json(&self) -> Result<String> {
+        Ok(serde_json::to_string(self)?)
+    }
+
+    /// Cells that were not come to.
+    pub(super) fn left(&self) -> usize {
+        let of = |team: &TeamOf| match &team.of {
+            Of::Tuned(tuning) => tuning.left,
+            Of::Checked { left, .. } => *left,
+            Of::Planned { .. } => 0,
+        };
+        self.teams.iter().map(of).sum()
+    }
+
+    fn tunings(&self) -> impl Iterator<Item = (&str, &Tuning)> {
+        self.teams.iter().filter_map(|team| match &team.of {
+            Of::Tuned(tuning) => Some((team.key.as_str(), tuning)),
+            _ => None,
+        })
+    }
+}
+
+/// A team's heading.
+pub(super) fn title(ranks: u32, crowded: bool) -> String {
+    format!("{ranks} ranks, {}", if crowded { "more than CPUs" } else { "a CPU each" })
+}
+
+fn us(time: Option<f64>) -> String {
+    match time {
+        None => "-".to_owned(),
+        Some(time) if time < 10.0 => format!("{time:.3}"),
+        Some(time) => format!("{time:.1}"),
+    }
+}
+
+fn bytes(job: Job) -> String {
+    if job.bytes == 0 { String::new() } else { job.bytes.to_string() }
+}
+
+fn gain(cell: &Cell) -> String {
+    match (cell.verdict.winner, cell.usual().best, cell.winner().best) {
+        (winner, Some(usual), Some(own)) if winner != 0 && own > 0.0 => format!("{:.2}x", usual / own),
+        _ => "-".to_owned(),
+    }
+}
+
+fn rows(tuning: &Tuning) -> Table {
+    let mut table = Table::new(&[
+        ("OPERATION", Align::Left),
+        ("BYTES", Align::Right),
+        ("MANNER", Align::Left),
+        ("USUAL", Align::Left),
+        ("US", Align::Right),
+        ("CHOSEN", Align::Left),
+        ("US", Align::Right),
+        ("GAIN", Align::Right),
+        ("WHY", Align::Left),
+    ]);
+    for cell in &tuning.cells {
+        let why = match (cell.judged, cell.verdict.winner) {
+            (false, _) => format!(
+                "left as usual: others used {:.0} % of the machine",
+                cell.foreign.unwrap_or_default() * 100.0
+            ),
+            (true, 0) => format!("kept as usual: {}", cell.verdict.why),
+            (true, _) => cell.verdict.why.clone(),
+        };
+        table.row([
+            cell.job.kind.name().to_owned(),
+            bytes(cell.job),
+            cell.job.manner.word().to_owned(),
+            cell.usual().tried.to_string(),
+            us(cell.usual().best),
+            cell.winner().tried.to_string(),
+            us(cell.winner().best),
+            gain(cell),
+            why,
+        ]);
+    }
+    table
+}
+
+/// What was just tuned.
+pub(super) fn tuned(document: &Document) -> String {
+    let mut text = String::new();
+    let (mut other, mut all, mut noisy) = (0, 0, 0);
+    for (key, tuning) in document.tunings() {
+        let _ = writeln!(text, "{key}\n{}", rows(tuning));
+        all += tuning.cells.len();
+        other += tuning.cells.iter().filter(|cell| cell.judged && cell.verdict.winner != 0).count();
+        noisy += tuning.cells.iter().filter(|cell| !cell.judged).count();
+    }
+    let _ = writeln!(text, "{other} of {all} cells go another way than usual");
+    if noisy > 0 {
+        let _ = writeln!(text, "{noisy} were disturbed by others and left as usual");
+    }
+    ending(&mut text, document);
+    match &document.file {
+        Some(file) => {
+            let _ = writeln!(text, "kept in {}: teams use it from now on", file.display());
+        }
+        None => text.push_str("nothing was kept\n"),
+    }
+    if document.unoptimised {
+        text.push_str("this trimtab was built without optimisation: what it found says little\n");
+    }
+    text
+}
+
+fn ending(text: &mut String, document: &Document) {
+    let left = document.left();
+    if document.signal.is_some() {
+        let _ = writeln!(
+            text,
+            "it was ended early: what was finished until then counts; {left} cells were left out"
+        );
+    } else if left > 0 {
+        let _ = writeln!(text, "{left} cells were left out when time was over: --budget gives more");
+    }
+}
+
+/// What is kept.
+pub(super) fn kept(document: &Document) -> String {
+    let mut text = String::new();
+    for (key, tuning) in document.tunings() {
+        let how = if tuning.how.is_empty() { String::new() } else { format!(", {}", tuning.how) };
+        let _ = writeln!(text, "{key}: tuned {}{how}\n{}", date(tuning.when), rows(tuning));
+        for cell in tuning.cells.iter().filter(|cell| cell.judged && cell.verdict.winner != 0) {
+            let _ = writeln!(text, "{}", explained(cell));
+        }
+        text.push('\n');
+    }
+    if text.is_empty() {
+        text.push_str("nothing is kept for this machine: teams go the usual ways\n");
+    }
+    let _ = writeln!(text, "machine: {}", document.machine);
+    if let Some(file) = &document.file {
+        let _ = writeln!(text, "file: {}", file.display());
+    }
+    text
+}
+
+fn explained(cell: &Cell) -> String {
+    let size = if cell.job.bytes == 0 { String::new() } else { format!(" of {} bytes", cell.job.bytes) };
+    let others = |measured: &Measured| format!("{} {} us", measured.tried, us(measured.best));
+    let all: Vec<String> = cell.candidates.iter().map(others).collect();
+    let when = match cell.origin {
+        Origin::Offline => "beforehand",
+        Origin::Lazy => "in a program's own calls",
+    };
+    format!(
+        "{}{size}, {}: {}, measured {when}: {} ({})",
+        cell.job.kind.name(),
+        cell.job.manner.word(),
+        cell.winner().tried,
+        cell.verdict.why,
+        all.join(", ")
+    )
+}
+
+/// What is kept no longer.
+pub(super) fn forgotten(document: &Document) -> String {
+    let mut text = String::new();
+    for (key, tuning) in document.tunings() {
+        let _ = writeln!(text, "forgotten: {key}, tuned {}", date(tuning.when));
+    }
+    if text.is_empty() {
+        text.push_str("there was nothing to forget\n");
+    }
+    text
+}
+
+/// What would be measured.
+pub(super) fn planned(document: &Document) -> String {
+    let mut text = String::new();
+    for team in &document.teams {
+        let Of::Planned { cells, .. } = &team.of else { continue };
+        let _ = writeln!(text, "{}: {} cells", team.key, cells.len());
+        for (job, tried) in cells {
+            let ways: Vec<String> = tried.iter().map(ToString::to_string).collect();
+            let size = if job.bytes == 0 { String::new() } else { format!("/{}", job.bytes) };
+            let _ = writeln!(text, "  {}{size}/{}: {}", job.kind.name(), job.manner.word(), ways.join(", "));
+        }
+    }
+    text
+}
+
+/// How near choices are to the best.
+pub(super) fn checked(document: &Document) -> String {
+    let mut text = String::new();
+    for team in &document.teams {
+        let Of::Checked { cells, .. } = &team.of else { continue };
+        let mut table = Table::new(&[
+            ("OPERATION", Align::Left),
+            ("BYTES", Align::Right),
+            ("MANNER", Align::Left),
+            ("IN FORCE", Align::Left),
+            ("US", Align::Right),
+            ("BEST", Align::Left),
+            ("US", Align::Right),
+            ("RATIO", Align::Right),
+            ("", Align::Left),
+        ]);
+        for cell in cells {
+            let of = |wanted: Tried| {
+                cell.candidates.iter().find(|one| one.tried == wanted).and_then(|one| one.best)
+            };
+            let word = match (cell.noisy(), cell.good()) {
+                (true, _) => "noisy",
+                (false, true) => "good",
+                (false, false) => "not good",
+            };
+            table.row([
+                cell.job.kind.name().to_owned(),
+                bytes(cell.job),
+                cell.job.manner.word().to_owned(),
+                cell.kept.to_string(),
+                us(of(cell.kept)),
+                cell.best.to_string(),
+                us(of(cell.best)),
+                format!("{:.3}", cell.ratio),
+                word.to_owned(),
+            ]);
+        }
+        let _ = writeln!(text, "{}\n{table}", team.key);
+    }
+    ending(&mut text, document);
+    if let Some(Verdict { good, judged, noisy, goal, met }) = &document.verdict {
+        let share = *good as f64 / (*judged).max(1) as f64 * 100.0;
+        let word = match met {
+            None => "not judged",
+            Some(true) => "met",
+            Some(false) => "missed",
+        };
+        let _ = writeln!(
+            text,
+            "{word}: within 5 % of the best in {good} of {judged} cells ({share:.0} %; the goal is {:.0} %); {noisy} disturbed by others",
+            goal * 100.0
+        );
+    }
+    text
+}
+
+/// Whether they are near enough.
+pub(super) fn verdict(document: &Document, goal: f64) -> Verdict {
+    let (mut good, mut judged, mut noisy) = (0, 0, 0);
+    for team in &document.teams {
+        let Of::Checked { cells, .. } = &team.of else { continue };
+        let clear = super::clear(cells).count();
+        (judged, noisy) = (judged + clear, noisy + cells.len() - clear);
+        good += super::clear(cells).filter(|cell| cell.good()).count();
+    }
+    let met = (judged > 0).then_some(good as f64 >= goal * judged as f64);
+    Verdict { good, judged, noisy, goal, met }
+}
+
+/// A day and time of day, UTC, of seconds since 1970.
+fn date(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Howard Hinnant, chrono-compatible low-level date algorithms: days of years that begin in March
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = year + year_of_era + era * 400;
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest / 60 % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_team::choice::Manner;
+    use trimtab_team::{Kind, barrier::Barrier};
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_400 - 60), "2000-02-28 23:59 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date(4_107_542_400), "2100-03-01 00:00 UTC");
+    }
+
+    #[test]
+    fn a_goal_is_met_by_what_was_not_disturbed() {
+        let barrier = Tried::Barrier(Barrier::Flat);
+        let job = Job { kind: Kind::Barrier, bytes: 0, manner: Manner::Mine };
+        let cell = |ratio, foreign| Checked {
+            job,
+            kept: barrier,
+            candidates: Vec::new(),
+            best: barrier,
+            ratio,
+            foreign,
+        };
+        let judge = |cells: Vec<Checked>| {
+            let of = Of::Checked { ranks: 2, crowded: false, cells, left: 0 };
+            verdict(&Document::new("checked", None, vec![TeamOf { key: String::new(), of }]), 0.95)
+        };
+        assert_eq!(judge(vec![cell(1.0, Some(0.3))]).met, None);
+        let mut cells = vec![cell(1.05, None); 19];
+        cells.push(cell(1.3, Some(0.01)));
+        cells.push(cell(9.0, Some(0.3)));
+        let said = judge(cells.clone());
+        assert_eq!((said.good, said.judged, said.noisy, said.met), (19, 20, 1, Some(true)));
+        cells.push(cell(1.06, None));
+        assert_eq!(judge(cells).met, Some(false));
+    }
+}

@@ -1,0 +1,97 @@
+//! Which way a call goes, why, and what else was measured, in words.
+
+use super::{Cell, Job, Origin, Tuning, store};
+use crate::call::Kind;
+use crate::choice::{Flat, Manner, Way, class};
+use crate::rank::Rank;
+use std::fmt::Write as _;
+
+impl Rank {
+    /// How a call of so many bytes goes, in words.
+    pub fn explain(&self, kind: Kind, bytes: usize) -> String {
+        self.explain_in(Manner::Mine, kind, bytes)
+    }
+
+    /// How a call of so many bytes goes that is made in this manner, in words: the way, whether it was measured and when, and what else was.
+    pub fn explain_in(&self, manner: Manner, kind: Kind, bytes: usize) -> String {
+        let table = self.table();
+        if kind == Kind::Barrier {
+            let many =
+                if self.crowded() { "more ranks than processors" } else { "a processor for each rank" };
+            let evidence = self.evidence(Job { kind, bytes: 0, manner: Manner::Mine });
+            let why = match &evidence {
+                Some(cell) => words(cell),
+                None => "as usual: nothing was measured of it".to_owned(),
+            };
+            return format!("barrier: {}; {many}; {why}", format!("{:?}", table.barrier).to_lowercase());
+        }
+        if bytes <= crate::flag::INLINE {
+            return format!("{} of {bytes} bytes: beside the flags, in one round", kind.name());
+        }
+        let cell = self.station.area.cell_bytes();
+        let way = match Flat::new(table.clone()).way(manner, kind, bytes, cell, self.crowded()) {
+            Way::Whole => format!("in rounds of up to {cell} bytes"),
+            Way::Pieces(log) => format!("in rounds of {} bytes", 1_u64 << log),
+            Way::Slices(log) => format!("in pieces of {} bytes, each rank combining its slice", 1_u64 << log),
+            Way::Wide => {
+                "in pieces as large as all of a rank's cells, each rank combining its slice".to_owned()
+            }
+            Way::Tree(log) => format!("from rank to rank, each to up to {} others", 1_u64 << log),
+            Way::Relayed => {
+                "to one rank of each group that shares a cache, and from there to the others".to_owned()
+            }
+        };
+        let resident = match kind {
+            _ if bytes < crate::collectives::RESIDENT => "",
+            Kind::Allreduce => "; without staging where all buffers lie in the segment",
+            _ => "; without staging where inputs lie in the segment",
+        };
+        let why = match table.chosen(manner, kind, class(bytes)) {
+            None => {
+                let watched = self.lazy.as_ref().and_then(|lazy| lazy.state(Job { kind, bytes, manner }));
+                let so_far = watched.unwrap_or_else(|| "nothing was measured of it".to_owned());
+                format!("as usual: {so_far}")
+            }
+            Some((_, near)) => {
+                let evidence = self.evidence(Job { kind, bytes, manner: near });
+                let mut why = evidence.map_or_else(|| "as was measured here".to_owned(), |cell| words(&cell));
+                if near != manner {
+                    let _ = write!(why, " (measured of {} calls)", near.word());
+                }
+                why
+            }
+        };
+        format!("{} of {bytes} bytes: {way}{resident}; {why}", kind.name())
+    }
+
+    /// What a choice in force was made by: known from this team's own tuning, or kept.
+    fn evidence(&self, job: Job) -> Option<Cell> {
+        if let Some(cell) = self.lazy.as_ref().and_then(|lazy| lazy.found(job)) {
+            return Some(cell);
+        }
+        let own = self.evidence.borrow().iter().rev().find(|cell| cell.is_of(job)).cloned();
+        own.or_else(|| {
+            let kept: Tuning = store::kept(|| self.key())?;
+            // It may have been tuned anew since this team began.
+            let cell = kept.cell(job)?.clone();
+            (super::in_force(&self.station, &self.table(), job) == cell.winner().tried).then_some(cell)
+        })
+    }
+}
+
+/// A verdict, and what else was measured.
+fn words(cell: &Cell) -> String {
+    let when = match cell.origin {
+        Origin::Offline => "as was measured here beforehand",
+        Origin::Lazy => "as was measured here in this program's own calls",
+    };
+    let mut text = format!("{when}: {}", cell.verdict.why);
+    let mut others: Vec<String> = Vec::new();
+    for measured in cell.candidates.iter().filter(|measured| measured.best.is_some()) {
+        others.push(format!("{} {:.2} us", measured.tried, measured.best.unwrap_or_default()));
+    }
+    if !others.is_empty() {
+        let _ = write!(text, " ({})", others.join(", "));
+    }
+    text
+}
