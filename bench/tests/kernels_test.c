@@ -46,13 +46,13 @@ static void spoilt_sum(struct rank *rank, const void *in, void *out, size_t coun
         *(int32_t *)out += 1;
 }
 
-/* What one rank sends to another begins with what should be second, twice. */
+/* What one rank sends to another begins with what it ends with. */
 static void spoilt_exchange(struct rank *rank, struct parcels *parcels)
 {
     const size_t number = rank->job->kernel == KERNEL_FT ? 16 : 4;
     if (rank->me == 1 && parcels->send[2] >= 2 * number) {
         unsigned char *const first = ((struct shared *)rank->team)->outgoing[1] + parcels->send_at[2];
-        memcpy(first, first + number, number);
+        memcpy(first, first + parcels->send[2] - number, number);
     }
     shared_exchange(rank, parcels);
 }
