@@ -84,6 +84,7 @@ if why=$("$peer" team kernels --here 2>&1); then
         done
     done
     verified process 2 ft resident team -k process -p
+    verified thread 2 is stream team -T 20
     for value in "" thread2 2x 0x2 3x2 x 2x2x1; do
         refused team kernels -n 4 -k "$value"
     done
@@ -94,6 +95,7 @@ if why=$("$peer" team kernels --here 2>&1); then
     refused team kernels -K mg
     refused team kernels -d high
     refused team kernels -B 0
+    refused team kernels -T 0.5
     refused team kernels -K
     refused team kernels -x
     refused team kernels word

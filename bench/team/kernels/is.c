@@ -47,6 +47,7 @@ struct is {
     uint64_t (*places)[2]; /* of each rank's parcel: where and how long, to be told; then as told */
     struct parcels parcels;
     int32_t *rank; /* of each value in this rank's buckets */
+    int32_t changed[2 * IS_ITERATIONS + 1]; /* keys as they were before any iteration, of those that are changed */
     int right;     /* test keys of this rank's that had the right rank */
 };
 
@@ -81,9 +82,14 @@ static void draw_keys(const struct rank *rank, struct is *s)
 
 /* ---- Ranking --------------------------------------------------------------- */
 
+static bool has_key(const struct is *s, int32_t index)
+{
+    return index >= s->first && index - s->first < s->count;
+}
+
 static void set_key(const struct is *s, int32_t index, int32_t value)
 {
-    if (index >= s->first && index - s->first < s->count)
+    if (has_key(s, index))
         s->key[index - s->first] = value;
 }
 
@@ -234,6 +240,8 @@ static void *prepare(struct rank *rank)
     s->parcels = make_parcels(s->ranks);
     s->outgoing = (int32_t *)(void *)rank->ways->outgoing(rank, outgoing_bytes(rank->job));
     draw_keys(rank, s);
+    for (int32_t i = 0; i <= 2 * IS_ITERATIONS; i++)
+        s->changed[i] = has_key(s, i) ? s->key[i - s->first] : 0;
     iterate(rank, s, 1);
     exchange_is_over(rank);
     return s;
@@ -243,6 +251,8 @@ static void repeat(struct rank *rank, void *state)
 {
     struct is *s = state;
     s->right = 0;
+    for (int32_t i = 0; i <= 2 * IS_ITERATIONS; i++)
+        set_key(s, i, s->changed[i]);
     for (int i = 1; i <= IS_ITERATIONS; i++) {
         s->right += iterate(rank, s, i);
         exchange_is_over(rank);
@@ -292,8 +302,6 @@ static bool is_right(struct rank *rank, void *state)
     exchange_is_over(rank);
     for (int32_t i = 0; i < s->count; i++)
         change -= s->key[i];
-    /* The next repetition begins with keys of which none was changed. */
-    draw_keys(rank, s);
     /* Whole numbers that a double holds. */
     const double mine[3] = {s->right, in_order, (double)change};
     double all[3] = {0.0, 0.0, 1.0};

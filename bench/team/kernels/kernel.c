@@ -5,11 +5,16 @@
 
 #include "team/kernels/kernel.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+/* The kernel counts a machine's CPU time in ticks of 10 ms: shares of it are told over ten, at least. */
+#define WINDOW 0.1
+#define TIMES_MAX 100000
 
 /* Numbers that each rank tells of a repetition. */
 enum { TOLD_SECONDS, TOLD_WAITED, TOLD_CPU, TOLD_COUNT };
@@ -104,10 +109,12 @@ struct repetition {
     double seconds; /* of the slowest rank */
     double waited;  /* in calls of the library, on average */
     double cpu;     /* of all ranks */
-    double foreign; /* part of the machine that others used; negative if that cannot be read */
+    double foreign; /* part of the machine that others used; negative if that cannot be told */
 };
 
-static struct repetition timed(const struct kernel_program *kernel, struct rank *rank, void *state, double *all)
+/* The kernel so many times over. */
+static struct repetition timed(const struct kernel_program *kernel, struct rank *rank, void *state, int times,
+                               double *all)
 {
     const int ranks = rank->job->ranks;
     struct repetition result = {0};
@@ -117,7 +124,8 @@ static struct repetition timed(const struct kernel_program *kernel, struct rank 
     const double waited = rank->waited;
     const double cpu_began = cpu_time(rank->ways);
     const double began = now();
-    kernel->repeat(rank, state);
+    for (int time = 0; time < times; time++)
+        kernel->repeat(rank, state);
     const double told[TOLD_COUNT] = {now() - began, rank->waited - waited, cpu_time(rank->ways) - cpu_began};
     rank->ways->gather(rank, told, TOLD_COUNT, all);
     const double busy_ended = machine_busy();
@@ -131,9 +139,24 @@ static struct repetition timed(const struct kernel_program *kernel, struct rank 
     const double most = result.seconds * (double)sysconf(_SC_NPROCESSORS_ONLN);
     const double others = (busy_ended - busy_began - result.cpu) / most;
     result.foreign = others < 0.0 ? 0.0 : others > 1.0 ? 1.0 : others;
-    if (busy_began < 0.0 || busy_ended < 0.0)
+    if (busy_began < 0.0 || busy_ended < 0.0 || result.seconds < WINDOW)
         result.foreign = -1.0;
+    result.seconds /= times;
+    result.waited /= times;
+    result.cpu /= times;
     return result;
+}
+
+/* How many times make a repetition as long as was asked for: the same at all ranks, which know the same times. */
+static int calibrate(const struct kernel_program *kernel, struct rank *rank, void *state, double *all)
+{
+    const double wanted = rank->job->least_seconds;
+    for (int times = 1; wanted > 0.0 && times <= TIMES_MAX; times *= 2) {
+        const double took = timed(kernel, rank, state, times, all).seconds * times;
+        if (took >= wanted / 2.0)
+            return took < wanted ? (int)ceil(times * wanted / took) : times;
+    }
+    return wanted > 0.0 ? TIMES_MAX : 1;
 }
 
 /* Whether all ranks say so: a library that is wrong need not be wrong everywhere. */
@@ -173,8 +196,9 @@ int run_kernel(struct rank *rank)
     if (job->pinned)
         pin(rank->me);
     void *state = kernel->prepare(rank);
+    const int times = calibrate(kernel, rank, state, all);
     for (int repeat = 0; repeat < job->repeats && status == TEAM_EXIT_DONE; repeat++) {
-        const struct repetition result = timed(kernel, rank, state, all);
+        const struct repetition result = timed(kernel, rank, state, times, all);
         if (!all_say(rank, kernel->is_right(rank, state), all))
             status = TEAM_EXIT_WRONG_RESULT;
         else if (rank->me == 0)

@@ -3,7 +3,7 @@
  * goes that waits for others only now and then, beside the single operations
  * of team/measure.h.
  *
- *     kernels_LIBRARY -K ft|is -c CLASS -n RANKS -m stream|resident -B REPEATS [-d KEYS] [-p]
+ *     kernels_LIBRARY -K ft|is -c CLASS -n RANKS -m stream|resident -B REPEATS [-T MS] [-d KEYS] [-p]
  *
  * Problem, random numbers, operation count and what the result has to be are
  * those of nas/ (ft_problem, ft_reference, ft_transform, is_problem).  What a
@@ -19,7 +19,9 @@
  *
  * A repetition is timed by the slowest rank, from a common start on; beside it
  * stand the CPU time of all, the time in calls of the library, and what others
- * took of the machine.  Every repetition is verified.
+ * took of the machine, which the kernel of the system tells over a tenth of a
+ * second or more: -T makes short kernels last so long.  Every repetition is
+ * verified, by the last time that it was gone through.
  */
 #ifndef BENCH_TEAM_KERNELS_KERNEL_H
 #define BENCH_TEAM_KERNELS_KERNEL_H
@@ -44,6 +46,7 @@ struct job {
     bool resident; /* outgoing memory is where all ranks see it */
     bool pinned;   /* rank i on the CPU i modulo their number, of those allowed at the start */
     int repeats;
+    double least_seconds; /* a repetition is the kernel as many times over as that takes */
 };
 
 /* What goes from each rank to each in one exchange; sizes and places in bytes. */
@@ -110,7 +113,7 @@ struct kernel_program {
     double (*operations)(enum problem_class problem_class);
     /* Sets up, and warms caches and page tables by an iteration. */
     void *(*prepare)(struct rank *rank);
-    /* What is timed: all from the beginning. */
+    /* What is timed: all from the beginning, and again if called again. */
     void (*repeat)(struct rank *rank, void *state);
     /* Whether that gave the right result, for all that this rank knows. */
     bool (*is_right)(struct rank *rank, void *state);

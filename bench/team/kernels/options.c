@@ -24,10 +24,11 @@ static _Noreturn void reject(const char *program, bool loud, const char *problem
 static _Noreturn void print_help(const char *program, bool may_choose, bool loud)
 {
     if (loud)
-        printf("usage: %s [-K ft|is] [-c CLASS] [-n RANKS] [-d bell|low|one] [-B REPEATS] [-p]%s\n\n"
+        printf("usage: %s [-K ft|is] [-c CLASS] [-n RANKS] [-d bell|low|one] [-B REPEATS] [-T MS] [-p]%s\n\n"
                "  -K  NAS kernel: ft, a diffusion equation by 3-D Fourier transforms, or is, ranks of integer keys\n"
                "  -c  class, one of %s (default S)\n"
                "  -d  keys of is: bell, as published; low, most of them small; one, all but a few the same\n"
+               "  -T  milliseconds that a repetition lasts, at least: the kernel is gone through as often as that takes\n"
                "  -p  bind rank i to the CPU i modulo their number, of those allowed\n%s\n"
                "Exit status: %d done, %d could not run, %d bad usage, %d wrong result.\n",
                program, may_choose ? " [-k thread|process|PxT] [-m stream|resident]" : "", problem_class_list(),
@@ -82,8 +83,9 @@ struct job read_job(const char *program, bool may_choose, bool loud, int argc, c
     int kernel = KERNEL_FT;
     int keys = KEYS_BELL;
     int resident = 0;
+    int milliseconds = 0;
     const char *kind = "thread";
-    const char *const known = may_choose ? ":K:c:n:d:B:k:m:ph" : ":K:c:n:d:B:m:ph";
+    const char *const known = may_choose ? ":K:c:n:d:B:T:k:m:ph" : ":K:c:n:d:B:T:m:ph";
     for (int option; (option = getopt(argc, argv, known)) != -1;) {
         bool understood = true;
         switch (option) {
@@ -92,6 +94,7 @@ struct job read_job(const char *program, bool may_choose, bool loud, int argc, c
         case 'n': understood = read_count(optarg, RANKS_MAX, &job.ranks); break;
         case 'd': understood = read_word(optarg, spreads, KEYS_COUNT, &keys); break;
         case 'B': understood = read_count(optarg, 1000000, &job.repeats); break;
+        case 'T': understood = read_count(optarg, 3600000, &milliseconds); break;
         case 'm': understood = read_word(optarg, modes, may_choose ? 2 : 1, &resident); break;
         case 'k': kind = optarg; break;
         case 'p': job.pinned = true; break;
@@ -115,6 +118,7 @@ struct job read_job(const char *program, bool may_choose, bool loud, int argc, c
     job.kernel = (enum kernel)kernel;
     job.keys = (enum keys)keys;
     job.resident = resident != 0;
+    job.least_seconds = milliseconds / 1e3;
     if (job.ranks > kernel_of(&job)->ranks_max(job.problem_class))
         reject(program, loud, "more ranks than can share the work of", kernels[kernel]);
     return job;

@@ -81,7 +81,8 @@ fn panel(out: &mut String, panel: &Panel, left: f64, top: f64) {
     );
     let all = || panel.lines.iter().flat_map(|line| &line.points);
     let least = all().map(|(_, value)| doublings(*value)).reduce(f64::min);
-    let (Some(least), Some(most)) = (least, all().map(|(_, value)| doublings(*value)).reduce(f64::max)) else {
+    let (Some(least), Some(most)) = (least, all().map(|(_, value)| doublings(*value)).reduce(f64::max))
+    else {
         text(out, "below", left + SIDE / 2.0, top + SIDE / 2.0, "not measured");
         return;
     };

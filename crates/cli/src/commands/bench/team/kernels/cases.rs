@@ -15,6 +15,8 @@ const TEAM: &str = "team";
 const QUICK_RANKS: [u32; 2] = [1, 2];
 /// Repetitions in a run, of which the median counts: as many as fit into some seconds.
 const REPEATS: u32 = 3;
+/// Milliseconds that a repetition lasts, at least: what others used meanwhile is told in ticks of ten.
+const LEAST: u32 = 200;
 
 /// A kernel, its class, so many ranks, and how they exchange data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -58,10 +60,12 @@ impl Plan {
         add(kernel.word(), "-c");
         add(class.word(), "-m");
         add(mode.word(), "-B");
-        words.push(self.repeats.to_string().into());
+        words.extend([self.repeats.to_string().into(), "-T".into(), LEAST.to_string().into()]);
         if let Who::Team(ways) = who {
             let kind = match ways.split(ranks) {
-                Some((processes, threads)) if matches!(ways, Ways::Spread(_)) => Ways::Mixed(processes, threads),
+                Some((processes, threads)) if matches!(ways, Ways::Spread(_)) => {
+                    Ways::Mixed(processes, threads)
+                }
                 _ => *ways,
             };
             words.extend(["-k".into(), kind.to_string().into()]);

@@ -23,9 +23,8 @@ pub(super) fn picture(start: &Start, found: Found<'_>) -> String {
     let row = |&kernel: &NasKernel| {
         let word = kernel.word();
         let title = |mode: &Mode| format!("{word}, {}: seconds over ranks", mode.word());
-        let times = |mode: &Mode| {
-            panel(found, title(mode), kernel, *mode, |cell, who| found.of(cell, who)?.median())
-        };
+        let times =
+            |mode: &Mode| panel(found, title(mode), kernel, *mode, |cell, who| found.of(cell, who)?.median());
         let beside = |mode: &Mode| {
             let title = format!("{word}, {}: teams / threads", mode.word());
             panel(found, title, kernel, *mode, |cell, who| Some(found.beside_threads(cell, who)?.median))

@@ -200,7 +200,12 @@ impl Series for Bench {
             }))?;
             if let Some(ratio) = found.beside_threads(cell, who) {
                 let below = Who::Team(Ways::Threads).to_string();
-                recorder.write(&Line::Comparison(Comparison { cell, above: who.to_string(), below, ratio }))?;
+                recorder.write(&Line::Comparison(Comparison {
+                    cell,
+                    above: who.to_string(),
+                    below,
+                    ratio,
+                }))?;
             }
         }
         recorder.write(&Line::End(end)).and(shown)

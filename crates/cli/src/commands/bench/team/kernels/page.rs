@@ -1,9 +1,9 @@
 //! The tables: times of all, teams beside the best peer, processes beside threads, CPU time and communication.
 
+use super::super::super::record::Head;
 use super::super::cases::Who;
 use super::super::lines::End;
 use super::super::page::{interval, number, or_dash};
-use super::super::super::record::Head;
 use super::Found;
 use super::cases::Cell;
 use super::lines::Start;
@@ -26,7 +26,8 @@ pub(super) fn page(start: &Start, found: Found<'_>, end: End) -> String {
     if start.quick {
         text.push_str("--quick: one round, a small class; not for conclusions\n");
     }
-    let mut kernels: Vec<(NasKernel, Class)> = found.cells.iter().map(|cell| (cell.kernel, cell.class)).collect();
+    let mut kernels: Vec<(NasKernel, Class)> =
+        found.cells.iter().map(|cell| (cell.kernel, cell.class)).collect();
     kernels.dedup();
     for (kernel, class) in kernels {
         let cells: Vec<Cell> = found.cells.iter().copied().filter(|cell| cell.kernel == kernel).collect();
