@@ -30,8 +30,7 @@
 
 #include <math.h>
 
-#define BATCH 8       /* two cache lines of complex numbers */
-#define ROW_PADDING 4 /* a cache line, lest the rows of a column compete for cache sets */
+#define BATCH FT_BATCH /* two cache lines of complex numbers */
 
 /* ---- Grids --------------------------------------------------------------- */
 
@@ -44,7 +43,7 @@ static void clear_row(struct ft_complex *row, int nx)
 struct ft_grid make_ft_grid_by_z(int nx, int ny, int nz)
 {
     struct ft_grid grid = {.nx = nx, .ny = ny, .nz = nz};
-    grid.y_stride = (size_t)nx + ROW_PADDING;
+    grid.y_stride = (size_t)nx + FT_ROW_PADDING;
     grid.z_stride = (size_t)ny * grid.y_stride;
     grid.values = allocate_untouched((size_t)nz * grid.z_stride, sizeof *grid.values);
 #pragma omp parallel for collapse(2) schedule(static)
@@ -57,7 +56,7 @@ struct ft_grid make_ft_grid_by_z(int nx, int ny, int nz)
 struct ft_grid make_ft_grid_by_y(int nx, int ny, int nz)
 {
     struct ft_grid grid = {.nx = nx, .ny = ny, .nz = nz};
-    grid.z_stride = (size_t)nx + ROW_PADDING;
+    grid.z_stride = (size_t)nx + FT_ROW_PADDING;
     grid.y_stride = (size_t)nz * grid.z_stride;
     grid.values = allocate_untouched((size_t)ny * grid.y_stride, sizeof *grid.values);
 #pragma omp parallel for collapse(2) schedule(static)
@@ -167,16 +166,14 @@ static void exchange_parts(struct batch *a)
     *a = (struct batch){.re = a->im, .im = a->re};
 }
 
-enum direction { FORWARD, INVERSE };
-
 /* Transforms the n points of all lines of x, with y to work in. */
-static void transform(const struct ft_roots *roots, int n, enum direction direction,
+static void transform(const struct ft_roots *roots, int n, enum ft_direction direction,
                       struct batch *x, struct batch *y)
 {
     int m = n;
     int s = BATCH;
 
-    if (direction == INVERSE) {
+    if (direction == FT_INVERSE) {
         exchange_parts(x);
         exchange_parts(y);
     }
@@ -188,7 +185,7 @@ static void transform(const struct ft_roots *roots, int n, enum direction direct
         step_radix2(s, x, y);
         exchange_batches(x, y);
     }
-    if (direction == INVERSE)
+    if (direction == FT_INVERSE)
         exchange_parts(x);
 }
 
@@ -249,8 +246,7 @@ static void scale(const struct batch *x, int n, const double *along, const doubl
 
 /* ---- Passes over a grid -------------------------------------------------- */
 
-static void transform_along_x(const struct ft_roots *roots, enum direction direction,
-                              const struct ft_grid *grid)
+void ft_along_x(const struct ft_roots *roots, enum ft_direction direction, const struct ft_grid *grid)
 {
     struct work_space work;
 
@@ -265,58 +261,69 @@ static void transform_along_x(const struct ft_roots *roots, enum direction direc
         }
 }
 
-static void transform_along_y(const struct ft_roots *roots, enum direction direction,
-                              const struct ft_grid *grid)
+/* The rest of a batch, from point k of each line on. */
+static struct batch from_point(const struct batch *batch, int k)
+{
+    return (struct batch){batch->re + k * BATCH, batch->im + k * BATCH};
+}
+
+void ft_along_y(const struct ft_roots *roots, enum ft_direction direction, const struct ft_grid *from,
+                int parts, const struct ft_grid *to)
 {
     struct work_space work;
 
 #pragma omp for collapse(2) schedule(static)
-    for (int z = 0; z < grid->nz; z++)
-        for (int x = 0; x < grid->nx; x += BATCH) {
+    for (int z = 0; z < to->nz; z++)
+        for (int x = 0; x < to->nx; x += BATCH) {
             struct batch a = {work.part[0], work.part[1]};
             struct batch b = {work.part[2], work.part[3]};
-            load_columns(ft_row(grid, 0, z) + x, grid->y_stride, grid->ny, &a);
-            transform(roots, grid->ny, direction, &a, &b);
-            store_columns(&a, grid->ny, grid->y_stride, ft_row(grid, 0, z) + x);
+            for (int part = 0, y = 0; part < parts; y += from[part].ny, part++) {
+                const struct batch rest = from_point(&a, y);
+                load_columns(ft_row(&from[part], 0, z) + x, from[part].y_stride, from[part].ny, &rest);
+            }
+            transform(roots, to->ny, direction, &a, &b);
+            store_columns(&a, to->ny, to->y_stride, ft_row(to, 0, z) + x);
+        }
+}
+
+void ft_along_z(const struct ft_roots *roots, enum ft_direction direction,
+                const struct ft_factors *factors, const struct ft_grid *from, int parts,
+                const struct ft_grid *to)
+{
+    struct work_space work;
+
+#pragma omp for collapse(2) schedule(static)
+    for (int y = 0; y < to->ny; y++)
+        for (int x = 0; x < to->nx; x += BATCH) {
+            struct batch a = {work.part[0], work.part[1]};
+            struct batch b = {work.part[2], work.part[3]};
+            for (int part = 0, z = 0; part < parts; z += from[part].nz, part++) {
+                const struct batch rest = from_point(&a, z);
+                load_columns(ft_row(&from[part], y, 0) + x, from[part].z_stride, from[part].nz, &rest);
+            }
+            if (factors != NULL) {
+                double across[BATCH];
+                for (int l = 0; l < BATCH; l++)
+                    across[l] = factors->x[x + l] * factors->y[y];
+                scale(&a, to->nz, factors->z, across);
+            }
+            transform(roots, to->nz, direction, &a, &b);
+            store_columns(&a, to->nz, to->z_stride, ft_row(to, y, 0) + x);
         }
 }
 
 void ft_forward(const struct ft_roots *roots, const struct ft_grid *space,
                 const struct ft_grid *spectrum)
 {
-    struct work_space work;
-
-    transform_along_x(roots, FORWARD, space);
-    transform_along_y(roots, FORWARD, space);
-#pragma omp for collapse(2) schedule(static)
-    for (int y = 0; y < space->ny; y++)
-        for (int x = 0; x < space->nx; x += BATCH) {
-            struct batch a = {work.part[0], work.part[1]};
-            struct batch b = {work.part[2], work.part[3]};
-            load_columns(ft_row(space, y, 0) + x, space->z_stride, space->nz, &a);
-            transform(roots, space->nz, FORWARD, &a, &b);
-            store_columns(&a, space->nz, spectrum->z_stride, ft_row(spectrum, y, 0) + x);
-        }
+    ft_along_x(roots, FT_FORWARD, space);
+    ft_along_y(roots, FT_FORWARD, space, 1, space);
+    ft_along_z(roots, FT_FORWARD, NULL, space, 1, spectrum);
 }
 
 void ft_inverse(const struct ft_roots *roots, const struct ft_factors *factors,
                 const struct ft_grid *spectrum, const struct ft_grid *space)
 {
-    struct work_space work;
-
-#pragma omp for collapse(2) schedule(static)
-    for (int y = 0; y < space->ny; y++)
-        for (int x = 0; x < space->nx; x += BATCH) {
-            struct batch a = {work.part[0], work.part[1]};
-            struct batch b = {work.part[2], work.part[3]};
-            double across[BATCH];
-            for (int l = 0; l < BATCH; l++)
-                across[l] = factors->x[x + l] * factors->y[y];
-            load_columns(ft_row(spectrum, y, 0) + x, spectrum->z_stride, space->nz, &a);
-            scale(&a, space->nz, factors->z, across);
-            transform(roots, space->nz, INVERSE, &a, &b);
-            store_columns(&a, space->nz, space->z_stride, ft_row(space, y, 0) + x);
-        }
-    transform_along_y(roots, INVERSE, space);
-    transform_along_x(roots, INVERSE, space);
+    ft_along_z(roots, FT_INVERSE, factors, spectrum, 1, space);
+    ft_along_y(roots, FT_INVERSE, space, 1, space);
+    ft_along_x(roots, FT_INVERSE, space);
 }

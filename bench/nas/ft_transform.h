@@ -7,6 +7,8 @@
 #include <stddef.h>
 
 #define FT_MAX_EXTENT 512
+#define FT_BATCH 8       /* lines that are transformed at a time */
+#define FT_ROW_PADDING 4 /* between rows: a cache line, lest the rows of a column compete for cache sets */
 
 struct ft_complex {
     double re;
@@ -66,5 +68,22 @@ void ft_forward(const struct ft_roots *roots, const struct ft_grid *space,
 /* Transforms the product of spectrum and factors into space. */
 void ft_inverse(const struct ft_roots *roots, const struct ft_factors *factors,
                 const struct ft_grid *spectrum, const struct ft_grid *space);
+
+/*
+ * What these are made of: passes along one dimension, for grids that are spread over ranks.
+ * A grid is any box here of which the dimension that is transformed is a power of two; nx, and ny of a
+ * pass along x, are multiples of FT_BATCH.  The lines of `to` may come from several grids, which follow each
+ * other along the pass's dimension; one grid may also be `to` itself.
+ */
+enum ft_direction { FT_FORWARD, FT_INVERSE };
+
+void ft_along_x(const struct ft_roots *roots, enum ft_direction direction, const struct ft_grid *grid);
+void ft_along_y(const struct ft_roots *roots, enum ft_direction direction, const struct ft_grid *from,
+                int parts, const struct ft_grid *to);
+
+/* Multiplies by the factors first, unless they are NULL. */
+void ft_along_z(const struct ft_roots *roots, enum ft_direction direction,
+                const struct ft_factors *factors, const struct ft_grid *from, int parts,
+                const struct ft_grid *to);
 
 #endif

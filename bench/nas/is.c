@@ -30,55 +30,18 @@
  */
 #include "common/arguments.h"
 #include "common/memory.h"
-#include "common/random.h"
 #include "common/report.h"
 #include "common/team.h"
 #include "common/timer.h"
+#include "nas/is_problem.h"
 
 #include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SEED UINT64_C(314159265)
-#define ITERATIONS 10
-#define TEST_KEYS 5
-
-/*
- * A key whose rank is known.  The two keys changed in an iteration become one of
- * the smallest and one of the largest, so the rank of a small key grows by one
- * each time, and that of a large key falls by one.
- */
-struct test_key {
-    int32_t index;
-    int32_t rank;  /* in iteration 0, if there were one */
-    int32_t drift; /* by which the rank changes each time */
-};
-
-struct is_class {
-    int keys_log2;
-    int max_key_log2; /* keys are less than 2 to this */
-    int buckets_log2;
-    struct test_key test[TEST_KEYS];
-};
-
-static const struct is_class classes[CLASS_COUNT] = {
-    [CLASS_S] = {16, 11, 9,
-                 {{48427, 0, 1}, {17148, 18, 1}, {23627, 346, 1}, {62548, 64917, -1},
-                  {4431, 65463, -1}}},
-    [CLASS_W] = {20, 16, 10,
-                 {{357773, 1247, 1}, {934767, 11696, 1}, {875723, 1039987, -1},
-                  {898999, 1043896, -1}, {404505, 1048018, -1}}},
-    [CLASS_A] = {23, 19, 10,
-                 {{2112377, 103, 1}, {662041, 17522, 1}, {5336171, 123927, 1},
-                  {3642833, 8288933, -1}, {4250760, 8388265, -1}}},
-    [CLASS_B] = {25, 21, 10,
-                 {{41869, 33422937, -1}, {812306, 10244, 1}, {5102857, 59149, 1},
-                  {18232239, 33135281, -1}, {26860214, 99, 1}}},
-    [CLASS_C] = {27, 23, 10,
-                 {{44172927, 61147, 1}, {72999161, 882988, 1}, {74326391, 266290, 1},
-                  {129606274, 133997595, -1}, {21736814, 133525895, -1}}},
-};
+#define ITERATIONS IS_ITERATIONS
+#define TEST_KEYS IS_TEST_KEYS
 
 struct sorter {
     int32_t keys;          /* how many */
@@ -114,20 +77,15 @@ static struct sorter allocate_sorter(const struct is_class *problem)
 }
 
 /* Draws the keys.  Also the first to write to the bucketed array. */
-static void draw_keys(const struct sorter *s)
+static void draw_keys(const struct is_class *problem, const struct sorter *s)
 {
-    enum { CHUNK = 1024 }; /* keys drawn after one jump; divides their number */
+    enum { CHUNK = 1024 }; /* divides the number of keys */
 
 #pragma omp parallel for schedule(static)
     for (int32_t first = 0; first < s->keys; first += CHUNK) {
-        uint64_t seed = randlc_skip(SEED, RANDLC_MULTIPLIER, 4 * (uint64_t)first);
-        double uniform[4 * CHUNK];
-        vranlc(4 * CHUNK, &seed, RANDLC_MULTIPLIER, uniform);
-        for (int32_t i = 0; i < CHUNK; i++) {
-            const double *u = uniform + 4 * i;
-            s->key[first + i] = (int32_t)(s->max_key / 4 * (u[0] + u[1] + u[2] + u[3]));
+        is_draw_keys(problem, first, CHUNK, s->key + first);
+        for (int32_t i = 0; i < CHUNK; i++)
             s->bucketed[first + i] = 0;
-        }
     }
 }
 
@@ -230,7 +188,7 @@ static void rank_keys(const struct sorter *s)
 /* ---- Iterating and verifying --------------------------------------------- */
 
 /* Changes two keys and ranks all; returns how many test keys have the right rank. */
-static int iterate(const struct sorter *s, const struct test_key test[TEST_KEYS], int iteration)
+static int iterate(const struct sorter *s, const struct is_test_key test[TEST_KEYS], int iteration)
 {
     int32_t key[TEST_KEYS];
     int right = 0;
@@ -288,7 +246,7 @@ int main(int argc, char **argv)
     static const struct bench_program program = {
         "is", "NAS kernel IS: ranks of integer keys by bucketed counting"};
     const struct bench_options options = parse_arguments(&program, argc, argv);
-    const struct is_class *problem = &classes[options.problem_class];
+    const struct is_class *problem = &is_classes[options.problem_class];
 
     struct bench_report report = {
         .kernel = "IS",
@@ -304,7 +262,7 @@ int main(int argc, char **argv)
     /* Set up, with one untimed iteration to warm caches and page tables. */
     const double setup_start = wall_seconds();
     const struct sorter sorter = allocate_sorter(problem);
-    draw_keys(&sorter);
+    draw_keys(problem, &sorter);
     iterate(&sorter, problem->test, 1);
     report.setup_seconds = wall_seconds() - setup_start;
 

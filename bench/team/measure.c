@@ -5,7 +5,6 @@
 
 #include "team/measure.h"
 
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,60 +46,10 @@ struct record {
     int printed;
 };
 
-void cannot(const char *what)
-{
-    fprintf(stderr, "team: cannot %s\n", what);
-    exit(TEAM_EXIT_CANNOT_RUN);
-}
-
-static double seconds_of(clockid_t clock)
-{
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static double now(void)
-{
-    return seconds_of(CLOCK_MONOTONIC);
-}
-
 /* CPU time of this rank: with all threads that a library has beside it. */
 static double cpu_time(const struct peer *peer)
 {
     return seconds_of(peer->processes ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_THREAD_CPUTIME_ID);
-}
-
-/* The first line of /proc/stat: user nice system idle iowait irq softirq, in ticks. */
-static double machine_busy(void)
-{
-    double ticks[7];
-    FILE *file = fopen("/proc/stat", "r");
-    if (file == NULL)
-        return -1.0;
-    const int read = fscanf(file, "cpu %lf %lf %lf %lf %lf %lf %lf", &ticks[0], &ticks[1], &ticks[2],
-                            &ticks[3], &ticks[4], &ticks[5], &ticks[6]);
-    fclose(file);
-    if (read != 7)
-        return -1.0;
-    return (ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6]) / (double)sysconf(_SC_CLK_TCK);
-}
-
-static void pin(const struct rank *rank)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        cannot("ask which CPUs are allowed");
-    int turn = rank->me % CPU_COUNT(&allowed);
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed) || turn-- > 0)
-            continue;
-        CPU_ZERO(&allowed);
-        CPU_SET(cpu, &allowed);
-        if (sched_setaffinity(0, sizeof allowed, &allowed) != 0)
-            cannot("bind a rank to its CPU");
-        return;
-    }
 }
 
 /* Fresh pages, so that the rank that writes them first has them on its own node. */
@@ -379,7 +328,7 @@ int measure(const struct peer *peer, struct rank *rank)
 {
     const size_t bytes = buffer_bytes(rank->cell);
     if (rank->cell->pinned)
-        pin(rank);
+        pin(rank->me);
     rank->in = buffer(rank->cell);
     rank->out = buffer(rank->cell);
     memset(rank->in, 0, bytes);

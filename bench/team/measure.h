@@ -25,20 +25,13 @@
 #ifndef BENCH_TEAM_MEASURE_H
 #define BENCH_TEAM_MEASURE_H
 
+#include "team/machine.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
-#define RANKS_MAX 512
 /* Numbers that a rank tells the others at a time, at most. */
 #define GATHER_MAX 4
-
-/* Exit statuses.  Mind that 1 and 3 are not those of common/report.h: launchers of MPI end with 1 by themselves. */
-enum {
-    TEAM_EXIT_DONE = 0,
-    TEAM_EXIT_CANNOT_RUN = 1,  /* no memory, ranks or CPUs, or the report could not be written */
-    TEAM_EXIT_BAD_USAGE = 2,   /* the command line was not understood */
-    TEAM_EXIT_WRONG_RESULT = 3 /* an operation did not give what it should */
-};
 
 enum op { OP_BARRIER, OP_BCAST, OP_ALLREDUCE, OP_ALLTOALL, OP_COUNT };
 
@@ -89,8 +82,5 @@ struct cell read_cell(const char *program, bool may_choose_kind, bool loud, int 
  * Rank 0 prints.  Returns the exit status, the same in every rank.
  */
 int measure(const struct peer *peer, struct rank *rank);
-
-/* One line on stderr, and the program's end with TEAM_EXIT_CANNOT_RUN. */
-_Noreturn void cannot(const char *what);
 
 #endif

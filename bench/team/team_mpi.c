@@ -6,8 +6,6 @@
 
 #include <mpi.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #ifdef OPEN_MPI
 #define LIBRARY "openmpi"
@@ -51,24 +49,12 @@ static const struct peer peer = {
     .gather = gather,
 };
 
-/* What a launcher tells each rank, before MPI does: only one speaks of the command line they all have. */
-static bool speaks(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *rank = getenv(names[i]);
-        if (rank != NULL)
-            return strcmp(rank, "0") == 0;
-    }
-    return true;
-}
-
 int main(int argc, char **argv)
 {
     int me = 0;
     int ranks = 0;
     /* Before MPI_Init: who ends after it and before MPI_Finalize has failed, for a launcher, also with status 0. */
-    const struct cell cell = read_cell("team_" LIBRARY, false, speaks(), argc, argv);
+    const struct cell cell = read_cell("team_" LIBRARY, false, first_of_a_launch(), argc, argv);
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &me);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);

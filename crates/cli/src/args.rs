@@ -24,7 +24,7 @@ pub use serve::{
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
-pub use team::{BenchTeamArgs, Mode, Operation, TeamCellArgs, Ways};
+pub use team::{BenchTeamArgs, Class, Mode, NasKernel, Operation, TeamCellArgs, Ways};
 pub use time::Wait;
 pub use tune::{Pace, TuneTeamArgs, Weight};
 pub use view::{ReportArgs, TopArgs};

@@ -36,12 +36,21 @@ pub struct BenchTeamArgs {
     /// Ways of calling.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub modes: Vec<Mode>,
-    /// Whom to compare with: openmpi, mpich, libgomp, libomp, pthread, multiprocessing, mpi4py, gloo; none for teams alone. Without
-    /// it: all that can run here.
+    /// Run NAS kernels FT (transposing) and IS (sorting) instead of single operations: ft, is, or both. Teams read what is exchanged where
+    /// its sender wrote it (resident) or have it copied (stream).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_values = ["ft", "is"],
+        conflicts_with_all = ["ops", "bytes", "seconds"])]
+    pub kernels: Vec<NasKernel>,
+    /// Class of the kernels: S, W, A, B or C. Without it W, and S for a first look.
+    #[arg(long, value_name = "CLASS", requires = "kernels")]
+    pub class: Option<Class>,
+    /// Whom to compare with: openmpi, mpich, libgomp, libomp, pthread, multiprocessing, mpi4py, gloo (for kernels the first four); none
+    /// for teams alone. Without it: all that can run here.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,
-    /// How ranks of teams come to be: thread, process, or PxT for P processes of T threads each.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "thread,process")]
+    /// How ranks of teams come to be: thread, process, PxT for P processes of T threads each, or PxN for P processes and as many threads
+    /// as it takes. Without it: thread and process, and for kernels 2xN.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub kinds: Vec<Ways>,
     /// Bind rank i to the CPU i modulo their number, teams and peers alike.
     #[arg(long)]
@@ -69,7 +78,8 @@ pub struct BenchTeamArgs {
 const EXAMPLES: &str = "Examples:\n  trimtab bench team --quick                             a first look\n  \
     trimtab bench team --list                              what would be measured, and by which commands\n  \
     trimtab bench team --ranks 2,4 --ops allreduce --peers openmpi,mpich   one operation beside MPI\n  \
-    trimtab bench team --rounds 9 --json t.jsonl --svg t.svg   a measurement to keep\n\n\
+    trimtab bench team --rounds 9 --json t.jsonl --svg t.svg   a measurement to keep\n  \
+    trimtab bench team --kernels --class A                 NAS kernels: processes against threads, beside MPI and OpenMP\n\n\
     Peers are built by: make -C bench team\n\
     Ctrl-C ends it early: what was measured until then is shown and written.";
 
@@ -132,6 +142,55 @@ impl Operation {
     }
 }
 
+/// A NAS kernel that ranks carry out together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NasKernel {
+    /// A diffusion equation by 3-D Fourier transforms: large exchanges of all with all.
+    Ft,
+    /// Ranks of integer keys: sums over all ranks, and exchanges of unequal parts.
+    Is,
+}
+
+impl NasKernel {
+    /// As in options and records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ft => "ft",
+            Self::Is => "is",
+        }
+    }
+}
+
+/// How large a NAS kernel's problem is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
+#[value(rename_all = "UPPER")]
+pub enum Class {
+    /// Samples.
+    S,
+    /// Workstations, of the nineties.
+    W,
+    /// The least that is measured with.
+    A,
+    /// Four times that, or more.
+    B,
+    /// And again.
+    C,
+}
+
+impl Class {
+    /// As in options and records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::S => "S",
+            Self::W => "W",
+            Self::A => "A",
+            Self::B => "B",
+            Self::C => "C",
+        }
+    }
+}
+
 /// How an operation is called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -179,6 +238,8 @@ pub enum Ways {
     Processes,
     /// So many processes of so many threads.
     Mixed(u32, u32),
+    /// So many processes, each with as many threads as it takes, and more than one.
+    Spread(u32),
 }
 
 impl Ways {
@@ -190,6 +251,10 @@ impl Ways {
             Self::Mixed(processes, threads) => {
                 (processes.checked_mul(threads) == Some(ranks)).then_some((processes, threads))
             }
+            Self::Spread(processes) => {
+                let whole = ranks.checked_rem(processes) == Some(0) && ranks / processes > 1;
+                whole.then(|| (processes, ranks / processes))
+            }
         }
     }
 }
@@ -200,6 +265,7 @@ impl std::fmt::Display for Ways {
             Self::Threads => f.write_str("thread"),
             Self::Processes => f.write_str("process"),
             Self::Mixed(processes, threads) => write!(f, "{processes}x{threads}"),
+            Self::Spread(processes) => write!(f, "{processes}xN"),
         }
     }
 }
@@ -208,6 +274,10 @@ impl FromStr for Ways {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let spread = || {
+            let processes: u32 = text.strip_suffix("xN")?.parse().ok()?;
+            (processes > 1).then_some(Self::Spread(processes))
+        };
         let mixed = || {
             let shape: super::bench::Shape = text.parse().ok()?;
             Some(Self::Mixed(shape.outer, shape.inner))
@@ -215,9 +285,9 @@ impl FromStr for Ways {
         match text {
             "thread" => Ok(Self::Threads),
             "process" => Ok(Self::Processes),
-            _ => mixed().ok_or_else(|| {
+            _ => spread().or_else(mixed).ok_or_else(|| {
                 format!(
-                    "\"{text}\" is none of thread, process, or a shape such as 2x2: 2 processes of 2 threads"
+                    "\"{text}\" is none of thread, process, a shape such as 2x2: 2 processes of 2 threads, or 2xN"
                 )
             }),
         }
@@ -253,7 +323,10 @@ mod tests {
         assert_eq!("2x3".parse::<Ways>().unwrap().split(6), Some((2, 3)));
         assert_eq!("2x3".parse::<Ways>().unwrap().split(4), None);
         assert_eq!(Ways::Mixed(65536, 65536).split(0), None, "the product wraps");
-        for bad in ["", "threads", "2", "0x2", "x"] {
+        assert_eq!(["2xN", "4xN"].map(|text| text.parse::<Ways>().unwrap().split(4)), [Some((2, 2)), None]);
+        assert_eq!([1, 2, 3, 8].map(|ranks| Ways::Spread(2).split(ranks)), [None, None, None, Some((2, 4))]);
+        assert_eq!(Ways::Spread(2).to_string().parse(), Ok(Ways::Spread(2)));
+        for bad in ["", "threads", "2", "0x2", "x", "xN", "1xN", "2xn"] {
             assert!(bad.parse::<Ways>().is_err(), "{bad}");
         }
         assert_eq!(Ways::Mixed(2, 3).to_string().parse(), Ok(Ways::Mixed(2, 3)));

@@ -49,6 +49,7 @@ mod survey;
 mod swarm;
 mod tagging;
 mod team;
+mod team_kernels;
 mod team_ranks;
 mod threads;
 mod top;

@@ -1,18 +1,15 @@
 //! What is measured: cells, and who is measured in them.
 
+use super::peers::{self, Peers};
 use crate::args::{BenchTeamArgs, Mode, Operation, Ways};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
-/// Everything that bench/team/peer knows.
-const PEERS: [&str; 8] =
-    ["openmpi", "mpich", "libgomp", "libomp", "pthread", "multiprocessing", "mpi4py", "gloo"];
 /// Chosen: one rank, as many as the smallest machines have cores, and two degrees of crowding there.
-const RANKS: [u32; 4] = [1, 2, 4, 8];
+pub(super) const RANKS: [u32; 4] = [1, 2, 4, 8];
 const QUICK_RANKS: [u32; 2] = [2, 4];
 const BYTES: [usize; 4] = [8, 4096, 65536, 1 << 20];
 const QUICK_BYTES: [usize; 2] = [8, 65536];
@@ -87,8 +84,7 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct Tools {
     trimtab: PathBuf,
-    peer: Option<PathBuf>,
-    programs: Option<PathBuf>,
+    pub(super) peers: Peers,
     batches: u32,
     milliseconds: f64,
     pinned: bool,
@@ -99,9 +95,7 @@ impl Tools {
     pub(super) fn command(&self, cell: Cell, who: &Who) -> Vec<OsString> {
         let mut words: Vec<OsString> = match who {
             Who::Team(_) => vec![self.trimtab.clone().into(), "bench".into(), "team-cell".into()],
-            Who::Peer { name, .. } => {
-                vec!["sh".into(), self.peer.clone().unwrap_or_default().into(), name.into()]
-            }
+            Who::Peer { name, .. } => self.peers.words(name),
         };
         let Cell { ranks, op, bytes, mode } = cell;
         let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
@@ -121,43 +115,6 @@ impl Tools {
         }
         words
     }
-
-    /// Makes a command of words.
-    pub(super) fn start(&self, words: &[OsString]) -> Command {
-        let mut command = Command::new(words.first().cloned().unwrap_or_default());
-        command.args(words.iter().skip(1));
-        if let Some(programs) = &self.programs {
-            command.env("TEAM_PROGRAMS", programs);
-        }
-        command
-    }
-
-    /// Why a peer cannot be run here, if it cannot.
-    fn lacks(&self, name: &str) -> Option<String> {
-        let Some(peer) = &self.peer else { return Some("bench/team/peer is not here".to_owned()) };
-        let words = ["sh".into(), peer.clone().into_os_string(), name.into(), "--here".into()];
-        let asked = self.start(&words).stdin(Stdio::null()).output();
-        match asked {
-            Ok(output) if output.status.success() => None,
-            Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                let said = said.trim().lines().last().unwrap_or("it does not say why");
-                Some(said.trim_start_matches("peer: ").to_owned())
-            }
-            Err(error) => Some(error.to_string()),
-        }
-    }
-}
-
-/// The script that runs peers: the one that was named, else the one of the source tree that this trimtab was built in.
-fn peer_script(named: Option<&Path>, trimtab: &Path) -> Result<Option<PathBuf>> {
-    if let Some(named) = named {
-        if !named.is_file() {
-            bail!("{} is not there", named.display());
-        }
-        return Ok(Some(std::path::absolute(named)?));
-    }
-    Ok(trimtab.ancestors().skip(1).map(|folder| folder.join("bench/team/peer")).find(|file| file.is_file()))
 }
 
 /// What to measure.
@@ -169,23 +126,12 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
     let batches = (args.seconds * 1e3 / BATCH).ceil().clamp(3.0, f64::from(BATCHES_MAX));
     let (batches, milliseconds) =
         if args.quick { (5, BATCH) } else { (batches as u32, args.seconds * 1e3 / batches) };
-    let tools = Tools {
-        peer: peer_script(args.peer.as_deref(), &trimtab)?,
-        programs: args.programs.as_deref().map(std::path::absolute).transpose()?,
-        trimtab,
-        batches,
-        milliseconds,
-        pinned: args.pin,
-    };
+    let tools =
+        Tools { peers: Peers::find(args, &trimtab)?, trimtab, batches, milliseconds, pinned: args.pin };
     let mut left_out = Vec::new();
-    let mut whos: Vec<Who> = Vec::new();
-    for ways in &args.kinds {
-        if !whos.contains(&Who::Team(*ways)) {
-            whos.push(Who::Team(*ways));
-        }
-    }
-    for name in chosen_peers(args.peers.as_deref())? {
-        if let Some(why) = tools.lacks(&name) {
+    let mut whos = teams(args, &[Ways::Threads, Ways::Processes]);
+    for name in peers::chosen(args.peers.as_deref(), &peers::ALL)? {
+        if let Some(why) = tools.peers.lacks(&name, &[]) {
             left_out.push(format!("{name} cannot be run here: {why}"));
             continue;
         }
@@ -201,27 +147,26 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
     Ok(Plan { cells, whos, runs, left_out, tools })
 }
 
-fn chosen_peers(named: Option<&[String]>) -> Result<Vec<String>> {
-    let Some(named) = named else { return Ok(PEERS.map(str::to_owned).to_vec()) };
-    let mut chosen: Vec<String> = Vec::new();
-    for name in named.iter().filter(|name| *name != "none") {
-        if !PEERS.contains(&name.as_str()) {
-            bail!("there is no peer {name}: {}, or none", PEERS.join(", "));
-        }
-        if !chosen.contains(name) {
-            chosen.push(name.clone());
+/// The teams that are measured: those that were named, or these.
+pub(super) fn teams(args: &BenchTeamArgs, usual: &[Ways]) -> Vec<Who> {
+    let mut teams = Vec::new();
+    for ways in if args.kinds.is_empty() { usual } else { &args.kinds } {
+        if !teams.contains(&Who::Team(*ways)) {
+            teams.push(Who::Team(*ways));
         }
     }
-    Ok(chosen)
+    teams
+}
+
+/// What was named, or these, each once and in order.
+pub(super) fn or<T: Clone + Ord>(named: &[T], usual: &[T]) -> Vec<T> {
+    let mut chosen = if named.is_empty() { usual.to_vec() } else { named.to_vec() };
+    chosen.sort();
+    chosen.dedup();
+    chosen
 }
 
 fn cells(args: &BenchTeamArgs) -> Vec<Cell> {
-    fn or<T: Clone + Ord>(named: &[T], usual: &[T]) -> Vec<T> {
-        let mut chosen = if named.is_empty() { usual.to_vec() } else { named.to_vec() };
-        chosen.sort();
-        chosen.dedup();
-        chosen
-    }
     let quick = args.quick;
     let modes = or(&args.modes, if quick { &[Mode::Stream] } else { &Mode::ALL });
     let sizes = or(&args.bytes, if quick { &QUICK_BYTES } else { &BYTES });

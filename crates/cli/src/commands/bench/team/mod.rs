@@ -2,15 +2,18 @@
 //!
 //! Rounds of all cells by all who are measured, each round in another random order that follows from the seed. A run of a program is one
 //! sample. [`cases`] says what is run, [`mod@cell`] and [`measure`] are our own program, [`samples`] what runs come to, [`goals`] whether that is
-//! good, [`page`] and [`chart`] show it.
+//! good, [`page`] and [`chart`] show it. [`kernels`] has whole programs in place of single operations.
 
 mod cases;
 mod cell;
 mod chart;
 mod goals;
+mod kernels;
 mod lines;
 mod measure;
 mod page;
+mod peers;
+mod plot;
 mod samples;
 
 use super::series::{self, Came, Ended, Outlet, Rounds, Series};
@@ -23,20 +26,11 @@ use crate::world::World;
 use anyhow::{Result, anyhow};
 use cases::{Cell, Plan, Who};
 use lines::{End, Line, ResultLine, RunLine, Start};
-use rustix::process::{Pid, Signal, kill_process_group};
-use samples::{Batch, Samples};
+use peers::said;
+use samples::Samples;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 use trimtab_core::stats::{self, Estimate};
-
-/// A run that lasts longer hangs.
-const HANG: Duration = Duration::from_secs(120);
-/// Looked at so often: a program that is measured is not disturbed.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Measures one cell with a team.
 ///
@@ -51,6 +45,9 @@ pub(super) fn cell(args: &TeamCellArgs) -> Result<u8, Exit> {
 /// # Errors
 /// [`exit::FAILED`] when a run failed, or a file cannot be written.
 pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8, Exit> {
+    if !args.kernels.is_empty() {
+        return kernels::run(world, args);
+    }
     let failed = |cause| Exit::new(exit::FAILED, cause);
     let plan = cases::plan(args).map_err(failed)?;
     if args.list {
@@ -77,10 +74,6 @@ fn listing(plan: &Plan) -> String {
         let _ = writeln!(text, "# {said}");
     }
     text.trim_end().to_owned()
-}
-
-fn said(words: &[OsString]) -> Vec<String> {
-    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 struct Bench {
@@ -172,7 +165,8 @@ impl Series for Bench {
         let Some(&place) = self.plan.runs.get(at) else { return Ok(Came::Well) };
         let (cell, who) = (self.plan.cells[place.0], &self.plan.whos[place.1]);
         let words = self.plan.tools.command(cell, who);
-        let (came, stderr) = once(self.plan.tools.start(&words), cell, interrupt);
+        let (came, stderr) =
+            peers::run(self.plan.tools.peers.start(&words), |said| samples::read(said, cell), interrupt);
         if interrupt.came().is_some() {
             return Ok(Came::Stopped);
         }
@@ -229,40 +223,4 @@ impl Series for Bench {
         }
         recorder.write(&Line::End(end)).and(shown)
     }
-}
-
-/// Runs a program to its end: its batches, or what went wrong, and what it said of it.
-fn once(mut command: Command, cell: Cell, interrupt: &Interrupt) -> (Result<Vec<Batch>, String>, String) {
-    // A group of its own, so that all of a launcher's ranks can be ended.
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return (Err(format!("cannot start it: {error}")), String::new()),
-    };
-    interrupt.runs(&child);
-    let begin = Instant::now();
-    let mut hangs = false;
-    // What it says fits into a pipe.
-    while matches!(child.try_wait(), Ok(None)) {
-        if begin.elapsed() > HANG || interrupt.came().is_some() {
-            hangs = interrupt.came().is_none();
-            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-            break;
-        }
-        std::thread::sleep(LOOK);
-    }
-    let output = child.wait_with_output();
-    interrupt.ended();
-    let output = match output {
-        Ok(output) => output,
-        Err(error) => return (Err(format!("cannot read what it says: {error}")), String::new()),
-    };
-    let stderr = String::from_utf8_lossy(&output.stderr).trim().chars().take(2000).collect();
-    let came = match (hangs, output.status.code(), output.status.signal()) {
-        (true, ..) => Err(format!("it hung for {} s", HANG.as_secs())),
-        (_, Some(0), _) => samples::read(&String::from_utf8_lossy(&output.stdout), cell),
-        (_, Some(3), _) => Err("exit status: 3, its result is wrong".to_owned()),
-        _ => Err(output.status.to_string()),
-    };
-    (came, stderr)
 }

@@ -63,7 +63,7 @@ pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], end: End)
 }
 
 /// Three digits that count.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value {
         v if v < 10.0 => format!("{v:.2}"),
         v if v < 100.0 => format!("{v:.1}"),
@@ -71,11 +71,11 @@ fn number(value: f64) -> String {
     }
 }
 
-fn or_dash(value: Option<String>) -> String {
+pub(super) fn or_dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "-".to_owned())
 }
 
-fn interval(estimate: Option<Estimate>) -> String {
+pub(super) fn interval(estimate: Option<Estimate>) -> String {
     let interval = estimate.and_then(|estimate| estimate.interval);
     or_dash(interval.map(|interval| format!("{} to {}", number(interval.low), number(interval.high))))
 }

@@ -1,0 +1,138 @@
+/*
+ * NAS kernels FT and IS by ranks that exchange what they need: how a program
+ * goes that waits for others only now and then, beside the single operations
+ * of team/measure.h.
+ *
+ *     kernels_LIBRARY -K ft|is -c CLASS -n RANKS -m stream|resident -B REPEATS [-T MS] [-d KEYS] [-p]
+ *
+ * Problem, random numbers, operation count and what the result has to be are
+ * those of nas/ (ft_problem, ft_reference, ft_transform, is_problem).  What a
+ * library is asked for is `struct ways`: barrier, sum, all-to-all of short
+ * blocks, and the exchange of parcels of different sizes.
+ *
+ * Parcels.  A rank writes all that it has for others into one place, its
+ * outgoing memory, and learns where what is for it has arrived.  Libraries that
+ * send copy from there into the receiver's memory.  Where ranks see each
+ * other's outgoing memory nothing is copied: what has arrived is where its
+ * sender wrote it, and `over` says when nobody reads it any more.  The kernels
+ * pack and unpack as part of their arithmetic, whichever it is.
+ *
+ * A repetition is timed by the slowest rank, from a common start on; beside it
+ * stand the CPU time of all, the time in calls of the library, and what others
+ * took of the machine, which the kernel of the system tells over a tenth of a
+ * second or more: -T makes short kernels last so long.  Every repetition is
+ * verified, by the last time that it was gone through.
+ */
+#ifndef BENCH_TEAM_KERNELS_KERNEL_H
+#define BENCH_TEAM_KERNELS_KERNEL_H
+
+#include "common/problem_class.h"
+#include "team/machine.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum kernel { KERNEL_FT, KERNEL_IS, KERNEL_COUNT };
+
+/* How the keys of IS are spread: as published, most of them small, or all but a few the same. */
+enum keys { KEYS_BELL, KEYS_LOW, KEYS_ONE, KEYS_COUNT };
+
+struct job {
+    enum kernel kernel;
+    enum problem_class problem_class;
+    enum keys keys;
+    int ranks;
+    int processes; /* of a library that can have both; else what it has */
+    bool resident; /* outgoing memory is where all ranks see it */
+    bool pinned;   /* rank i on the CPU i modulo their number, of those allowed at the start */
+    int repeats;
+    double least_seconds; /* a repetition is the kernel as many times over as that takes */
+};
+
+/* What goes from each rank to each in one exchange; sizes and places in bytes. */
+struct parcels {
+    bool even;        /* all parcels of all ranks are as long, and in the order of ranks */
+    size_t *send_at;  /* of each rank: where in this rank's outgoing memory its parcel is, */
+    size_t *send;     /* and how long */
+    size_t *take_at;  /* where in that rank's outgoing memory this rank's parcel is, */
+    size_t *take;     /* and how long */
+    unsigned char **arrived; /* where it is to be read */
+};
+
+/* A rank, in its own thread or process. */
+struct rank {
+    const struct job *job;
+    const struct ways *ways;
+    int me;
+    void *team; /* the library's own */
+    double waited; /* seconds in the library so far */
+};
+
+enum number { NUMBER_I32, NUMBER_F64 };
+
+/* What a library is asked for, by all ranks in the same order. */
+struct ways {
+    const char *name; /* in the report: "openmpi" */
+    const char *kind; /* "process", "thread" or such as "2x2" */
+    bool processes;   /* each rank has a process of its own */
+    void (*barrier)(struct rank *rank);
+    /* The sums of all ranks' numbers, to all. */
+    void (*sum)(struct rank *rank, const void *in, void *out, size_t count, enum number type);
+    /* A block of so many bytes from each rank to each. */
+    void (*alltoall)(struct rank *rank, const void *in, void *out, size_t bytes);
+    /* Every rank learns `count` numbers of every rank, at all[rank * count]. */
+    void (*gather)(struct rank *rank, const double *mine, int count, double *all);
+    /* The outgoing memory; asked for once. */
+    unsigned char *(*outgoing)(struct rank *rank, size_t bytes);
+    /* What was written there goes to others; they find it at `arrived`. */
+    void (*exchange)(struct rank *rank, struct parcels *parcels);
+    /* This rank has read all; returns when its outgoing memory may be written again. */
+    void (*over)(struct rank *rank);
+};
+
+/* The same, timed: what kernels call. */
+void all_wait(struct rank *rank);
+void all_sum(struct rank *rank, const void *in, void *out, size_t count, enum number type);
+void all_to_all(struct rank *rank, const void *in, void *out, size_t bytes);
+void exchange(struct rank *rank, struct parcels *parcels);
+void exchange_is_over(struct rank *rank);
+
+/* Memory that ends the program if there is none: zeros, on pages that nobody has touched. */
+void *fresh(size_t count, size_t size);
+void give_back(void *memory, size_t count, size_t size);
+struct parcels make_parcels(int ranks);
+
+/* The first of n things that are rank r's, of so many ranks; rank `ranks` begins at n. */
+int first_of(int n, int r, int ranks);
+
+/* A kernel. */
+struct kernel_program {
+    const char *word;
+    size_t (*outgoing_bytes)(const struct job *job); /* the most that any rank needs */
+    int (*ranks_max)(enum problem_class problem_class);
+    double (*operations)(enum problem_class problem_class);
+    /* Sets up, and warms caches and page tables by an iteration. */
+    void *(*prepare)(struct rank *rank);
+    /* What is timed: all from the beginning, and again if called again. */
+    void (*repeat)(struct rank *rank, void *state);
+    /* Whether that gave the right result, for all that this rank knows. */
+    bool (*is_right)(struct rank *rank, void *state);
+};
+
+extern const struct kernel_program kernel_ft;
+extern const struct kernel_program kernel_is;
+
+/* Of job->kernel. */
+const struct kernel_program *kernel_of(const struct job *job);
+
+/*
+ * Reads the command line.  Ends the program for -h, and with TEAM_EXIT_BAD_USAGE
+ * for what it does not understand; only where `loud` is a line said about it.
+ * A program that may choose has -k thread, process or PxT, and -m resident.
+ */
+struct job read_job(const char *program, bool may_choose, bool loud, int argc, char **argv);
+
+/* Runs it; called by all ranks.  Rank 0 prints.  Returns the exit status, the same in every rank. */
+int run_kernel(struct rank *rank);
+
+#endif
