@@ -34,8 +34,8 @@ def from_environment(*, heap=16 << 20, wait="auto", deadline=None, gather=30.0):
             rank, ranks, key = _told(*launcher)
             return _of_job(rank, ranks, key, heap=heap, wait=wait, deadline=deadline, gather=gather)
     raise NotATeam(
-        "this process was not started into a team: neither TRIMTAB_TEAM (trimtab run --ranks, or Team.environment()) nor RANK and WORLD_SIZE "
-        "(torchrun) nor OMPI_COMM_WORLD_RANK (Open MPI) nor PMI_RANK (MPICH) is set"
+        "this process was not started into a team: TRIMTAB_TEAM is not set (trimtab run --ranks, or Team.environment()), nor are RANK "
+        "and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK (Open MPI) or PMI_RANK (MPICH)"
     )
 
 
