@@ -1,6 +1,7 @@
 """The programs of the guide, as programs; and stubs that name what there is."""
 
 import ast
+import inspect
 import os
 import pathlib
 import re
@@ -31,11 +32,31 @@ class Guide(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout.split()), (0, words.split()), done.stderr)
 
 
+def parameters(node):
+    """Names, kinds and defaults as inspect.signature has them; what a stub leaves open is Ellipsis."""
+    told, arguments = [], node.args
+    plain = arguments.posonlyargs + arguments.args
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + arguments.defaults
+    for kind, names, values in (("positional", plain, defaults), ("keyword", arguments.kwonlyargs, arguments.kw_defaults)):
+        told += [(name.arg, kind, (ast.literal_eval(value),) if value else ()) for name, value in zip(names, values)]
+    return [one for one in told if one[0] not in ("self", "cls")]
+
+
+def found_parameters(function):
+    found = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = "keyword" if parameter.kind is parameter.KEYWORD_ONLY else "positional"
+        found.append((name, kind, () if parameter.default is parameter.empty else (parameter.default,)))
+    return [one for one in found if one[0] != "self"]
+
+
 class Stubs(unittest.TestCase):
+    def setUp(self):
+        self.tree = ast.parse(pathlib.Path(trimtab_team.__file__).with_name("__init__.pyi").read_text())
+
     def test_name_what_there_is(self):
-        path = pathlib.Path(trimtab_team.__file__).with_name("__init__.pyi")
         told = {}
-        for node in ast.parse(path.read_text()).body:
+        for node in self.tree.body:
             if isinstance(node, ast.ClassDef):
                 told[node.name] = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
             elif isinstance(node, ast.FunctionDef):
@@ -46,3 +67,27 @@ class Stubs(unittest.TestCase):
             self.assertEqual({word for word in told[name] if not word.startswith("_")}, found, name)
             for word in found:
                 self.assertTrue(getattr(getattr(trimtab_team, name), word).__doc__, "%s.%s" % (name, word))
+
+    def test_say_how_it_is_called(self):
+        functions = [("", node) for node in self.tree.body if isinstance(node, ast.FunctionDef)]
+        for place in self.tree.body:
+            if isinstance(place, ast.ClassDef):
+                functions += [(place.name, node) for node in place.body if isinstance(node, ast.FunctionDef)]
+        seen = 0
+        for place, node in functions:
+            owner = getattr(trimtab_team, place) if place else trimtab_team
+            if node.name == "__new__":
+                function = owner
+            elif node.name.startswith("__") or any(getattr(one, "id", "") == "property" for one in node.decorator_list):
+                continue
+            else:
+                function = getattr(owner, node.name)
+            told, found = parameters(node), found_parameters(function)
+            self.assertEqual([one[:2] for one in told], [one[:2] for one in found], node.name)
+            for (name, _, stub), (_, _, real) in zip(told, found):
+                self.assertTrue(stub == real or (stub == (...,) and real), "%s(%s=%s), not %s" % (node.name, name, real, stub))
+            seen += 1
+        self.assertGreater(seen, 35)
+
+    def test_are_marked_as_such(self):
+        self.assertTrue(pathlib.Path(trimtab_team.__file__).with_name("py.typed").exists())
