@@ -10,7 +10,9 @@ import tempfile
 import textwrap
 import threading
 import unittest
+import warnings
 
+import together
 import trimtab_team
 
 try:
@@ -130,7 +132,9 @@ def one_type(rank, ranks, name):
     dist.all_to_all_single(place, given, rows, rows)
     same(place, torch.cat([numbers(r, 2 * (r + rank + 1), name).reshape(-1, 2) for r in range(ranks)]), "uneven all_to_all_single")
     several = [made[rank].clone(), scattered(made[rank])]
-    dist.all_reduce_coalesced(several)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dist.all_reduce_coalesced(several)
     for given in several:
         same(given, total, "all_reduce_coalesced")
 
@@ -330,6 +334,13 @@ class Torch(unittest.TestCase):
             """
         )
         self.assertEqual(torchrun(program), ["rank 0 has 3.0", "rank 1 has 3.0"])
+
+    @unittest.skipUnless(together.GUIDE.exists(), "no guide beside these tests")
+    def test_guide(self):
+        found = [(program, lines) for program, command, lines in together.examples() if command and command[0] == "torchrun"]
+        self.assertEqual(len(found), 1)
+        for program, lines in found:
+            self.assertEqual(torchrun(program), lines)
 
     def test_torchrun_without_torch(self):
         program = textwrap.dedent(

@@ -158,7 +158,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self._store, self._timeout = store, timeout
         self._sent, self._awaited = {}, {}
-        self._own, self._size = rank, size
+        self._own, self._size, self._name, self._words = rank, size, "", ""
         seconds = timeout.total_seconds()
         team = _meet(store, rank, size, seconds)
         self._member = team.join()
@@ -169,7 +169,19 @@ class TrimtabProcessGroup(dist.ProcessGroup):
     def __repr__(self):
         return "<trimtab_team.torch.TrimtabProcessGroup: rank %d of %d>" % (self._own, self._size)
 
-    # Newer versions of torch ask these.
+    # Newer versions of torch ask these, and the names of backends' groups where there is a backend beside the group.
+    def setGroupName(self, name):
+        self._name = name
+
+    def getGroupName(self):
+        return self._name
+
+    def setGroupDesc(self, words):
+        self._words = words
+
+    def getGroupDesc(self):
+        return self._words
+
     @property
     def supports_splitting(self):
         return False
