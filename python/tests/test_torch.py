@@ -151,6 +151,16 @@ def all_types(rank, ranks):
     whole = torch.tensor([complex(rank, 1)])
     dist.all_reduce(whole)
     assert whole.tolist() == [complex(sum(range(ranks)), ranks)]
+    # Conjugates and signs that torch has not made yet.
+    whole = torch.tensor([complex(rank, 1)]).conj()
+    dist.broadcast(whole, ranks - 1)
+    assert whole.tolist() == [complex(ranks - 1, -1)]
+    minus = torch.tensor([complex(0, rank + 1)]).conj().imag
+    assert minus.is_neg()
+    dist.broadcast(minus, ranks - 1)
+    assert minus.tolist() == [-float(ranks)]
+    model = torch.nn.Linear(2, 1)
+    dist.all_reduce(model.weight, dist.ReduceOp.AVG)
     places = [torch.zeros(1, dtype=torch.bool) for _ in range(ranks)]
     dist.all_gather(places, torch.tensor([rank == 1]))
     same(torch.cat(places), torch.arange(ranks) == 1, "all_gather of bool")

@@ -14,6 +14,7 @@ Limits. Ranks are processes of one machine, and a group belongs to the thread th
 """
 
 import ctypes
+import functools
 import inspect
 import secrets
 
@@ -44,7 +45,7 @@ _TYPES = {
 # What newer ones have.
 _TYPES.update((getattr(torch, name), name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name))
 
-_SUM, _AVG = dist.ReduceOp.SUM, getattr(dist.ReduceOp, "AVG", None)
+_SUM = dist.ReduceOp.SUM
 _OPERATORS = [
     (dist.ReduceOp.SUM, "sum"),
     (dist.ReduceOp.PRODUCT, "prod"),
@@ -54,6 +55,12 @@ _OPERATORS = [
     (dist.ReduceOp.BOR, "or"),
     (dist.ReduceOp.BXOR, "xor"),
 ]
+if hasattr(dist.ReduceOp, "AVG"):
+    _OPERATORS.append((dist.ReduceOp.AVG, "avg"))
+_WORDS = {str(known): name for known, name in _OPERATORS}
+if len(_WORDS) < len(_OPERATORS):
+    # They say too little to be told apart.
+    _WORDS = {}
 # Of truth values.
 _LOGICAL = {"sum": "max", "max": "max", "or": "max", "prod": "min", "min": "min", "and": "min", "xor": "xor"}
 
@@ -83,17 +90,27 @@ def _passed(tensor):
 def _checked(tensor, what):
     if not isinstance(tensor, torch.Tensor):
         raise TypeError("%s takes tensors, not %s" % (what, type(tensor).__name__))
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
+    if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_quantized:
         raise ValueError(
             "%s of a tensor that is %s on %s: the backend trimtab takes dense tensors in this machine's memory (device cpu)"
             % (what, "quantized" if tensor.is_quantized else str(tensor.layout).replace("torch.", ""), tensor.device)
         )
-    return tensor.detach()
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
+def _bare(tensor):
+    """Whether its memory has what it shows: one after the other, and neither sign nor conjugate still to be made."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _given(tensor, what):
     """A tensor that is read, in one piece."""
-    return _checked(tensor, what).contiguous()
+    tensor = _checked(tensor, what)
+    return tensor if _bare(tensor) else _copied(tensor)
+
+
+def _copied(tensor):
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format).copy_(tensor)
 
 
 class _Wanted:
@@ -104,8 +121,8 @@ class _Wanted:
     def __init__(self, tensor, what, fill=False):
         self.tensor = _checked(tensor, what)
         self.piece = self.tensor
-        if not self.tensor.is_contiguous():
-            self.piece = self.tensor.contiguous() if fill else torch.empty_like(self.tensor, memory_format=torch.contiguous_format)
+        if not _bare(self.tensor):
+            self.piece = _copied(self.tensor) if fill else torch.empty_like(self.tensor, memory_format=torch.contiguous_format)
 
     def done(self):
         if self.piece is not self.tensor:
@@ -131,11 +148,9 @@ class _Reducing:
 
     __slots__ = ("operator", "view", "divide")
 
-    def __init__(self, operator, dtype, what):
-        self.divide = _AVG is not None and operator == _AVG
-        name = "sum" if self.divide else next((name for known, name in _OPERATORS if operator == known), None)
-        if name is None:
-            raise ValueError("%s by %s is not in the backend trimtab, which has SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR" % (what, operator))
+    def __init__(self, name, dtype, what):
+        self.divide = name == "avg"
+        name = "sum" if self.divide else name
         self.view = None
         if dtype is torch.bool:
             name, self.view = _LOGICAL[name], lambda tensor: tensor.view(torch.uint8)
@@ -149,6 +164,18 @@ class _Reducing:
 
     def passed(self, tensor):
         return _passed(tensor if self.view is None else self.view(tensor))
+
+
+# Kept, since much is asked for each call.
+_kept = functools.lru_cache(maxsize=256)(_Reducing)
+
+
+def _reducing(operator, dtype, what):
+    # Comparing them takes microseconds, and their words name them too.
+    name = _WORDS.get(str(operator)) or next((name for known, name in _OPERATORS if operator == known), None)
+    if name is None:
+        raise ValueError("%s by %s is not in the backend trimtab, which has SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR" % (what, operator))
+    return _kept(name, dtype, what)
 
 
 class TrimtabProcessGroup(dist.ProcessGroup):
@@ -212,7 +239,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
 
     def _allreduce(self, tensor, operator):
         wanted = _Wanted(tensor, "allreduce", fill=True)
-        reducing = _Reducing(operator, wanted.piece.dtype, "allreduce")
+        reducing = _reducing(operator, wanted.piece.dtype, "allreduce")
         elements, name = reducing.passed(wanted.piece)
         self._member.allreduce(elements, elements, reducing.operator, dtype=name)
         if reducing.divide:
@@ -223,7 +250,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
         tensor = _one(tensors, "reduce")
         mine = opts.rootRank == self._own
         wanted = _Wanted(tensor, "reduce", fill=True)
-        reducing = _Reducing(opts.reduceOp, wanted.piece.dtype, "reduce")
+        reducing = _reducing(opts.reduceOp, wanted.piece.dtype, "reduce")
         elements, name = reducing.passed(wanted.piece)
         self._member.reduce(elements, elements if mine else None, reducing.operator, opts.rootRank, dtype=name)
         if mine:
@@ -286,7 +313,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
 
     def _reduce_scattered(self, output, given, operator, what):
         wanted = _Wanted(output, what)
-        reducing = _Reducing(operator, output.dtype, what)
+        reducing = _reducing(operator, output.dtype, what)
         (into, name), (elements, _) = reducing.passed(wanted.piece), reducing.passed(given)
         self._member.reduce_scatter(elements, into, reducing.operator, dtype=name)
         if reducing.divide:
@@ -379,7 +406,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
         most = torch.tensor([max(tensor.numel() for tensor in [*parts, *places])])
         # All come to the same, whatever each of them has.
         self._allreduce(most, dist.ReduceOp.MAX)
-        most = int(most)
+        most = most.item()
         table = parts[0].new_empty((2, self._size, most))
         for row, part in zip(table[0], parts):
             row[: part.numel()] = part
