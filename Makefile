@@ -33,7 +33,7 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
 BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog uncore_lists
 
-.PHONY: build help test test-models test-python test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost lint install uninstall clean
+.PHONY: build help test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -51,6 +51,10 @@ test: ## build and run every test, after installing missing packages (root on De
 
 test-python: ## build the Python package and run its tests, in an environment of its own below target/python
 	scripts/test-python
+
+test-torch: ## torch.distributed over teams, after installing torch and mpi4py (140 MB; root on Debian or Ubuntu) or naming them
+	scripts/packages build torch
+	scripts/test-python -k Torch -k communicators
 
 test-models: ## try the flags of teams in all orders that threads and memory may take: half a minute, and building
 	scripts/packages build
@@ -105,6 +109,10 @@ lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
+	cd python && $(CARGO) fmt --check
+	$(CARGO) clippy --manifest-path python/Cargo.toml --target-dir $(TARGET) --locked --all-targets -- -D warnings
+	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team; \
+	else echo 'ruff is not installed: Python is not checked (pip install ruff)'; fi
 	@if $(CARGO) deny --version >/dev/null 2>&1; then set -x; $(CARGO) deny check bans licenses sources; \
 	else echo 'cargo-deny is not installed: licences are not checked (cargo install --locked cargo-deny)'; fi
 

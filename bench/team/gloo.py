@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch.distributed with gloo: what a program in PyTorch has on CPUs. One thread of computation a rank.
+"""torch.distributed: what a program in PyTorch has on CPUs, with gloo, or over a team (torch_trimtab.py). One thread of computation a rank.
 
 all_reduce works in place, and a sum that is summed again would soon be infinite: the input is copied first, as by anyone
 who wants to keep it.
@@ -15,11 +15,9 @@ import torch.distributed as dist
 import measure
 
 
-class Gloo(measure.Peer):
-    name = "gloo"
-
-    def __init__(self, cell):
-        self.ranks = cell.ranks
+class Distributed(measure.Peer):
+    def __init__(self, cell, name):
+        self.ranks, self.name = cell.ranks, name
 
     def prepare(self, rank):
         self.into, self.out = torch.from_numpy(rank.into), torch.from_numpy(rank.out)
@@ -46,14 +44,14 @@ class Gloo(measure.Peer):
         return torch.stack(rows).numpy()
 
 
-def main():
-    cell = measure.read_cell("gloo.py")
+def main(program="gloo.py", name="gloo", backend="gloo"):
+    cell = measure.read_cell(program)
     with tempfile.TemporaryDirectory() as folder:
         def start(me):
             torch.set_num_threads(1)
             store = "file://" + os.path.join(folder, "ranks")
-            dist.init_process_group("gloo", init_method=store, rank=me, world_size=cell.ranks)
-            status = measure.Rank(Gloo(cell), cell, me).measure()
+            dist.init_process_group(backend, init_method=store, rank=me, world_size=cell.ranks)
+            status = measure.Rank(Distributed(cell, name), cell, me).measure()
             dist.destroy_process_group()
             return status
 

@@ -42,7 +42,7 @@ refused() {
     [ -z "$said" ] || fail "$*: $said"
 }
 
-for name in openmpi mpich libgomp libomp pthread multiprocessing mpi4py gloo; do
+for name in openmpi mpich libgomp libomp pthread multiprocessing mpi4py gloo torch-trimtab; do
     if ! why=$("$peer" "$name" --here 2>&1); then
         echo "skipped: $name: ${why#peer: }" >&2
         continue

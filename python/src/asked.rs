@@ -4,18 +4,19 @@
 
 use crate::buffer::{Buffer, dtype, name};
 use crate::errors::{self, argument};
+use crate::operator::Own;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
-use trimtab_team::{Call, Kernel, Kind, Operator, Sync, Type};
+use pyo3::types::{PyString, PyTuple};
+use trimtab_team::{Call, Kernel, Kind, Operator, Sync, Type, When};
 
-/// What a method was asked for.
+/// What a method was asked for: its arguments as they were passed, if they were.
 pub(crate) struct Asked<'a, 'py> {
     pub(crate) kind: Kind,
     pub(crate) a: Option<&'a Bound<'py, PyAny>>,
     pub(crate) out: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) op: Option<&'a str>,
-    pub(crate) root: u32,
-    pub(crate) sync: &'a str,
+    pub(crate) op: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) root: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) sync: Option<&'a Bound<'py, PyAny>>,
     pub(crate) dtype: Option<&'a Bound<'py, PyAny>>,
 }
 
@@ -23,26 +24,64 @@ pub(crate) struct Asked<'a, 'py> {
 pub(crate) struct Prepared {
     pub(crate) call: Call,
     pub(crate) result: Py<PyAny>,
+    /// An operator of the caller's, if it has one. The call's kernel has its address.
+    pub(crate) own: Option<Box<Own>>,
     _buffers: [Option<Buffer>; 2],
 }
 
-fn mode(word: &str) -> PyResult<Sync> {
-    Ok(match word {
-        "mine" => Sync::MINE,
-        "loose" => Sync::LOOSE,
-        "strict" => Sync::STRICT,
-        _ => return Err(argument(format!("sync is 'mine', 'loose' or 'strict', not {word:?}"))),
+/// A word, or `None` for anything else.
+fn word(passed: &Bound<'_, PyAny>) -> Option<String> {
+    passed.cast::<PyString>().ok().map(|word| word.to_string())
+}
+
+fn when(passed: &Bound<'_, PyAny>) -> Option<When> {
+    Some(match word(passed)?.as_str() {
+        "none" => When::None,
+        "mine" => When::Mine,
+        "all" => When::All,
+        _ => return None,
     })
 }
 
-fn operator(word: &str) -> PyResult<Operator> {
-    Operator::ALL.into_iter().find(|operator| operator.name() == word).ok_or_else(|| {
-        argument(format!("op is 'sum', 'prod', 'min', 'max', 'and', 'or' or 'xor', not {word:?}"))
+fn mode(passed: Option<&Bound<'_, PyAny>>) -> PyResult<Sync> {
+    let Some(passed) = passed else { return Ok(Sync::MINE) };
+    let found = match word(passed).as_deref() {
+        Some("mine") => Some(Sync::MINE),
+        Some("loose") => Some(Sync::LOOSE),
+        Some("strict") => Some(Sync::STRICT),
+        _ => passed
+            .extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()
+            .ok()
+            .and_then(|(enter, leave)| Some(Sync { enter: when(&enter)?, leave: when(&leave)? })),
+    };
+    found.ok_or_else(|| {
+        argument(format!(
+            "sync is 'mine', 'loose' or 'strict', or a pair of 'none', 'mine' or 'all' for the beginning and the end, not {passed:?}"
+        ))
     })
+}
+
+/// By what elements are combined.
+enum Combining {
+    Built(Operator),
+    Own(Py<PyAny>),
+}
+
+fn operator(passed: Option<&Bound<'_, PyAny>>) -> PyResult<Combining> {
+    let Some(passed) = passed else { return Ok(Combining::Built(Operator::Sum)) };
+    let known =
+        word(passed).and_then(|word| Operator::ALL.into_iter().find(|operator| operator.name() == word));
+    match known {
+        Some(operator) => Ok(Combining::Built(operator)),
+        None if passed.is_callable() => Ok(Combining::Own(passed.clone().unbind())),
+        None => Err(argument(format!(
+            "op is 'sum', 'prod', 'min', 'max', 'and', 'or' or 'xor', or a function of two arrays, not {passed:?}"
+        ))),
+    }
 }
 
 /// A new array of numpy's, of the type that `like` has.
-fn array(like: &Bound<'_, PyAny>, elements: Type, shape: &[usize]) -> PyResult<Py<PyAny>> {
+pub(crate) fn array(like: &Bound<'_, PyAny>, elements: Type, shape: &[usize]) -> PyResult<Py<PyAny>> {
     let py = like.py();
     let numpy = py.import("numpy").map_err(|_| argument("without numpy an array must be given as out="))?;
     let shape = PyTuple::new(py, shape)?;
@@ -57,15 +96,25 @@ fn array(like: &Bound<'_, PyAny>, elements: Type, shape: &[usize]) -> PyResult<P
 }
 
 impl Asked<'_, '_> {
+    /// Of a call of this kind, nothing passed yet.
+    pub(crate) fn of(kind: Kind) -> Self {
+        Self { kind, a: None, out: None, op: None, root: None, sync: None, dtype: None }
+    }
+
     /// Looks at all that was passed, and makes the call of it.
     pub(crate) fn prepare(&self, rank: u32, ranks: u32) -> PyResult<Prepared> {
         let (asked, kind, size) = (self, self.kind, ranks as usize);
-        if asked.root >= ranks {
-            return Err(argument(format!("root {} is not one of the {size} ranks", asked.root)));
-        }
+        let root = match asked.root {
+            None => 0,
+            Some(root) => root
+                .extract::<u32>()
+                .ok()
+                .filter(|root| *root < ranks)
+                .ok_or_else(|| argument(format!("root {root} is not one of the {size} ranks")))?,
+        };
         let told = asked.dtype.map(dtype).transpose()?;
         let sync = mode(asked.sync)?;
-        let is_root = asked.root == rank;
+        let is_root = root == rank;
         let gives = kind != Kind::Scatter || is_root;
         let gets = !matches!(kind, Kind::Reduce | Kind::Gather) || is_root;
         let missing = |what: &str| argument(format!("{} needs an array as {what}", kind.name()));
@@ -104,16 +153,28 @@ impl Asked<'_, '_> {
         let at = |buffer: &Option<Buffer>| {
             buffer.as_ref().map_or(std::ptr::dangling_mut::<u64>().cast(), |b| b.address)
         };
-        let operator = asked.op.map(operator).transpose()?;
-        let kernel =
-            operator.map(|operator| Kernel::of(elements, operator)).transpose().map_err(errors::of)?;
+        let (mut operator, mut kernel, mut own) = (None, None, None);
+        if kind.combines() {
+            match self::operator(asked.op)? {
+                Combining::Built(built) => {
+                    operator = Some(built);
+                    kernel = Some(Kernel::of(elements, built).map_err(errors::of)?);
+                }
+                Combining::Own(callable) => {
+                    let like = asked.a.ok_or_else(|| missing("a"))?;
+                    let made = Own::new(callable, like, elements)?;
+                    kernel = Some(made.kernel().map_err(errors::of)?);
+                    own = Some(made);
+                }
+            }
+        }
         let call = Call {
             kind,
             elements,
             operator,
             kernel,
             count,
-            root: asked.root,
+            root,
             input: at(&input).cast_const(),
             output: if kind == Kind::Broadcast { at(&input) } else { at(&output) },
             sync,
@@ -130,7 +191,7 @@ impl Asked<'_, '_> {
             }
         }
         let none = || Python::attach(|py| py.None());
-        Ok(Prepared { call, result: result.unwrap_or_else(none), _buffers: [input, output] })
+        Ok(Prepared { call, result: result.unwrap_or_else(none), own, _buffers: [input, output] })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** The protocol is in the stable interface of Python from 3.11 on only, and one wheel is to do for all from 3.9 on.
 //!
-//! **Idea.** Its two functions and the struct have been the same in every Python since 3.3, and 3.11 froze them as they were: they are declared
+//! **Idea.** Its functions and the struct have been the same in every Python since 3.9, and 3.11 froze them as they were: they are declared
 //! here. What numpy cannot give by it (bfloat16 of `ml_dtypes`) is reached by `__array_interface__`, whose memory its owner keeps.
 
 use crate::errors::argument;
@@ -29,6 +29,7 @@ struct View {
 }
 
 unsafe extern "C" {
+    fn PyObject_CheckBuffer(object: *mut PyObject) -> c_int;
     fn PyObject_GetBuffer(object: *mut PyObject, view: *mut View, flags: c_int) -> c_int;
     fn PyBuffer_Release(view: *mut View);
 }
@@ -78,6 +79,12 @@ impl Buffer {
         write: bool,
         told: Option<Type>,
     ) -> PyResult<Self> {
+        // SAFETY: an object, and the lock is held. Without the protocol the rest would make an exception to throw it away.
+        if unsafe { PyObject_CheckBuffer(object.as_ptr()) } == 0
+            && let Some(found) = Self::by_interface(object, what, write, told)?
+        {
+            return Ok(found);
+        }
         let mut view = Box::new(View {
             address: std::ptr::null_mut(),
             owner: std::ptr::null_mut(),

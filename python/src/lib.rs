@@ -10,9 +10,12 @@
 mod asked;
 mod block;
 mod buffer;
+mod calls;
 mod dlpack;
 mod errors;
 mod interrupt;
+mod meet;
+mod operator;
 mod pinned;
 mod rank;
 mod request;

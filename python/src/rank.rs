@@ -1,4 +1,4 @@
-//! A rank: the collectives, blocks in the segment, and started calls.
+//! A rank: its calls, blocks in the segment, started calls, and the teams that come out of its own. [`crate::calls`] has the collectives.
 
 use crate::asked::{Asked, Prepared};
 use crate::block::Block;
@@ -11,19 +11,21 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use trimtab_team::{Kind, Shared, Team, Type};
+use trimtab_team::{Shared, Team, Type};
 
 /// A thread's place in its team. Only the thread that joined can use it.
 ///
 /// All ranks make the same calls in the same order. Arrays are anything with the buffer protocol whose elements lie one after the
 /// other: int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64. Where out is not given, a numpy array is made.
 ///
-/// op is 'sum', 'prod', 'min', 'max', 'and', 'or' or 'xor'; the result has the same bits on all ranks.
+/// op is 'sum', 'prod', 'min', 'max', 'and', 'or' or 'xor', or a function: op(a, b) gets two arrays of one dimension, parts of ranks' arrays,
+/// and returns what they make together, element by element, or changes a. The result has the same bits on all ranks.
 ///
 /// sync says who waits for whom:
 ///   'mine'    own arrays are given and taken when the call returns (the usual, as in MPI)
 ///   'loose'   nobody waits for more than its data; what lies in the segment may be used again after fence()
 ///   'strict'  all wait for all, before and after
+///   (x, y)    each of 'none', 'mine' and 'all', for what is waited for before and after; the three above are pairs of the same
 ///
 /// dtype reads the elements as another type of the same size: dtype='bfloat16' with arrays of uint16.
 #[pyclass(module = "trimtab_team", frozen, weakref)]
@@ -84,11 +86,15 @@ impl Inner {
     fn enter(&self) -> PyResult<Busy<'_>> {
         if self.busy.replace(true) {
             return Err(argument(
-                "this rank is in the midst of a call, and a handler of a signal can make no other",
+                "this rank is in the midst of a call, and a handler of a signal, or an operator, can make no other",
             ));
         }
         Ok(Busy(&self.busy))
     }
+}
+
+fn gone() -> PyErr {
+    errors::raise("Refused", "this rank has left its team")
 }
 
 impl Rank {
@@ -122,7 +128,7 @@ impl Rank {
         let inner = self.inner.get()?;
         let busy = inner.enter()?;
         let rank = inner.rank.borrow();
-        let rank = rank.as_ref().ok_or_else(|| errors::raise("Refused", "this rank has left its team"))?;
+        let rank = rank.as_ref().ok_or_else(gone)?;
         let job = Here((rank, work));
         let result = py.detach(move || {
             let (rank, work) = job.get();
@@ -136,17 +142,34 @@ impl Rank {
         Ok(result.get())
     }
 
-    fn go(&self, py: Python<'_>, asked: &Asked<'_, '_>) -> PyResult<Py<PyAny>> {
-        let prepared = asked.prepare(self.rank, self.size)?;
-        // SAFETY: the buffers are as long as was just seen, the same or apart, and held until the call is over.
-        self.with(py, |rank| unsafe { rank.call(&prepared.call) })?;
+    /// Carries a call out.
+    pub(crate) fn go(slf: &Bound<'_, Self>, asked: &Asked<'_, '_>) -> PyResult<Py<PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let prepared = asked.prepare(this.rank, this.size)?;
+        // SAFETY: the buffers are as long as was just seen, the same or apart, and held until the call is over; so is an operator.
+        let call = |rank: &trimtab_team::Rank| unsafe { rank.call(&prepared.call) };
+        let Some(own) = &prepared.own else {
+            this.with(py, call)?;
+            return Ok(prepared.result);
+        };
+        let result = this.outside(py, |rank| own.during(rank, call))?;
+        if let Some(error) = own.raised() {
+            return Err(error);
+        }
+        interrupt::settle(result)?;
         Ok(prepared.result)
     }
 
-    fn start(slf: &Bound<'_, Self>, asked: &Asked<'_, '_>) -> PyResult<Request> {
-        let py = slf.py();
-        let this = slf.get();
+    /// Starts a call.
+    pub(crate) fn start(slf: &Bound<'_, Self>, asked: &Asked<'_, '_>) -> PyResult<Request> {
+        let (py, this) = (slf.py(), slf.get());
         let prepared = asked.prepare(this.rank, this.size)?;
+        if prepared.own.is_some() {
+            return Err(argument(
+                "a call that is started combines by an operator of the team's: a function as op may raise, and then \
+                 nobody would be in the call to raise it",
+            ));
+        }
         // SAFETY: as above, and `pending` holds the buffers until the call is over or the rank gone.
         let started = this.outside(py, |rank| unsafe { rank.start(prepared.call) })?;
         let result = prepared.result.clone_ref(py);
@@ -188,6 +211,29 @@ impl Rank {
             rank.set_deadline(deadline);
             Ok(())
         })
+    }
+
+    /// Parts the team: ranks of one colour are a team of their own, in the order of their keys, then of their ranks, and each gets its rank
+    /// in it. Those of colour None get None. All ranks must call it. heap is what each part has for empty(), out of this team's.
+    #[pyo3(signature = (colour, key = 0, *, heap = 0))]
+    fn split(&self, py: Python<'_>, colour: Option<u32>, key: i32, heap: usize) -> PyResult<Option<Self>> {
+        let part = self.with(py, |rank| rank.split(colour, key, heap))?;
+        Ok(part.map(|part| Self::new(part, self.team.clone())))
+    }
+
+    /// After a loss: the team of those who are left, in the order of ranks, in place of this one, which is over. All who are left must call
+    /// it; within so many seconds, or it fails. Arrays of empty() are void: their memory is the new team's.
+    #[pyo3(signature = (deadline = 5.0))]
+    fn shrink(&self, py: Python<'_>, deadline: f64) -> PyResult<Self> {
+        let deadline = team::seconds("deadline", deadline)?;
+        let inner = self.inner.get()?;
+        let busy = inner.enter()?;
+        let rank = Here(inner.rank.take().ok_or_else(gone)?);
+        let left = py.detach(move || Here(rank.get().shrink(deadline))).get();
+        inner.pending.borrow_mut().clear();
+        inner.blocks.borrow_mut().clear();
+        drop(busy);
+        Ok(Self::new(interrupt::settle(left)?, self.team.clone()))
     }
 
     /// A numpy array in the team's memory: collectives use it where it lies, without a copy, and others can reach it (peer()). It is
@@ -273,251 +319,5 @@ impl Rank {
 
     fn __repr__(&self) -> String {
         format!("<trimtab_team.Rank {} of {}>", self.rank, self.size)
-    }
-
-    /// The root's elements into a on all ranks; returns a.
-    #[pyo3(signature = (a, root = 0, *, sync = "mine", dtype = None))]
-    fn broadcast(
-        &self,
-        py: Python<'_>,
-        a: &Bound<'_, PyAny>,
-        root: u32,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, &Asked { kind: Kind::Broadcast, a: Some(a), out: None, op: None, root, sync, dtype })
-    }
-
-    /// All ranks' elements combined, to the root, which gets an array like a; others get None.
-    #[pyo3(signature = (a, out = None, op = "sum", root = 0, *, sync = "mine", dtype = None))]
-    #[expect(clippy::too_many_arguments, reason = "as Python's keywords are")]
-    fn reduce(
-        &self,
-        py: Python<'_>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        op: &str,
-        root: u32,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, &Asked { kind: Kind::Reduce, a: Some(a), out, op: Some(op), root, sync, dtype })
-    }
-
-    /// All ranks' elements combined, to all. out may be a itself.
-    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
-    fn allreduce(
-        &self,
-        py: Python<'_>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        op: &str,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, &Asked { kind: Kind::Allreduce, a: Some(a), out, op: Some(op), root: 0, sync, dtype })
-    }
-
-    /// All ranks' elements combined, split along the first dimension, a part to each.
-    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
-    fn reduce_scatter(
-        &self,
-        py: Python<'_>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        op: &str,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, &Asked { kind: Kind::ReduceScatter, a: Some(a), out, op: Some(op), root: 0, sync, dtype })
-    }
-
-    /// All ranks' arrays, stacked along a new first dimension, to the root; others get None.
-    #[pyo3(signature = (a, out = None, root = 0, *, sync = "mine", dtype = None))]
-    fn gather(
-        &self,
-        py: Python<'_>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, &Asked { kind: Kind::Gather, a: Some(a), out, op: None, root, sync, dtype })
-    }
-
-    /// All ranks' arrays, stacked along a new first dimension, to all.
-    #[pyo3(signature = (a, out = None, *, sync = "mine", dtype = None))]
-    fn allgather(
-        &self,
-        py: Python<'_>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, &Asked { kind: Kind::Allgather, a: Some(a), out, op: None, root: 0, sync, dtype })
-    }
-
-    /// Parts of the root's a into out, in the order of ranks; the others' a is None. Returns out.
-    #[pyo3(signature = (a, out, root = 0, *, sync = "mine", dtype = None))]
-    fn scatter(
-        &self,
-        py: Python<'_>,
-        a: Option<&Bound<'_, PyAny>>,
-        out: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, &Asked { kind: Kind::Scatter, a, out, op: None, root, sync, dtype })
-    }
-
-    /// Part i of a to rank i, and what rank i has for this one into part i of the result.
-    #[pyo3(signature = (a, out = None, *, sync = "mine", dtype = None))]
-    fn alltoall(
-        &self,
-        py: Python<'_>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, &Asked { kind: Kind::Alltoall, a: Some(a), out, op: None, root: 0, sync, dtype })
-    }
-
-    /// The elements of ranks 0 to this one combined.
-    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
-    fn scan(
-        &self,
-        py: Python<'_>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        op: &str,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, &Asked { kind: Kind::Scan, a: Some(a), out, op: Some(op), root: 0, sync, dtype })
-    }
-
-    /// Starts broadcast(): it goes on while this rank tests it, waits for it or makes other calls.
-    #[pyo3(signature = (a, root = 0, *, sync = "mine", dtype = None))]
-    fn start_broadcast(
-        slf: &Bound<'_, Self>,
-        a: &Bound<'_, PyAny>,
-        root: u32,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request> {
-        Self::start(slf, &Asked { kind: Kind::Broadcast, a: Some(a), out: None, op: None, root, sync, dtype })
-    }
-
-    /// Starts reduce(): it goes on while this rank tests it, waits for it or makes other calls.
-    #[pyo3(signature = (a, out = None, op = "sum", root = 0, *, sync = "mine", dtype = None))]
-    fn start_reduce(
-        slf: &Bound<'_, Self>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        op: &str,
-        root: u32,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request> {
-        Self::start(slf, &Asked { kind: Kind::Reduce, a: Some(a), out, op: Some(op), root, sync, dtype })
-    }
-
-    /// Starts allreduce(): it goes on while this rank tests it, waits for it or makes other calls.
-    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
-    fn start_allreduce(
-        slf: &Bound<'_, Self>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        op: &str,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request> {
-        Self::start(
-            slf,
-            &Asked { kind: Kind::Allreduce, a: Some(a), out, op: Some(op), root: 0, sync, dtype },
-        )
-    }
-
-    /// Starts reduce_scatter(): it goes on while this rank tests it, waits for it or makes other calls.
-    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
-    fn start_reduce_scatter(
-        slf: &Bound<'_, Self>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        op: &str,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request> {
-        Self::start(
-            slf,
-            &Asked { kind: Kind::ReduceScatter, a: Some(a), out, op: Some(op), root: 0, sync, dtype },
-        )
-    }
-
-    /// Starts gather(): it goes on while this rank tests it, waits for it or makes other calls.
-    #[pyo3(signature = (a, out = None, root = 0, *, sync = "mine", dtype = None))]
-    fn start_gather(
-        slf: &Bound<'_, Self>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request> {
-        Self::start(slf, &Asked { kind: Kind::Gather, a: Some(a), out, op: None, root, sync, dtype })
-    }
-
-    /// Starts allgather(): it goes on while this rank tests it, waits for it or makes other calls.
-    #[pyo3(signature = (a, out = None, *, sync = "mine", dtype = None))]
-    fn start_allgather(
-        slf: &Bound<'_, Self>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request> {
-        Self::start(slf, &Asked { kind: Kind::Allgather, a: Some(a), out, op: None, root: 0, sync, dtype })
-    }
-
-    /// Starts scatter(): it goes on while this rank tests it, waits for it or makes other calls.
-    #[pyo3(signature = (a, out, root = 0, *, sync = "mine", dtype = None))]
-    fn start_scatter(
-        slf: &Bound<'_, Self>,
-        a: Option<&Bound<'_, PyAny>>,
-        out: Option<&Bound<'_, PyAny>>,
-        root: u32,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request> {
-        Self::start(slf, &Asked { kind: Kind::Scatter, a, out, op: None, root, sync, dtype })
-    }
-
-    /// Starts alltoall(): it goes on while this rank tests it, waits for it or makes other calls.
-    #[pyo3(signature = (a, out = None, *, sync = "mine", dtype = None))]
-    fn start_alltoall(
-        slf: &Bound<'_, Self>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request> {
-        Self::start(slf, &Asked { kind: Kind::Alltoall, a: Some(a), out, op: None, root: 0, sync, dtype })
-    }
-
-    /// Starts scan(): it goes on while this rank tests it, waits for it or makes other calls.
-    #[pyo3(signature = (a, out = None, op = "sum", *, sync = "mine", dtype = None))]
-    fn start_scan(
-        slf: &Bound<'_, Self>,
-        a: &Bound<'_, PyAny>,
-        out: Option<&Bound<'_, PyAny>>,
-        op: &str,
-        sync: &str,
-        dtype: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Request> {
-        Self::start(slf, &Asked { kind: Kind::Scan, a: Some(a), out, op: Some(op), root: 0, sync, dtype })
     }
 }

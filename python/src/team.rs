@@ -2,7 +2,7 @@
 
 use crate::errors::{self, argument};
 use crate::rank::Rank;
-use crate::{interrupt, pinned::Here};
+use crate::{interrupt, meet, pinned::Here};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -48,6 +48,25 @@ fn limit(value: Option<f64>) -> PyResult<Option<Duration>> {
     value.map(|value| seconds("deadline", value)).transpose()
 }
 
+fn options(
+    ranks: u32,
+    heap: usize,
+    wait: &str,
+    deadline: Option<f64>,
+    gather: f64,
+    cell: usize,
+) -> PyResult<Options> {
+    Ok(Options {
+        heap,
+        cell,
+        wait: policy(wait)?,
+        deadline: limit(deadline)?,
+        gather: seconds("gather", gather)?,
+        interrupt: Some(interrupt::asked),
+        ..Options::new(ranks)
+    })
+}
+
 #[pymethods]
 impl Team {
     #[new]
@@ -61,15 +80,7 @@ impl Team {
         gather: f64,
         cell: usize,
     ) -> PyResult<Self> {
-        let options = Options {
-            heap,
-            cell,
-            wait: policy(wait)?,
-            deadline: limit(deadline)?,
-            gather: seconds("gather", gather)?,
-            interrupt: Some(interrupt::asked),
-            ..Options::new(ranks)
-        };
+        let options = options(ranks, heap, wait, deadline, gather, cell)?;
         // Memory is filled here, which takes its time.
         let team = py.detach(|| trimtab_team::Team::new(options)).map_err(errors::of)?;
         Ok(Self { team, rank: None })
@@ -89,6 +100,26 @@ impl Team {
         team.set_wait(wait, deadline);
         team.set_interrupt(Some(interrupt::asked));
         Ok(Self { team, rank: Some(rank) })
+    }
+
+    /// The team of a job whose processes somebody else started: each says its rank, how many there are, and a name that is this job's alone.
+    /// Rank 0 makes the team, with the options that all pass alike, and the others get it, within gather seconds. join() takes the rank.
+    #[staticmethod]
+    #[pyo3(signature = (rank, ranks, key, *, heap = 16 << 20, wait = "auto", deadline = None, gather = 30.0, cell = 32 << 10))]
+    #[expect(clippy::too_many_arguments, reason = "as Python's keywords are")]
+    fn of_job(
+        py: Python<'_>,
+        rank: u32,
+        ranks: u32,
+        key: &str,
+        heap: usize,
+        wait: &str,
+        deadline: Option<f64>,
+        gather: f64,
+        cell: usize,
+    ) -> PyResult<Self> {
+        let options = options(ranks, heap, wait, deadline, gather, cell)?;
+        Ok(Self { team: meet::of_job(py, rank, key, options)?, rank: Some(rank) })
     }
 
     /// The team whose segment another process passed as a descriptor (fileno()), which stays the caller's.

@@ -1,6 +1,8 @@
 """Teams for tests: the same function on each rank, as processes or threads, and what each made of it."""
 
 import multiprocessing
+import pathlib
+import re
 import threading
 import traceback
 
@@ -8,6 +10,18 @@ import trimtab_team
 
 # Longer than any test takes, so that a fault is a failure and not a wait without end.
 PATIENCE = 30.0
+
+GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "teams-python.md"
+
+
+def examples():
+    """The guide's programs, the command that starts each (None for Python alone), and the lines that it prints."""
+    found = []
+    for program, words in re.findall(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", GUIDE.read_text(), re.S):
+        lines = [line[4:] for line in words.splitlines()]
+        command = lines.pop(0)[2:].split() if lines[0].startswith("$ ") else None
+        found.append((program, command, lines))
+    return found
 
 
 def _rank(team, number, work, arguments, results):

@@ -27,9 +27,8 @@ from ._errors import (
     TeamError,
     Timeout,
 )
+from ._meeting import from_comm, from_environment
 from ._native import Block, Rank, Request, Team
-
-from_environment = Team.from_environment
 
 __all__ = [
     "ArgumentError",
@@ -47,5 +46,6 @@ __all__ = [
     "Team",
     "TeamError",
     "Timeout",
+    "from_comm",
     "from_environment",
 ]

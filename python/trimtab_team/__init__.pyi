@@ -1,8 +1,11 @@
 from types import TracebackType
-from typing import Any, Dict, Literal, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, Literal, Optional, Sequence, Tuple, Type, Union
 
-_Op = Literal["sum", "prod", "min", "max", "and", "or", "xor"]
-_Sync = Literal["mine", "loose", "strict"]
+# A function of two arrays returns what they make together, or changes the first and returns None.
+_Op = Union[Literal["sum", "prod", "min", "max", "and", "or", "xor"], Callable[[Any, Any], Any]]
+_Word = Literal["sum", "prod", "min", "max", "and", "or", "xor"]
+_When = Literal["none", "mine", "all"]
+_Sync = Union[Literal["mine", "loose", "strict"], Tuple[_When, _When]]
 _Wait = Literal["auto", "spin", "yield", "park"]
 # Anything with the buffer protocol or __array_interface__.
 _Array = Any
@@ -45,6 +48,18 @@ class Team:
     @staticmethod
     def from_environment(*, wait: _Wait = "auto", deadline: Optional[float] = None) -> Team: ...
     @staticmethod
+    def of_job(
+        rank: int,
+        ranks: int,
+        key: str,
+        *,
+        heap: int = ...,
+        wait: _Wait = "auto",
+        deadline: Optional[float] = None,
+        gather: float = 30.0,
+        cell: int = ...,
+    ) -> Team: ...
+    @staticmethod
     def adopt(
         fd: int,
         *,
@@ -69,7 +84,14 @@ class Team:
     def fileno(self) -> int: ...
     def environment(self, rank: int) -> Dict[str, str]: ...
 
-def from_environment(*, wait: _Wait = "auto", deadline: Optional[float] = None) -> Team: ...
+def from_environment(
+    *, heap: int = ..., wait: _Wait = "auto", deadline: Optional[float] = None, gather: float = 30.0
+) -> Team: ...
+
+# comm has Get_rank, Get_size, bcast and allgather as mpi4py's communicators do.
+def from_comm(
+    comm: Any, *, heap: int = ..., wait: _Wait = "auto", deadline: Optional[float] = None, gather: float = 30.0
+) -> Team: ...
 
 class Block:
     @property
@@ -106,6 +128,8 @@ class Rank:
     def block(self, shape: _Shape, dtype: Any = None) -> Block: ...
     def peer(self, a: _Array, rank: int) -> Any: ...
     def free(self, a: _Array) -> None: ...
+    def split(self, colour: Optional[int], key: int = 0, *, heap: int = 0) -> Optional[Rank]: ...
+    def shrink(self, deadline: float = 5.0) -> Rank: ...
     def leave(self) -> None: ...
     def __enter__(self) -> Rank: ...
     def __exit__(
@@ -145,13 +169,13 @@ class Rank:
         self, a: _Array, root: int = 0, *, sync: _Sync = "mine", dtype: Any = None
     ) -> Request: ...
     def start_reduce(
-        self, a: _Array, out: Optional[_Array] = None, op: _Op = "sum", root: int = 0, *, sync: _Sync = "mine", dtype: Any = None
+        self, a: _Array, out: Optional[_Array] = None, op: _Word = "sum", root: int = 0, *, sync: _Sync = "mine", dtype: Any = None
     ) -> Request: ...
     def start_allreduce(
-        self, a: _Array, out: Optional[_Array] = None, op: _Op = "sum", *, sync: _Sync = "mine", dtype: Any = None
+        self, a: _Array, out: Optional[_Array] = None, op: _Word = "sum", *, sync: _Sync = "mine", dtype: Any = None
     ) -> Request: ...
     def start_reduce_scatter(
-        self, a: _Array, out: Optional[_Array] = None, op: _Op = "sum", *, sync: _Sync = "mine", dtype: Any = None
+        self, a: _Array, out: Optional[_Array] = None, op: _Word = "sum", *, sync: _Sync = "mine", dtype: Any = None
     ) -> Request: ...
     def start_gather(
         self, a: _Array, out: Optional[_Array] = None, root: int = 0, *, sync: _Sync = "mine", dtype: Any = None
@@ -166,5 +190,5 @@ class Rank:
         self, a: _Array, out: Optional[_Array] = None, *, sync: _Sync = "mine", dtype: Any = None
     ) -> Request: ...
     def start_scan(
-        self, a: _Array, out: Optional[_Array] = None, op: _Op = "sum", *, sync: _Sync = "mine", dtype: Any = None
+        self, a: _Array, out: Optional[_Array] = None, op: _Word = "sum", *, sync: _Sync = "mine", dtype: Any = None
     ) -> Request: ...

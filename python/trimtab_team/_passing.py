@@ -21,12 +21,7 @@ def _rebuild(passed, wait, deadline, gather, rank):
         os.close(fd)
 
 
+
 def no_team():
     """Why there is none in the environment, in words."""
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return (
-            "TRIMTAB_TEAM is not set: RANK=%s and WORLD_SIZE=%s are, as torchrun has them, but processes that somebody else started "
-            "cannot meet yet; start them by trimtab run --ranks, or pass a Team to them"
-            % (os.environ["RANK"], os.environ["WORLD_SIZE"])
-        )
     return "TRIMTAB_TEAM is not set: this process was not started into a team (trimtab run --ranks, or Team.environment())"

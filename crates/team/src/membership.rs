@@ -118,6 +118,7 @@ impl Rank {
         let patience = Patience::new(old.patience.policy(), old.crowded);
         let station = Station::new(area, rank, old.crowded, old.private, patience, company, heap);
         station.set_deadline(old.deadline.get());
+        station.set_interrupt(old.interrupt.get());
         station
     }
 

@@ -238,6 +238,14 @@ impl Rank {
         }
     }
 
+    /// Gives the team up, for all its ranks: their next call fails, or the one they wait in. For who finds out by itself that it cannot
+    /// go on, also in an operator of its own.
+    pub fn give_up(&self) {
+        if self.ours().is_ok() {
+            self.station.give_up(crate::area::Cause::Mismatch, self.rank());
+        }
+    }
+
     /// Gives up what was started, and the team if anything was: for who leaves when the buffers of started calls are gone.
     pub fn abandon(&self) {
         if self.ours().is_ok() && !self.queue.borrow().is_empty() {

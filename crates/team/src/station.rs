@@ -56,7 +56,7 @@ pub struct Station {
     pub(crate) deadline: Cell<Option<Duration>>,
     pub(crate) company: Rc<dyn Company>,
     /// Says that a wait is to end.
-    interrupt: Cell<Option<fn() -> bool>>,
+    pub(crate) interrupt: Cell<Option<fn() -> bool>>,
     /// What others said when last looked at, to see whether it stays.
     heard: RefCell<Vec<Said>>,
     /// How ranks meet, and which way calls go.

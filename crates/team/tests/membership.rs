@@ -116,3 +116,40 @@ fn who_does_not_come_to_regroup_is_named() {
         come.wait();
     });
 }
+
+#[test]
+fn who_gives_up_ends_the_calls_of_all() {
+    team(3, |rank| {
+        rank.barrier().unwrap();
+        if rank.rank() == 1 {
+            rank.give_up();
+        }
+        // Some may have come through the first again before.
+        while rank.barrier().is_ok() {}
+        assert_eq!(rank.barrier(), Err(Error::Revoked(1)));
+    });
+}
+
+#[test]
+fn waits_in_a_part_are_interrupted_as_those_in_the_whole() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    let options = Options { interrupt: Some(|| ASKED.load(Ordering::Relaxed)), ..Options::new(2) };
+    let team = Team::new(options).unwrap();
+    let (parted, over) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        for number in 0..2 {
+            let (team, parted, over) = (team.clone(), &parted, &over);
+            scope.spawn(move || {
+                let rank = team.join(Some(number)).unwrap();
+                let part = rank.split(Some(0), 0, 0).unwrap().unwrap();
+                parted.wait();
+                if number == 0 {
+                    ASKED.store(true, Ordering::Relaxed);
+                    assert_eq!(part.barrier(), Err(Error::Interrupted));
+                }
+                over.wait();
+            });
+        }
+    });
+}

@@ -1,0 +1,83 @@
+//! Processes that somebody else started, as torchrun and MPI's launchers do, meet under a name that their job alone has.
+//!
+//! **Problem.** Whoever waits for a process that never comes wants to end that by Ctrl-C, and nobody knows how long it takes.
+//!
+//! **Idea.** As `trimtab_team::Team::of_job`, in slices of time, between which Python runs handlers of signals.
+
+use crate::errors::{self, argument, raise};
+use pyo3::prelude::*;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use trimtab_team::segment::socket::{Host, place};
+use trimtab_team::{Error, Options, Team};
+
+const SLICE: Duration = Duration::from_millis(100);
+
+/// The team of a job: rank 0 makes it and passes it on, the others get it. All ask for the same.
+pub(crate) fn of_job(py: Python<'_>, rank: u32, key: &str, options: Options) -> PyResult<Team> {
+    if rank >= options.ranks {
+        return Err(argument(format!("rank {rank} is not one of the {} ranks", options.ranks)));
+    }
+    let until = Instant::now() + options.gather;
+    let path = place(key).map_err(errors::of)?;
+    let team =
+        if rank == 0 { host(py, &path, options, until)? } else { meet(py, &path, rank, options, until)? };
+    if team.ranks() != options.ranks {
+        let words = format!(
+            "rank 0 has made a team of {} ranks, and this rank asks for {}",
+            team.ranks(),
+            options.ranks
+        );
+        return Err(raise("Refused", &words));
+    }
+    Ok(team)
+}
+
+fn host(py: Python<'_>, path: &Path, options: Options, until: Instant) -> PyResult<Team> {
+    // Memory is filled here, which takes its time.
+    let team = py.detach(|| Team::new(options)).map_err(errors::of)?;
+    if options.ranks == 1 {
+        return Ok(team);
+    }
+    let host = Host::listen(path).map_err(errors::of)?;
+    let mut free: Vec<bool> = (0..options.ranks).map(|rank| rank != 0).collect();
+    loop {
+        let served = py.detach(|| host.serve(team.fd(), &mut free, SLICE));
+        let missing: Vec<usize> = (0..free.len()).filter(|rank| free[*rank]).collect();
+        match served {
+            _ if missing.is_empty() => return Ok(team),
+            Err(Error::Refused(_)) if Instant::now() < until => py.check_signals()?,
+            Err(Error::Refused(_)) => {
+                let words = format!(
+                    "of {} ranks these did not come within {:?}: {missing:?}",
+                    options.ranks, options.gather
+                );
+                return Err(raise("Refused", &words));
+            }
+            Err(error) => return Err(errors::of(error)),
+            Ok(()) => py.check_signals()?,
+        }
+    }
+}
+
+fn meet(py: Python<'_>, path: &Path, rank: u32, options: Options, until: Instant) -> PyResult<Team> {
+    // A file may be there that nobody listens at any more. Who hangs up at once costs the host nothing.
+    while UnixStream::connect(path).is_err() {
+        py.check_signals()?;
+        if Instant::now() >= until {
+            let words = format!(
+                "rank 0 did not come within {:?}: nobody listens at {}",
+                options.gather,
+                path.display()
+            );
+            return Err(raise("Refused", &words));
+        }
+        py.detach(|| std::thread::sleep(Duration::from_millis(2)));
+    }
+    // Joining is part of the same time.
+    let gather = until.saturating_duration_since(Instant::now());
+    let (team, _) =
+        py.detach(|| Team::meet(path, Some(rank), Options { gather, ..options })).map_err(errors::of)?;
+    Ok(team)
+}
