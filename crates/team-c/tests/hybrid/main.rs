@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "all of it is test")]
 
 mod mpi;
+mod openmp;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
