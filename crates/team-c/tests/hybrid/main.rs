@@ -4,6 +4,7 @@
 
 mod mpi;
 mod openmp;
+mod single;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
