@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "all of it is test")]
 
+mod beside;
 mod mpi;
 mod openmp;
 mod single;
