@@ -25,7 +25,7 @@ tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 unitdir     := $(DESTDIR)$(PREFIX)/lib/systemd/system
 
 INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 \
-	$(includedir)/nesting.h $(includedir)/nesting.f90 $(includedir)/team.h \
+	$(includedir)/nesting.h $(includedir)/nesting.f90 $(includedir)/team.h $(includedir)/team_mpi.h \
 	$(clibdir)/libtrimtab_team.so $(clibdir)/libtrimtab_team.a $(clibdir)/pkgconfig/trimtab-team.pc \
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf \
 	$(unitdir)/trimtab.service
@@ -127,6 +127,7 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	$(INSTALL) -D -m 644 include/trimtab/nesting.h $(includedir)/nesting.h
 	$(INSTALL) -D -m 644 include/trimtab/nesting.f90 $(includedir)/nesting.f90
 	$(INSTALL) -D -m 644 include/trimtab/team.h $(includedir)/team.h
+	$(INSTALL) -D -m 644 include/trimtab/team_mpi.h $(includedir)/team_mpi.h
 	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_team_c.so $(clibdir)/libtrimtab_team.so
 	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_team_c.a $(clibdir)/libtrimtab_team.a
 	$(INSTALL) -d $(clibdir)/pkgconfig

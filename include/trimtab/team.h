@@ -77,6 +77,9 @@ int trimtab_team_invitation(trimtab_team team, uint32_t rank, char *text, size_t
 int trimtab_team_host(trimtab_team team, const char *path);
 int trimtab_team_meet(const char *path, int64_t wanted, const struct trimtab_team_options *options, trimtab_team *team,
                       uint32_t *rank);
+/* The team of a job that something else started: its rank 0 hosts it, the others meet it, under a name that is this job's alone and that
+ * all give alike; returns when all have it. For the ranks of an MPI communicator there is team_mpi.h. */
+int trimtab_team_of_job(uint32_t rank, const char *key, const struct trimtab_team_options *options, trimtab_team *team);
 /* Makes this thread the rank of this number, or any (-1); returns when all have joined. */
 int trimtab_team_join(trimtab_team team, int64_t number, trimtab_rank *rank);
 /* Ranks that have joined stay. */

@@ -83,12 +83,19 @@ unsafe fn options(options: *const OptionsOf) -> Result<Options> {
 
 /// # Safety
 /// Null, or a text that ends with a zero.
-unsafe fn path<'a>(path: *const c_char) -> Result<&'a Path> {
-    if path.is_null() {
-        return Err(Error::Argument("there is no path".to_owned()));
+unsafe fn words<'a>(text: *const c_char, what: &str) -> Result<&'a CStr> {
+    if text.is_null() {
+        return Err(Error::Argument(format!("there is no {what}")));
     }
     // SAFETY: not null, and so a text by the caller's promise.
-    let text = unsafe { CStr::from_ptr(path) };
+    Ok(unsafe { CStr::from_ptr(text) })
+}
+
+/// # Safety
+/// Null, or a text that ends with a zero.
+unsafe fn path<'a>(path: *const c_char) -> Result<&'a Path> {
+    // SAFETY: the caller's promise.
+    let text = unsafe { words(path, "path") }?;
     Ok(Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(text.to_bytes())))
 }
 
@@ -167,6 +174,28 @@ pub unsafe extern "C" fn trimtab_team_meet(
             answer(rank, number)?;
             answer(team, teams(|teams| teams.add(met)))
         }
+    })
+}
+
+/// # Safety
+/// `key` is null or a text, `asked` null or options, `team` null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_team_of_job(
+    rank: u32,
+    key: *const c_char,
+    asked: *const OptionsOf,
+    team: *mut u64,
+) -> c_int {
+    entry(|| {
+        place(team)?;
+        // SAFETY: the caller's promise.
+        let (key, options) = unsafe { (words(key, "key")?, options(asked)?) };
+        if rank >= options.ranks {
+            return Err(Error::Argument(format!("a team of {} has no rank {rank}", options.ranks)));
+        }
+        let met = Team::of_job(rank, &key.to_string_lossy(), options)?;
+        // SAFETY: the caller's promise.
+        unsafe { answer(team, teams(|teams| teams.add(met))) }
     })
 }
 

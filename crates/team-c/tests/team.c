@@ -280,6 +280,11 @@ int main(int count, char **words) {
     OK(trimtab_team_new(&options, &team));
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_join(team, RANKS, &ranks[0]));
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_join(team, -5, &ranks[0]));
+    trimtab_team job;
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_of_job(RANKS, "x", &options, &job));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_of_job(0, NULL, &options, &job));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_of_job(0, "x", NULL, &job));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_of_job(0, "x", &options, NULL));
     IS(!strcmp(trimtab_error_text(-1), "no such code") && !strcmp(trimtab_error_text(14), "no such code"));
     pthread_barrier_init(&all_have_joined, NULL, RANKS);
     for (intptr_t i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, work, (void *)i);

@@ -1,0 +1,69 @@
+//! Programs that mix teams with what else works in parallel: MPI, OpenMP, SHMEM, coarrays, and libraries that bear no threads.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "all of it is test")]
+
+mod beside;
+mod mpi;
+mod openmp;
+mod single;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Says that a test is left out, and why.
+pub(crate) fn skip(test: &str, why: &str) {
+    eprintln!("SKIPPED (1): {test}: {why}");
+}
+
+/// Whether a program is installed.
+pub(crate) fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Where Cargo has put the libraries: a test lies in `deps`, beside which they are.
+pub(crate) fn libraries() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
+}
+
+/// A folder of this project.
+pub(crate) fn top(below: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join(below)
+}
+
+/// Ends a command that hangs, and all that it started, as far as it hears the signal.
+const LIMIT: [&str; 3] = ["-k", "10", "120"];
+
+/// A command in which the library is found, and which ends some time.
+pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(LIMIT).arg(program).env("LD_LIBRARY_PATH", libraries()).env_remove("TRIMTAB_TEAM");
+    command
+}
+
+/// What a command said, which must have gone well.
+#[track_caller]
+pub(crate) fn well(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", words(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// All that a command said.
+pub(crate) fn words(output: &Output) -> String {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    format!("{:?}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+/// Builds a program of this folder, with the shared library.
+#[track_caller]
+pub(crate) fn build(compiler: &str, source: &str, flags: &[&str], folder: &Path) -> PathBuf {
+    let program = folder.join(source.replace('.', "-"));
+    let mut build = Command::new(compiler);
+    if source.ends_with(".c") {
+        build.args(["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]);
+    }
+    build.args(["-O1", "-pthread", "-o"]).arg(&program).arg("-I").arg(top("include"));
+    build.arg(top("crates/team-c/tests/hybrid").join(source)).args(flags);
+    well(build.arg(libraries().join("libtrimtab_team_c.so")));
+    program
+}

@@ -1,0 +1,88 @@
+//! MPI around teams: its communicators' ranks adopt one, and both give the same.
+
+use crate::{build, command, has, skip, words};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiler, launcher, and what the launcher needs: to start more ranks than cores, and to let others live when one is killed.
+struct Mpi {
+    name: &'static str,
+    compiler: &'static str,
+    launcher: &'static str,
+    usual: &'static [&'static str],
+    bears_deaths: &'static [&'static str],
+}
+
+const ALL: [Mpi; 2] = [
+    Mpi {
+        name: "Open MPI",
+        compiler: "mpicc.openmpi",
+        launcher: "mpirun.openmpi",
+        usual: &["--oversubscribe", "--bind-to", "none"],
+        bears_deaths: &["--enable-recovery"],
+    },
+    Mpi {
+        name: "MPICH",
+        compiler: "mpicc.mpich",
+        launcher: "mpiexec.mpich",
+        usual: &[],
+        bears_deaths: &["-disable-auto-cleanup"],
+    },
+];
+
+impl Mpi {
+    fn program(&self, test: &str, folder: &Path) -> Option<PathBuf> {
+        if has(self.compiler) && has(self.launcher) {
+            return Some(build(self.compiler, "mpi.c", &[], folder));
+        }
+        skip(test, &format!("no {}", self.name));
+        None
+    }
+
+    fn start(&self, ranks: u32) -> Command {
+        let mut start = command(self.launcher);
+        start.args(self.usual).args(["-n", &ranks.to_string()]);
+        if self.name == "Open MPI" {
+            start.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        }
+        start
+    }
+}
+
+#[test]
+fn the_ranks_of_a_communicator_are_a_team_and_both_agree() {
+    for mpi in &ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let test = "the_ranks_of_a_communicator_are_a_team_and_both_agree";
+        let Some(program) = mpi.program(test, folder.path()) else { continue };
+        for ranks in [1, 2, 3] {
+            crate::well(mpi.start(ranks).arg(&program).arg("world"));
+        }
+    }
+}
+
+#[test]
+fn every_communicator_has_a_team_of_its_own() {
+    for mpi in &ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let test = "every_communicator_has_a_team_of_its_own";
+        let Some(program) = mpi.program(test, folder.path()) else { continue };
+        crate::well(mpi.start(4).arg(&program).arg("parts"));
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_is_an_error_at_the_others_whatever_its_launcher_does() {
+    for mpi in &ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let test = "a_rank_that_is_killed_is_an_error_at_the_others_whatever_its_launcher_does";
+        let Some(program) = mpi.program(test, folder.path()) else { continue };
+        let said = folder.path().join("said");
+        let output =
+            mpi.start(3).args(mpi.bears_deaths).arg(&program).arg("dies").arg(&said).output().unwrap();
+        let said = std::fs::read_to_string(&said).unwrap_or_else(|e| panic!("{e}: {}", words(&output)));
+        let mut lines: Vec<&str> = said.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["rank 0 of 3 knows", "rank 1 of 3 knows"], "{}: {}", mpi.name, words(&output));
+    }
+}
