@@ -112,6 +112,49 @@ impl Rank {
         unsafe { self.call(&call) }
     }
 
+    /// Any collective whose buffers are blocks in the segment: a block of `count` elements of it goes from and to each rank as [`Kind::shape`]
+    /// says, from this rank's block of `input` to that of `output`. Inputs are taken from where they lie, without a copy in between. A broadcast
+    /// goes from and to `output`.
+    ///
+    /// # Errors
+    /// `Argument` where the blocks are shorter than that, or an operator is missing or too much; and as every call.
+    #[expect(clippy::too_many_arguments, reason = "a call, in parts")]
+    pub fn call_shared<T: Element>(
+        &self,
+        kind: Kind,
+        count: usize,
+        input: &Shared<T>,
+        output: &Shared<T>,
+        root: u32,
+        operator: Option<Operator>,
+        sync: Sync,
+    ) -> Result<()> {
+        if kind.combines() != operator.is_some() {
+            let what = if operator.is_some() { "combines nothing" } else { "combines by an operator" };
+            return Err(Error::Argument(format!("{} {what}", kind.name())));
+        }
+        // What the root needs: all have blocks as long.
+        let (gives, gets) = kind.shape(self.ranks(), count, true);
+        if kind != Kind::Broadcast {
+            input.within(0, gives)?;
+        }
+        output.within(0, gets)?;
+        let from = if kind == Kind::Broadcast { output } else { input };
+        let call = Call {
+            kind,
+            elements: T::TYPE,
+            operator,
+            kernel: operator.map(|operator| Kernel::of(T::TYPE, operator)).transpose()?,
+            count,
+            root,
+            input: from.own().cast_const().cast(),
+            output: output.own().cast(),
+            sync,
+        };
+        // SAFETY: both are long enough, lie in the segment, and are the same or apart.
+        unsafe { self.call(&call) }
+    }
+
     /// The root's block into all ranks' blocks: one copy each, straight from there.
     pub fn broadcast_shared<T: Element>(&self, buffer: &Shared<T>, root: u32, sync: Sync) -> Result<()> {
         let call = Call {

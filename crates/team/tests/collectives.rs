@@ -416,3 +416,50 @@ fn interrupted() {
         assert_eq!(rank.barrier(), Err(trimtab_team::Error::Revoked(0)));
     });
 }
+
+#[test]
+fn blocks_go_through_every_collective_as_slices_do() {
+    team(Options { heap: 8 << 20, ..Options::new(3) }, |rank| {
+        for count in [5, 5000] {
+            let (from, to) = (rank.alloc::<u64>(3 * count).unwrap(), rank.alloc::<u64>(3 * count).unwrap());
+            let own: Vec<u64> = (0..3 * count).map(|at| given(count, rank.rank(), at)).collect();
+            for kind in Kind::ALL {
+                let operator = kind.combines().then_some(Operator::Sum);
+                let (gives, gets) = kind.shape(3, count, rank.rank() == 1);
+                from.store(0, &own).unwrap();
+                to.store(0, &own).unwrap();
+                rank.call_shared(kind, count, &from, &to, 1, operator, Sync::MINE).unwrap();
+                let mut blocks = vec![0; gets];
+                to.load(rank.rank(), 0, &mut blocks).unwrap();
+                let (input, mut slices) = (&own[..gives], vec![0; gets]);
+                match kind {
+                    Kind::Barrier => {}
+                    Kind::Broadcast => {
+                        slices.copy_from_slice(&own[..count]);
+                        rank.mine().broadcast(&mut slices, 1).unwrap();
+                    }
+                    Kind::Reduce => rank.mine().reduce(input, &mut slices, Operator::Sum, 1).unwrap(),
+                    Kind::Allreduce => rank.mine().allreduce(input, &mut slices, Operator::Sum).unwrap(),
+                    Kind::ReduceScatter => {
+                        rank.mine().reduce_scatter(input, &mut slices, Operator::Sum).unwrap();
+                    }
+                    Kind::Gather => rank.mine().gather(input, &mut slices, 1).unwrap(),
+                    Kind::Allgather => rank.mine().allgather(input, &mut slices).unwrap(),
+                    Kind::Scatter => rank.mine().scatter(input, &mut slices, 1).unwrap(),
+                    Kind::Alltoall => rank.mine().alltoall(input, &mut slices).unwrap(),
+                    Kind::Scan => rank.mine().scan(input, &mut slices, Operator::Sum).unwrap(),
+                }
+                assert_eq!(blocks, slices, "{kind:?} of {count}");
+            }
+            let refused = |kind, count, operator| {
+                let call = rank.call_shared(kind, count, &from, &to, 1, operator, Sync::MINE);
+                matches!(call, Err(trimtab_team::Error::Argument(_)))
+            };
+            assert!(refused(Kind::Alltoall, count + 1, None), "longer than the blocks");
+            assert!(refused(Kind::Alltoall, count, Some(Operator::Sum)) && refused(Kind::Scan, count, None));
+            rank.fence().unwrap();
+            rank.free(from).unwrap();
+            rank.free(to).unwrap();
+        }
+    });
+}

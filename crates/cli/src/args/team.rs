@@ -224,7 +224,7 @@ impl Mode {
         match self {
             Self::Stream => true,
             Self::Strict | Self::Loose => op != Operation::Barrier,
-            Self::Resident => matches!(op, Operation::Bcast | Operation::Allreduce),
+            Self::Resident => op != Operation::Barrier,
         }
     }
 }

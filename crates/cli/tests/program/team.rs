@@ -59,6 +59,7 @@ fn a_cell_is_measured_in_every_kind_and_mode() {
             ("allreduce", "resident"),
             ("allreduce", "stream"),
             ("alltoall", "loose"),
+            ("alltoall", "resident"),
         ] {
             let options = format!("-n {ranks} -o {op} -z 72 -m {mode} -k {kind} -B 3 -T 0.1");
             let said = sandbox.trimtab(&format!("bench team-cell {options}")).ends().ok();
@@ -89,7 +90,6 @@ fn what_cannot_be_a_cell_is_refused() {
     for (options, why) in [
         ("-n 3 -k 2x2", "2x2 does not make 3 ranks"),
         ("-o allreduce -z 12", "not a multiple of 8"),
-        ("-o alltoall -m resident", "no all-to-all of blocks"),
         ("-T 0", "milliseconds"),
     ] {
         sandbox.trimtab(&format!("bench team-cell {options}")).ends().fails(2, &[why]);
@@ -119,7 +119,7 @@ fn cells_are_listed_with_what_is_left_out() {
     // Peers have no calls of their own that are loose, or whose data are in a segment.
     assert!(all.contains("loose team-process") && !all.contains("loose mpich"), "{all}");
     assert!(
-        all.contains("8/allreduce/1048576/resident team-thread") && !all.contains("alltoall/8/resident"),
+        all.contains("8/alltoall/1048576/resident team-thread") && !all.contains("barrier/8/resident"),
         "{all}"
     );
     assert!(!sandbox.path("log").exists(), "nothing was run");

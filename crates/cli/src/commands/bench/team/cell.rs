@@ -26,15 +26,12 @@ pub(super) fn run(args: &TeamCellArgs) -> Result<u8, Exit> {
 }
 
 fn check(args: &TeamCellArgs) -> Result<()> {
-    let TeamCellArgs { ranks, op, bytes, mode, kind, milliseconds, .. } = *args;
+    let TeamCellArgs { ranks, op, bytes, kind, milliseconds, .. } = *args;
     if kind.split(ranks).is_none() {
         bail!("{kind} does not make {ranks} ranks");
     }
     if op == Operation::Allreduce && !bytes.is_multiple_of(8) {
         bail!("allreduce adds doubles of 8 bytes: {bytes} bytes are not a multiple of 8");
-    }
-    if mode == Mode::Resident && op == Operation::Alltoall {
-        bail!("there is no all-to-all of blocks in the segment");
     }
     if bytes == 0 || bytes > 1 << 30 || !(0.01..=3_600_000.0).contains(&milliseconds) {
         bail!("not from 1 to 2^30 bytes, or not from 0.01 to 3600000 milliseconds");
@@ -53,7 +50,8 @@ fn ranks(args: &TeamCellArgs) -> Result<u8> {
     }
     // Two blocks of each rank's in the segment, each rounded up to whole pages.
     let resident = if args.mode == Mode::Resident {
-        args.ranks as usize * (args.bytes.next_multiple_of(4096) + 4096) * 2
+        let parts = if args.op == Operation::Alltoall { args.ranks as usize } else { 1 };
+        args.ranks as usize * ((args.bytes * parts).next_multiple_of(4096) + 4096) * 2
     } else {
         0
     };

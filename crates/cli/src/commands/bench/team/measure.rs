@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
-use trimtab_team::{Element, Operator, Rank, Shared, Sync, Team};
+use trimtab_team::{Element, Kind, Operator, Rank, Shared, Sync, Team};
 
 /// An operation did not give what it should.
 const WRONG: u8 = 3;
@@ -144,6 +144,7 @@ enum Data {
     Bytes { input: Aligned<u8>, output: Aligned<u8> },
     Doubles { input: Aligned<f64>, output: Aligned<f64> },
     SharedBytes { block: Shared<u8>, copy: Vec<u8> },
+    SharedParts { input: Shared<u8>, output: Shared<u8>, copy: Vec<u8> },
     SharedDoubles { input: Shared<f64>, output: Shared<f64>, copy: Vec<f64> },
 }
 
@@ -176,6 +177,11 @@ impl<'a> Bench<'a> {
             Operation::Bcast if resident => {
                 Data::SharedBytes { block: rank.alloc(args.bytes)?, copy: vec![0; args.bytes] }
             }
+            Operation::Alltoall if resident => Data::SharedParts {
+                input: rank.alloc(args.bytes * ranks)?,
+                output: rank.alloc(args.bytes * ranks)?,
+                copy: vec![0; args.bytes * ranks],
+            },
             Operation::Bcast => Data::Bytes { input: Aligned::new(args.bytes), output: Aligned::new(0) },
             Operation::Alltoall => Data::Bytes {
                 input: Aligned::new(args.bytes * ranks),
@@ -230,6 +236,14 @@ impl<'a> Bench<'a> {
                 copy.iter_mut().enumerate().for_each(|(at, one)| *one = byte(sent, 0, 0, at));
                 block.store(0, copy)?;
             }
+            Data::SharedParts { input, output, copy } => {
+                copy.fill(0xff);
+                output.store(0, copy)?;
+                for (to, block) in (0..).zip(copy.chunks_exact_mut(bytes)) {
+                    block.iter_mut().enumerate().for_each(|(at, one)| *one = byte(seed, me, to, at));
+                }
+                input.store(0, copy)?;
+            }
             Data::Doubles { input, output } => {
                 output.all_mut().fill(f64::NAN);
                 let values = input.all_mut().iter_mut().enumerate();
@@ -250,12 +264,17 @@ impl<'a> Bench<'a> {
         let sum = |at: usize| ranks * number(seed, at) + ranks * (ranks - 1.0) / 2.0;
         let sums = |values: &[f64]| values.iter().enumerate().all(|(at, one)| *one == sum(at));
         let sent = |values: &[u8]| values.iter().enumerate().all(|(at, one)| *one == byte(seed, 0, 0, at));
+        let parts = |all: &[u8]| {
+            (0..).zip(all.chunks_exact(bytes)).all(|(from, block)| {
+                block.iter().enumerate().all(|(at, one)| *one == byte(seed, from, me, at))
+            })
+        };
         Ok(match &mut self.data {
             Data::Nothing => true,
-            Data::Bytes { output, .. } if self.args.op == Operation::Alltoall => {
-                (0..).zip(output.all().chunks_exact(bytes)).all(|(from, block)| {
-                    block.iter().enumerate().all(|(at, one)| *one == byte(seed, from, me, at))
-                })
+            Data::Bytes { output, .. } if self.args.op == Operation::Alltoall => parts(output.all()),
+            Data::SharedParts { output, copy, .. } => {
+                output.load(me, 0, copy)?;
+                parts(copy)
             }
             Data::Bytes { input, .. } => sent(input.all()),
             Data::Doubles { output, .. } => sums(output.all()),
@@ -289,6 +308,11 @@ impl<'a> Bench<'a> {
             }
             Data::SharedBytes { block, .. } => {
                 (0..calls).try_for_each(|_| rank.broadcast_shared(block, 0, sync))?;
+            }
+            Data::SharedParts { input, output, .. } => {
+                let bytes = self.args.bytes;
+                let call = || rank.call_shared(Kind::Alltoall, bytes, input, output, 0, None, sync);
+                (0..calls).try_for_each(|_| call())?;
             }
             Data::SharedDoubles { input, output, .. } => {
                 (0..calls).try_for_each(|_| rank.allreduce_shared(input, output, Operator::Sum, sync))?;
