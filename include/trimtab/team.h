@@ -35,7 +35,7 @@ enum trimtab_code {
     TRIMTAB_OK,
     TRIMTAB_PEER_DIED,   /* a rank's process ended; shrink goes on without it */
     TRIMTAB_PEER_LEFT,   /* a rank left while others wait for it */
-    TRIMTAB_TIMEOUT,     /* a wait took longer than the deadline */
+    TRIMTAB_TIMEOUT,     /* a call waited longer than the deadline */
     TRIMTAB_MISMATCH,    /* ranks made different calls */
     TRIMTAB_REVOKED,     /* another rank gave the team up */
     TRIMTAB_FORKED,      /* the handle is the parent's */
@@ -62,7 +62,7 @@ struct trimtab_team_options {
     uint32_t wait;        /* enum trimtab_waiting */
     size_t heap;          /* bytes for trimtab_alloc and trimtab_split */
     size_t cell;          /* bytes under way in one round, a power of two */
-    uint64_t deadline_ns; /* waits are broken off after so long; 0: never */
+    uint64_t deadline_ns; /* calls that wait in vain are broken off after so long; 0: never */
     uint64_t gather_ns;   /* how long ranks wait for each other to join */
     uint32_t tables;      /* 0: ways as they were tuned on this machine; 1: the usual ways */
 };

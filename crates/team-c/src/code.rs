@@ -12,7 +12,7 @@ const TEXTS: [&std::ffi::CStr; 14] = [
     c"no error",
     c"a rank has died",
     c"a rank has left while others wait for it",
-    c"a wait took longer than the deadline",
+    c"a call waited longer than the deadline",
     c"ranks made different calls",
     c"the team was given up",
     c"the handle is of a process that forked",

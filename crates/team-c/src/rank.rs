@@ -89,7 +89,7 @@ pub unsafe extern "C" fn trimtab_rank_crowded(handle: u64, crowded: *mut c_int) 
     entry(|| unsafe { answer(crowded, rank(handle)?.rank.crowded().into()) })
 }
 
-/// Waits are broken off after so long from now on; never, if zero.
+/// Calls that wait in vain are broken off after so long from now on; never, if zero.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_rank_deadline(handle: u64, deadline_ns: u64) -> c_int {
     entry(|| {

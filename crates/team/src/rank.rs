@@ -94,7 +94,7 @@ impl Rank {
         self.station.crowded
     }
 
-    /// From now on waits are broken off after so long, and the team with them.
+    /// From now on calls that wait in vain are broken off after so long, and the team with them ([`crate::Options::deadline`]).
     pub fn set_deadline(&self, deadline: Option<std::time::Duration>) {
         self.station.set_deadline(deadline);
     }

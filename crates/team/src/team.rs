@@ -36,7 +36,8 @@ pub struct Options {
     pub cell: usize,
     /// How ranks wait.
     pub wait: Policy,
-    /// After so long a wait is broken off, and the team with it; never, if not given.
+    /// A call that has waited in vain for so long is broken off, and the team with it; never, if not given. It counts from the call's first
+    /// wait on that was more than spinning, however many follow; of a started call, from when it is waited for.
     pub deadline: Option<Duration>,
     /// How long ranks wait for each other to join.
     pub gather: Duration,

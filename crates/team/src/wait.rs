@@ -7,7 +7,8 @@
 //! was in vain several times in a row it is cut to a sixteenth, and tried anew now and then. Who sleeps wakes up every few milliseconds to
 //! see whether those it waits for live.
 //!
-//! **Properties.** No wait is longer than [`SLICE`] without looking for faults; nothing is asked of the clock before the first spins are over.
+//! **Properties.** No rank waits longer than [`SLICE`] without looking for faults, in one wait or in many short ones of the same call; nothing
+//! is asked of the clock before the first spins are over.
 
 use crate::flag::{Flag, Ticket, reached};
 use std::cell::Cell;
@@ -112,8 +113,11 @@ fn spins_in(time: Duration) -> u32 {
 
 /// What goes on beyond the flag while a rank waits.
 pub trait Faults {
-    /// Looks whether the wait is in vain. Asked every few milliseconds, and after `waited` of waiting.
-    fn look(&self, waited: Duration) -> Option<crate::Error>;
+    /// When faults were looked for last in the call that waits; if none were, this is `now`, and so is the moment at which the call began to
+    /// wait in vain.
+    fn looked(&self, now: Instant) -> Instant;
+    /// Looks whether the wait is in vain. Asked every few milliseconds of a call's waiting.
+    fn look(&self, now: Instant) -> Option<crate::Error>;
 }
 
 /// Waits beyond the first spins: in a model without a clock, since whoever is not woken has been forgotten.
@@ -145,9 +149,8 @@ pub fn linger(
     private: bool,
     faults: &dyn Faults,
 ) -> crate::Result<u64> {
-    let begin = Instant::now();
     let mut yields = 0;
-    let mut looked = begin;
+    let mut looked = faults.looked(Instant::now());
     let mut slept = false;
     loop {
         let word = flag.look();
@@ -169,9 +172,10 @@ pub fn linger(
             slept = true;
             sleep(flag, wanted, private);
         }
-        if looked.elapsed() >= SLICE / 2 {
-            looked = Instant::now();
-            if let Some(fault) = faults.look(begin.elapsed()) {
+        let now = Instant::now();
+        if now.saturating_duration_since(looked) >= SLICE / 2 {
+            looked = now;
+            if let Some(fault) = faults.look(now) {
                 return Err(fault);
             }
         }
