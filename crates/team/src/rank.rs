@@ -225,6 +225,14 @@ impl Rank {
         }
     }
 
+    /// Gives the team up for all: for who cannot go on, and cannot say how far it has come. The others are told that it has left.
+    pub fn resign(&self) {
+        if self.ours().is_ok() {
+            self.station.give_up(crate::area::Cause::Left, self.rank());
+            self.give_up_started();
+        }
+    }
+
     /// Carries out a call whose buffers are addresses.
     ///
     /// # Safety
