@@ -16,6 +16,8 @@ libdir     := $(DESTDIR)$(PREFIX)/lib/trimtab
 includedir := $(DESTDIR)$(PREFIX)/include/trimtab
 # Libraries that others link with, where linkers look.
 clibdir    := $(DESTDIR)$(PREFIX)/lib
+# Which version of libtrimtab_team programs need, as crates/team-c/build.rs has it.
+SOVERSION := 0
 mandir     := $(DESTDIR)$(PREFIX)/share/man/man1
 bashdir    := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir     := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
@@ -26,7 +28,7 @@ unitdir     := $(DESTDIR)$(PREFIX)/lib/systemd/system
 
 INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 \
 	$(includedir)/nesting.h $(includedir)/nesting.f90 $(includedir)/team.h $(includedir)/team_mpi.h \
-	$(clibdir)/libtrimtab_team.so $(clibdir)/libtrimtab_team.a $(clibdir)/pkgconfig/trimtab-team.pc \
+	$(clibdir)/libtrimtab_team.so $(clibdir)/libtrimtab_team.so.$(SOVERSION) $(clibdir)/libtrimtab_team.a $(clibdir)/pkgconfig/trimtab-team.pc \
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf \
 	$(unitdir)/trimtab.service
 
@@ -128,7 +130,8 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	$(INSTALL) -D -m 644 include/trimtab/nesting.f90 $(includedir)/nesting.f90
 	$(INSTALL) -D -m 644 include/trimtab/team.h $(includedir)/team.h
 	$(INSTALL) -D -m 644 include/trimtab/team_mpi.h $(includedir)/team_mpi.h
-	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_team_c.so $(clibdir)/libtrimtab_team.so
+	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_team_c.so $(clibdir)/libtrimtab_team.so.$(SOVERSION)
+	ln -sf libtrimtab_team.so.$(SOVERSION) $(clibdir)/libtrimtab_team.so
 	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_team_c.a $(clibdir)/libtrimtab_team.a
 	$(INSTALL) -d $(clibdir)/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|' packaging/trimtab-team.pc > $(clibdir)/pkgconfig/trimtab-team.pc

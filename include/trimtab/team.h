@@ -35,7 +35,7 @@ enum trimtab_code {
     TRIMTAB_OK,
     TRIMTAB_PEER_DIED,   /* a rank's process ended; shrink goes on without it */
     TRIMTAB_PEER_LEFT,   /* a rank left while others wait for it */
-    TRIMTAB_TIMEOUT,     /* a wait took longer than the deadline */
+    TRIMTAB_TIMEOUT,     /* a call waited longer than the deadline */
     TRIMTAB_MISMATCH,    /* ranks made different calls */
     TRIMTAB_REVOKED,     /* another rank gave the team up */
     TRIMTAB_FORKED,      /* the handle is the parent's */
@@ -45,7 +45,8 @@ enum trimtab_code {
     TRIMTAB_REFUSED,     /* a seat is taken, a team has begun, somebody does not come */
     TRIMTAB_SYSTEM,      /* the system refused something */
     TRIMTAB_INTERRUPTED, /* a wait was interrupted */
-    TRIMTAB_PANIC        /* a fault inside the library, which went no further */
+    TRIMTAB_PANIC,       /* a fault inside the library, which went no further; the team is given up */
+    TRIMTAB_POISONED     /* the rank met such a fault before: it can only leave */
 };
 
 /* A code in words, and what went wrong last in this thread; valid until its next call. */
@@ -62,12 +63,16 @@ struct trimtab_team_options {
     uint32_t wait;        /* enum trimtab_waiting */
     size_t heap;          /* bytes for trimtab_alloc and trimtab_split */
     size_t cell;          /* bytes under way in one round, a power of two */
-    uint64_t deadline_ns; /* waits are broken off after so long; 0: never */
+    uint64_t deadline_ns; /* calls that wait in vain are broken off after so long; 0: never */
     uint64_t gather_ns;   /* how long ranks wait for each other to join */
     uint32_t tables;      /* 0: ways as they were tuned on this machine; 1: the usual ways */
 };
 
-int trimtab_team_options_init(struct trimtab_team_options *options, uint32_t ranks);
+/* What is usual, for so many ranks. `size` is what the caller's header knows, so a later library writes no more than that. */
+int trimtab_team_options_fill(struct trimtab_team_options *options, size_t size, uint32_t ranks);
+static inline int trimtab_team_options_init(struct trimtab_team_options *options, uint32_t ranks) {
+    return trimtab_team_options_fill(options, sizeof *options, ranks);
+}
 int trimtab_team_new(const struct trimtab_team_options *options, trimtab_team *team);
 /* The team that this process was started into (TRIMTAB_TEAM), and its rank there. */
 int trimtab_team_inherited(trimtab_team *team, uint32_t *rank);

@@ -1,8 +1,8 @@
 //! Calls: one structure for all collectives, carried out at once or started.
 
-use crate::code::entry;
 use crate::handles::{answer, place};
-use crate::rank::{Mine, rank};
+use crate::rank::{Mine, of_rank};
+use crate::sized::{Sized, read_sized};
 use std::ffi::{c_int, c_void};
 use trimtab_team::reduce::Own;
 use trimtab_team::{Call, Error, Kernel, Kind, Operator, Result, Sync, Type, When};
@@ -24,6 +24,27 @@ pub struct CallOf {
     context: *mut c_void,
 }
 
+impl Sized for CallOf {
+    const WHAT: &'static str = "call";
+    const KNOWN: &'static [usize] = &[size_of::<Self>()];
+
+    fn usual() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            kind: 0,
+            elements: 0,
+            operator: 0,
+            sync: 0,
+            count: 0,
+            root: 0,
+            input: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            own: None,
+            context: std::ptr::null_mut(),
+        }
+    }
+}
+
 fn when(code: u32) -> Result<When> {
     match code {
         0 => Ok(When::None),
@@ -36,14 +57,8 @@ fn when(code: u32) -> Result<When> {
 /// # Safety
 /// Null, or a call whose operator, if it is the caller's own, may be called as `team.h` says.
 unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<Call> {
-    if asked.is_null() {
-        return Err(Error::Argument("there is no call".to_owned()));
-    }
-    // SAFETY: not null, and so a call by the caller's promise.
-    let asked = unsafe { asked.read_unaligned() };
-    if asked.size != size_of::<CallOf>() {
-        return Err(Error::Argument("the call is of another version".to_owned()));
-    }
+    // SAFETY: the caller's promise.
+    let asked = unsafe { read_sized(asked) }?;
     let no = |what: &str, code: u32| Error::Argument(format!("{code} is no {what}"));
     let kind = Kind::ALL
         .into_iter()
@@ -112,10 +127,9 @@ fn seen(address: *const c_void, bytes: usize, what: &str) -> Result<()> {
 /// `asked` is null, or a call whose buffers are valid for what its kind gives and gets (`team.h`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_call(handle: u64, asked: *const CallOf) -> c_int {
-    entry(|| {
-        let mine = rank(handle)?;
+    of_rank(handle, |mine| {
         // SAFETY: the caller's promise.
-        unsafe { mine.rank.call(&read(&mine, asked)?) }
+        unsafe { mine.rank.call(&read(mine, asked)?) }
     })
 }
 
@@ -125,11 +139,10 @@ pub unsafe extern "C" fn trimtab_call(handle: u64, asked: *const CallOf) -> c_in
 /// As [`trimtab_call`], until it is over; `request` is null or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_start(handle: u64, asked: *const CallOf, request: *mut u64) -> c_int {
-    entry(|| {
-        let mine = rank(handle)?;
+    of_rank(handle, |mine| {
         place(request)?;
         // SAFETY: the caller's promise.
-        let started = unsafe { mine.rank.start(read(&mine, asked)?) }?;
+        let started = unsafe { mine.rank.start(read(mine, asked)?) }?;
         let number = mine.requests.borrow_mut().add(started);
         // SAFETY: the caller's promise.
         unsafe { answer(request, number) }
@@ -142,8 +155,7 @@ pub unsafe extern "C" fn trimtab_start(handle: u64, asked: *const CallOf, reques
 /// `done` is null or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_test(handle: u64, request: u64, done: *mut c_int) -> c_int {
-    entry(|| {
-        let mine = rank(handle)?;
+    of_rank(handle, |mine| {
         let started = mine.requests.borrow().get(request)?.clone();
         let tested = mine.rank.test(&started);
         if !matches!(tested, Ok(false)) {
@@ -157,8 +169,7 @@ pub unsafe extern "C" fn trimtab_test(handle: u64, request: u64, done: *mut c_in
 /// Waits for a started call, and gives its handle back.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_wait(handle: u64, request: u64) -> c_int {
-    entry(|| {
-        let mine = rank(handle)?;
+    of_rank(handle, |mine| {
         let started = mine.requests.borrow_mut().take(request)?;
         mine.rank.wait(&started)
     })

@@ -8,11 +8,12 @@ use trimtab_team::Error;
 /// The codes of `team.h`, in its order.
 pub(crate) const OK: c_int = 0;
 const PANIC: c_int = 13;
-const TEXTS: [&std::ffi::CStr; 14] = [
+const POISONED: c_int = 14;
+const TEXTS: [&std::ffi::CStr; 15] = [
     c"no error",
     c"a rank has died",
     c"a rank has left while others wait for it",
-    c"a wait took longer than the deadline",
+    c"a call waited longer than the deadline",
     c"ranks made different calls",
     c"the team was given up",
     c"the handle is of a process that forked",
@@ -23,6 +24,7 @@ const TEXTS: [&std::ffi::CStr; 14] = [
     c"the system refused something",
     c"a wait was interrupted",
     c"a fault inside the library",
+    c"a rank that has met a fault inside the library before",
 ];
 
 fn code(error: &Error) -> c_int {
@@ -55,6 +57,20 @@ fn keep(words: String) {
 
 /// Carries out an entry: whatever goes wrong becomes a code, and words.
 pub(crate) fn entry(work: impl FnOnce() -> trimtab_team::Result<()>) -> c_int {
+    guarded(work, || ())
+}
+
+/// What is answered for a rank that met a fault before.
+pub(crate) fn poisoned() -> c_int {
+    keep(
+        "the rank met a fault inside the library before, and has given the team up: all it can do is leave"
+            .to_owned(),
+    );
+    POISONED
+}
+
+/// The same, with something that is done where there is a fault inside the library.
+pub(crate) fn guarded(work: impl FnOnce() -> trimtab_team::Result<()>, at_fault: impl FnOnce()) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => OK,
         Ok(Err(error)) => {
@@ -62,7 +78,9 @@ pub(crate) fn entry(work: impl FnOnce() -> trimtab_team::Result<()>) -> c_int {
             code(&error)
         }
         Err(_) => {
-            keep("a fault inside the library; the handle may be of no use any more".to_owned());
+            // It may meet another on its way out.
+            let _ = catch_unwind(AssertUnwindSafe(at_fault));
+            keep("a fault inside the library; a rank that met it can only leave".to_owned());
             PANIC
         }
     }

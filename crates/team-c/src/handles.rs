@@ -1,6 +1,6 @@
 //! Things known by number. A number is used once: whoever asks by an old one is told that there is no such thing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use trimtab_team::{Error, Result};
 
@@ -10,12 +10,12 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Things of one kind by number.
 pub(crate) struct Handles<T> {
     what: &'static str,
-    all: HashMap<u64, T>,
+    all: BTreeMap<u64, T>,
 }
 
 impl<T> Handles<T> {
-    pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, all: HashMap::new() }
+    pub(crate) const fn new(what: &'static str) -> Self {
+        Self { what, all: BTreeMap::new() }
     }
 
     pub(crate) fn add(&mut self, thing: T) -> u64 {

@@ -1,9 +1,9 @@
 //! Ranks: what the thread that joined has of its team.
 
-use crate::code::entry;
+use crate::code::{entry, guarded, poisoned};
 use crate::handles::{Handles, answer, place};
 use crate::team::say;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,6 +14,8 @@ pub(crate) struct Mine {
     pub(crate) rank: Rank,
     pub(crate) requests: RefCell<Handles<Request>>,
     blocks: RefCell<Handles<Shared<u8>>>,
+    /// Something panicked in a call of this rank: how far it has come is not known any more.
+    poisoned: Cell<bool>,
 }
 
 /// The ranks of a thread.
@@ -27,15 +29,32 @@ impl Drop for Ranks {
 }
 
 thread_local! {
-    static RANKS: Ranks = Ranks(RefCell::new(Handles::new("rank")));
+    static RANKS: Ranks = const { Ranks(RefCell::new(Handles::new("rank"))) };
 }
 
 fn over<T>(_: T) -> Error {
     Error::Refused("this thread ends, and its ranks have left".to_owned())
 }
 
+/// Carries out an entry of a rank's. Where something panics, the others are told that the rank is gone, and from then on it can
+/// only leave.
+pub(crate) fn of_rank(handle: u64, work: impl FnOnce(&Mine) -> Result<()>) -> c_int {
+    let mine = match rank(handle) {
+        Ok(mine) if mine.poisoned.get() => return poisoned(),
+        Ok(mine) => mine,
+        Err(error) => return entry(|| Err(error)),
+    };
+    guarded(
+        || work(&mine),
+        || {
+            mine.poisoned.set(true);
+            mine.rank.resign();
+        },
+    )
+}
+
 /// The rank of a handle.
-pub(crate) fn rank(handle: u64) -> Result<Rc<Mine>> {
+fn rank(handle: u64) -> Result<Rc<Mine>> {
     RANKS.try_with(|ranks| ranks.0.borrow().get(handle).cloned()).map_err(over)?
 }
 
@@ -45,6 +64,7 @@ pub(crate) fn keep_rank(rank: Rank) -> Result<u64> {
         rank,
         requests: RefCell::new(Handles::new("request")),
         blocks: RefCell::new(Handles::new("block")),
+        poisoned: Cell::new(false),
     });
     RANKS.try_with(|ranks| ranks.0.borrow_mut().add(mine)).map_err(over)
 }
@@ -70,7 +90,7 @@ pub extern "C" fn trimtab_rank_leave(handle: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_rank_number(handle: u64, number: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
-    entry(|| unsafe { answer(number, rank(handle)?.rank.rank()) })
+    of_rank(handle, |mine| unsafe { answer(number, mine.rank.rank()) })
 }
 
 /// # Safety
@@ -78,7 +98,7 @@ pub unsafe extern "C" fn trimtab_rank_number(handle: u64, number: *mut u32) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_rank_size(handle: u64, ranks: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
-    entry(|| unsafe { answer(ranks, rank(handle)?.rank.ranks()) })
+    of_rank(handle, |mine| unsafe { answer(ranks, mine.rank.ranks()) })
 }
 
 /// # Safety
@@ -86,14 +106,14 @@ pub unsafe extern "C" fn trimtab_rank_size(handle: u64, ranks: *mut u32) -> c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_rank_crowded(handle: u64, crowded: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    entry(|| unsafe { answer(crowded, rank(handle)?.rank.crowded().into()) })
+    of_rank(handle, |mine| unsafe { answer(crowded, mine.rank.crowded().into()) })
 }
 
-/// Waits are broken off after so long from now on; never, if zero.
+/// Calls that wait in vain are broken off after so long from now on; never, if zero.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_rank_deadline(handle: u64, deadline_ns: u64) -> c_int {
-    entry(|| {
-        rank(handle)?.rank.set_deadline((deadline_ns != 0).then(|| Duration::from_nanos(deadline_ns)));
+    of_rank(handle, |mine| {
+        mine.rank.set_deadline((deadline_ns != 0).then(|| Duration::from_nanos(deadline_ns)));
         Ok(())
     })
 }
@@ -101,7 +121,7 @@ pub extern "C" fn trimtab_rank_deadline(handle: u64, deadline_ns: u64) -> c_int 
 /// Waits until all have come.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_barrier(handle: u64) -> c_int {
-    entry(|| rank(handle)?.rank.barrier())
+    of_rank(handle, |mine| mine.rank.barrier())
 }
 
 /// # Safety
@@ -114,7 +134,7 @@ pub unsafe extern "C" fn trimtab_split(
     heap: usize,
     part: *mut u64,
 ) -> c_int {
-    entry(|| {
+    of_rank(handle, |mine| {
         place(part)?;
         let colour = match colour {
             -1 => None,
@@ -122,7 +142,7 @@ pub unsafe extern "C" fn trimtab_split(
                 Some(u32::try_from(colour).map_err(|_| Error::Argument(format!("{colour} is no colour")))?)
             }
         };
-        let made = rank(handle)?.rank.split(colour, key, heap)?;
+        let made = mine.rank.split(colour, key, heap)?;
         // SAFETY: the caller's promise.
         unsafe { answer(part, made.map_or(Ok(0), keep_rank)?) }
     })
@@ -132,6 +152,9 @@ pub unsafe extern "C" fn trimtab_split(
 /// `left` is null or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_shrink(handle: u64, deadline_ns: u64, left: *mut u64) -> c_int {
+    if rank(handle).is_ok_and(|mine| mine.poisoned.get()) {
+        return poisoned();
+    }
     entry(|| {
         place(left)?;
         let smaller = take(handle)?.shrink(Duration::from_nanos(deadline_ns))?;
@@ -149,10 +172,9 @@ pub unsafe extern "C" fn trimtab_alloc(
     block: *mut u64,
     own: *mut *mut c_void,
 ) -> c_int {
-    entry(|| {
+    of_rank(handle, |mine| {
         place(own)?;
         place(block)?;
-        let mine = rank(handle)?;
         let shared = mine.rank.alloc::<u8>(bytes)?;
         let address = shared.own();
         // SAFETY: the caller's promise.
@@ -172,8 +194,7 @@ pub unsafe extern "C" fn trimtab_block_of(
     of: u32,
     address: *mut *mut c_void,
 ) -> c_int {
-    entry(|| {
-        let mine = rank(handle)?;
+    of_rank(handle, |mine| {
         if of >= mine.rank.ranks() {
             return Err(Error::Argument(format!("a team of {} has no rank {of}", mine.rank.ranks())));
         }
@@ -185,8 +206,7 @@ pub unsafe extern "C" fn trimtab_block_of(
 /// Gives a block back, as all ranks must, when nobody uses it any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_block_free(handle: u64, block: u64) -> c_int {
-    entry(|| {
-        let mine = rank(handle)?;
+    of_rank(handle, |mine| {
         let shared = mine.blocks.borrow_mut().take(block)?;
         mine.rank.free(shared)
     })
@@ -202,10 +222,50 @@ pub unsafe extern "C" fn trimtab_explain(
     text: *mut c_char,
     length: usize,
 ) -> c_int {
-    entry(|| {
+    of_rank(handle, |mine| {
         let known = Kind::ALL.into_iter().find(|known| *known as u32 == kind);
         let kind = known.ok_or_else(|| Error::Argument(format!("{kind} is no kind of call")))?;
         // SAFETY: the caller's promise.
-        unsafe { say(text, length, &rank(handle)?.rank.explain(kind, bytes)) }
+        unsafe { say(text, length, &mine.rank.explain(kind, bytes)) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+    use trimtab_team::{Options, Team};
+
+    fn words() -> String {
+        // SAFETY: a text that stays until the next call.
+        unsafe { CStr::from_ptr(crate::trimtab_last_error()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_rank_that_met_a_fault_can_only_leave_and_the_others_are_told() {
+        const PANIC: c_int = 13;
+        const POISONED: c_int = 14;
+        let team = Team::new(Options { heap: 4096, cell: 1024, ..Options::new(2) }).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let rank = team.join(Some(0)).unwrap();
+                assert_eq!(rank.barrier(), Err(Error::PeerLeft(1)));
+            });
+            scope.spawn(|| {
+                let handle = keep_rank(team.join(Some(1)).unwrap()).unwrap();
+                assert_eq!(of_rank(handle, |_| panic!("a fault")), PANIC);
+                assert!(words().contains("can only leave"));
+                let (mut number, mut left) = (7, 0);
+                assert_eq!(trimtab_barrier(handle), POISONED);
+                assert!(words().contains("met a fault"));
+                // SAFETY: places of ours.
+                unsafe {
+                    assert_eq!(trimtab_rank_number(handle, &raw mut number), POISONED);
+                    assert_eq!(trimtab_shrink(handle, 0, &raw mut left), POISONED);
+                }
+                assert_eq!((number, trimtab_rank_leave(handle)), (7, 0));
+                assert_eq!(trimtab_rank_leave(handle), 7);
+            });
+        });
+    }
 }

@@ -2,18 +2,36 @@
 
 use crate::code::entry;
 use crate::handles::{Handles, answer, place};
+use crate::locked::Locked;
 use crate::rank::keep_rank;
+use crate::sized::{Sized, read_sized, write_sized};
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use trimtab_team::segment::meet::keep_over_exec;
 use trimtab_team::{Error, Options, Policy, Result, Tables, Team};
 
-static TEAMS: LazyLock<Mutex<Handles<Team>>> = LazyLock::new(|| Mutex::new(Handles::new("team")));
+static TEAMS: Locked<Handles<Team>> = Locked::new(Handles::new("team"));
 
+extern "C" fn before_fork() {
+    TEAMS.lock();
+}
+
+extern "C" fn after_fork() {
+    TEAMS.unlock();
+}
+
+/// Looks at the table, which no other thread does meanwhile, and which no fork copies half changed.
 fn teams<T>(work: impl FnOnce(&mut Handles<Team>) -> T) -> T {
-    work(&mut TEAMS.lock().unwrap_or_else(PoisonError::into_inner))
+    TEAMS.with(
+        || {
+            // SAFETY: the handlers take and give back a lock, by atomics alone.
+            unsafe {
+                libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork));
+            }
+        },
+        work,
+    )
 }
 
 /// `struct trimtab_team_options` of `team.h`.
@@ -30,8 +48,12 @@ pub struct OptionsOf {
     tables: u32,
 }
 
-impl OptionsOf {
-    fn usual(ranks: u32) -> Self {
+impl Sized for OptionsOf {
+    const WHAT: &'static str = "options";
+    const KNOWN: &'static [usize] = &[size_of::<Self>()];
+
+    fn usual() -> Self {
+        let ranks = 0;
         let usual = Options::new(ranks);
         Self {
             size: size_of::<Self>(),
@@ -44,11 +66,10 @@ impl OptionsOf {
             tables: 0,
         }
     }
+}
 
+impl OptionsOf {
     fn read(&self) -> Result<Options> {
-        if self.size != size_of::<Self>() {
-            return Err(Error::Argument("the options were not made by trimtab_team_options_init".to_owned()));
-        }
         let wait = match self.wait {
             0 => Policy::Auto,
             1 => Policy::Spin,
@@ -74,11 +95,8 @@ impl OptionsOf {
 /// # Safety
 /// Null, or options.
 unsafe fn options(options: *const OptionsOf) -> Result<Options> {
-    if options.is_null() {
-        return Err(Error::Argument("there are no options".to_owned()));
-    }
-    // SAFETY: not null, and so options by the caller's promise.
-    unsafe { options.read_unaligned() }.read()
+    // SAFETY: the caller's promise.
+    unsafe { read_sized(options) }?.read()
 }
 
 /// # Safety
@@ -107,12 +125,18 @@ fn wanted(rank: i64) -> Result<Option<u32>> {
     }
 }
 
+/// Fills in what is usual, as far as the caller's header knows of it: `size` is that of its structure.
+///
 /// # Safety
-/// `options` is null or valid for writing.
+/// `options` is null or valid for writing `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trimtab_team_options_init(options: *mut OptionsOf, ranks: u32) -> c_int {
+pub unsafe extern "C" fn trimtab_team_options_fill(
+    options: *mut OptionsOf,
+    size: usize,
+    ranks: u32,
+) -> c_int {
     // SAFETY: the caller's promise.
-    entry(|| unsafe { answer(options, OptionsOf::usual(ranks)) })
+    entry(|| unsafe { write_sized(options, size, OptionsOf { size, ranks, ..OptionsOf::usual() }) })
 }
 
 /// # Safety

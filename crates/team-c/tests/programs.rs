@@ -13,6 +13,9 @@ fn places() -> (PathBuf, PathBuf) {
     (top, libraries)
 }
 
+/// As build.rs and the Makefile have it.
+const SONAME: &str = "libtrimtab_team.so.0";
+
 fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -26,14 +29,17 @@ fn run(compiler: &str, words: &[&str], shared: bool) {
     build.arg("-I").arg(top.join("include")).arg(top.join("crates/team-c/tests/team.c"));
     build.args(["-x", "none"]);
     if shared {
-        build.arg(libraries.join("libtrimtab_team_c.so"));
+        let library = libraries.join("libtrimtab_team_c.so");
+        // What programs ask for when they start is the name that installing gives it.
+        std::os::unix::fs::symlink(&library, folder.path().join(SONAME)).unwrap();
+        build.arg(library);
     } else {
         build.arg(libraries.join("libtrimtab_team_c.a")).args(["-ldl", "-lm"]);
     }
     let built = build.output().unwrap();
     assert!(built.status.success(), "{build:?}: {}", String::from_utf8_lossy(&built.stderr));
     let ran = Command::new(&program)
-        .env("LD_LIBRARY_PATH", &libraries)
+        .env("LD_LIBRARY_PATH", folder.path())
         .env_remove("TRIMTAB_TEAM")
         .output()
         .unwrap();
@@ -58,6 +64,18 @@ fn programs_in_c_and_cplusplus() {
         run(compiler, words, false);
     }
     assert!(any, "no compiler at all");
+}
+
+#[test]
+fn programs_need_a_version_of_the_library_that_installing_provides() {
+    let (top, libraries) = places();
+    let library = libraries.join("libtrimtab_team_c.so");
+    let output = Command::new("readelf").arg("-d").arg(library).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(&format!("soname: [{SONAME}]")), "{text}");
+    let makefile = std::fs::read_to_string(top.join("Makefile")).unwrap();
+    let version = SONAME.rsplit('.').next().unwrap();
+    assert!(makefile.contains(&format!("\nSOVERSION := {version}\n")));
 }
 
 /// What the header declares is what the library has, and the other way round.

@@ -258,6 +258,35 @@ static void processes(const char *program) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_free(pair));
 }
 
+/* Whoever forks while other threads are in the table of teams, the child finds it in order. */
+static volatile int looking;
+static void *looks(void *nothing) {
+    char invitation[64];
+    (void)nothing;
+    while (looking) OK(trimtab_team_invitation(team, 0, invitation, sizeof invitation));
+    return NULL;
+}
+
+static void forks_while_others_look(void) {
+    pthread_t threads[3];
+    looking = 1;
+    for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, looks, NULL);
+    for (int i = 0; i < 60; i++) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) {
+            char invitation[64];
+            alarm(20);
+            OK(trimtab_team_invitation(team, 0, invitation, sizeof invitation));
+            OK(trimtab_team_free(team));
+            _exit(0);
+        }
+        IS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    looking = 0;
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+}
+
 int main(int count, char **words) {
     if (count > 1) return process();
     struct trimtab_team_options options;
@@ -276,8 +305,17 @@ int main(int count, char **words) {
     options.heap = 1 << 20;
     options.size--;
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_new(&options, &team));
-    options.size++;
+    IS(strstr(trimtab_last_error(), "no size of any version"));
+    options.size += 9;
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_new(&options, &team));
+    IS(strstr(trimtab_last_error(), "later header"));
+    options.size -= 8;
+    struct trimtab_team_options untouched = options;
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_options_fill(&untouched, sizeof untouched - 8, 9));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_options_fill(&untouched, sizeof untouched + 8, 9));
+    IS(!memcmp(&untouched, &options, sizeof options));
     OK(trimtab_team_new(&options, &team));
+    forks_while_others_look();
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_join(team, RANKS, &ranks[0]));
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_join(team, -5, &ranks[0]));
     trimtab_team job;
@@ -285,7 +323,7 @@ int main(int count, char **words) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_of_job(0, NULL, &options, &job));
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_of_job(0, "x", NULL, &job));
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_of_job(0, "x", &options, NULL));
-    IS(!strcmp(trimtab_error_text(-1), "no such code") && !strcmp(trimtab_error_text(14), "no such code"));
+    IS(!strcmp(trimtab_error_text(-1), "no such code") && !strcmp(trimtab_error_text(15), "no such code"));
     pthread_barrier_init(&all_have_joined, NULL, RANKS);
     for (intptr_t i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, work, (void *)i);
     for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);

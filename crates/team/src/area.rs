@@ -21,7 +21,7 @@ pub const CONTROL: usize = if cfg!(trimtab_model) { size_of::<Lines>() } else { 
 /// Cells of a rank's stage: one for each slot.
 pub const CELLS: usize = SLOTS;
 
-const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 7 };
+const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 6 };
 
 /// The lines of a rank. The order is the segment's format.
 #[repr(C)]
@@ -45,6 +45,8 @@ pub struct Lines {
     pub mask: Mask,
     /// How many of them it may use at once.
     pub quota: Quota,
+    /// What it found that others call, where it raised the alarm for that.
+    pub finding: Finding,
     /// For what comes later.
     _spare: [Flag; SPARE],
 }
@@ -59,13 +61,7 @@ impl Lines {
     pub fn new() -> Self {
         let zero = || AtomicU64::new(0);
         Self {
-            intent: Intent {
-                number: zero(),
-                signature: AtomicU32::new(0),
-                root: AtomicU32::new(0),
-                what: zero(),
-                count: zero(),
-            },
+            intent: Intent(Words::default()),
             slots: std::array::from_fn(|_| Flag::new()),
             done: Flag::new(),
             rounds: std::array::from_fn(|_| Flag::new()),
@@ -74,6 +70,7 @@ impl Lines {
             alarm: Alarm(zero()),
             mask: Mask(std::array::from_fn(|_| zero())),
             quota: Quota(zero()),
+            finding: Finding { of: zero(), theirs: Words::default(), ours: Words::default() },
             _spare: [],
         }
     }
@@ -176,7 +173,12 @@ impl Alarm {
 /// wonders looks twice, some time apart, and believes only what has not changed.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Intent {
+pub struct Intent(Words);
+
+/// What is said of an operation.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Words {
     number: AtomicU64,
     signature: AtomicU32,
     root: AtomicU32,
@@ -199,10 +201,9 @@ pub struct Said {
     pub count: u64,
 }
 
-impl Intent {
-    /// Says what is begun.
+impl Words {
     #[inline(always)]
-    pub fn say(&self, said: Said) {
+    fn say(&self, said: Said) {
         self.signature.store(said.signature, Ordering::Relaxed);
         self.root.store(said.root, Ordering::Relaxed);
         self.what.store(said.what, Ordering::Relaxed);
@@ -210,8 +211,7 @@ impl Intent {
         self.number.store(said.number, Ordering::Release);
     }
 
-    /// What it says just now.
-    pub fn heard(&self) -> Said {
+    fn heard(&self) -> Said {
         Said {
             number: self.number.load(Ordering::Acquire),
             signature: self.signature.load(Ordering::Relaxed),
@@ -219,6 +219,44 @@ impl Intent {
             what: self.what.load(Ordering::Relaxed),
             count: self.count.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Intent {
+    /// Says what is begun.
+    #[inline(always)]
+    pub fn say(&self, said: Said) {
+        self.0.say(said);
+    }
+
+    /// What it says just now.
+    pub fn heard(&self) -> Said {
+        self.0.heard()
+    }
+}
+
+/// Two different calls, as the rank saw them that gave the team up for it: written once, before the alarm, so that all others can say too
+/// what went wrong.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Finding {
+    of: AtomicU64,
+    theirs: Words,
+    ours: Words,
+}
+
+impl Finding {
+    /// Says what this rank does, and what another.
+    pub fn say(&self, rank: u32, theirs: Said, ours: Said) {
+        self.theirs.say(theirs);
+        self.ours.say(ours);
+        self.of.store(u64::from(rank) + 1, Ordering::Release);
+    }
+
+    /// Who was found to do what, and what the finder did; nothing if nothing was found.
+    pub fn heard(&self) -> Option<(u32, Said, Said)> {
+        let of = self.of.load(Ordering::Acquire).checked_sub(1)?;
+        Some((u32::try_from(of).ok()?, self.theirs.heard(), self.ours.heard()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! A call: what a rank asks its team for, as a value. All ranks must ask for the same; its signature is how they know.
 
+use crate::area::Said;
 use crate::reduce::{Kernel, Operator, Type};
 use crate::{Error, Result};
 
@@ -214,6 +215,49 @@ pub fn describe(what: u64, count: u64, root: u32) -> String {
     };
     let root = if kind.rooted() { format!(" with root {root}") } else { String::new() };
     format!("{} of {count} {elements}{operator}{root}", kind.name())
+}
+
+/// The error of two ranks that called otherwise, as `ours` sees it.
+#[cold]
+pub fn mismatch(rank: u32, theirs: &Said, ours: &Said) -> Error {
+    let words = |said: &Said| describe(said.what, said.count, said.root);
+    let (mut there, mut here) = (words(theirs), words(ours));
+    if theirs.number != ours.number {
+        // It has gone on since, or left something out.
+        there = format!("something else there (it is at its call {}, {there})", theirs.number);
+        here = format!("{here} as its call {}", ours.number);
+    } else if there == here {
+        there += &modes(theirs.what);
+        here += &modes(ours.what);
+    }
+    Error::Mismatch { rank, theirs: there, ours: here }
+}
+
+/// The same for a rank that was in neither's place.
+#[cold]
+pub fn mismatch_of_others(of: (u32, &Said), finder: (u32, &Said), ours: &Said) -> Error {
+    let words = |said: &Said| describe(said.what, said.count, said.root);
+    Error::Mismatch {
+        rank: of.0,
+        theirs: format!(
+            "{} where rank {} called {} (as its call {})",
+            words(of.1),
+            finder.0,
+            words(finder.1),
+            finder.1.number
+        ),
+        ours: format!("{} as its call {}", words(ours), ours.number),
+    }
+}
+
+/// The modes of synchronisation of a call in words.
+fn modes(what: u64) -> String {
+    let when = |code: u64| match code & 0xf {
+        0 => "nobody",
+        1 => "its own data",
+        _ => "all",
+    };
+    format!(" that waits for {} before and {} after", when(what >> 24), when(what >> 28))
 }
 
 /// Sees whether a call can be made at all: what no rank can be asked for.

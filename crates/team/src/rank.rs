@@ -104,7 +104,7 @@ impl Rank {
         self.station.crowded
     }
 
-    /// From now on waits are broken off after so long, and the team with them.
+    /// From now on calls that wait in vain are broken off after so long, and the team with them ([`crate::Options::deadline`]).
     pub fn set_deadline(&self, deadline: Option<std::time::Duration>) {
         self.station.set_deadline(deadline);
     }
@@ -249,6 +249,14 @@ impl Rank {
     /// Gives up what was started, and the team if anything was: for who leaves when the buffers of started calls are gone.
     pub fn abandon(&self) {
         if self.ours().is_ok() && !self.queue.borrow().is_empty() {
+            self.station.give_up(crate::area::Cause::Left, self.rank());
+            self.give_up_started();
+        }
+    }
+
+    /// Gives the team up for all: for who cannot go on, and cannot say how far it has come. The others are told that it has left.
+    pub fn resign(&self) {
+        if self.ours().is_ok() {
             self.station.give_up(crate::area::Cause::Left, self.rank());
             self.give_up_started();
         }

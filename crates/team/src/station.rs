@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Who of a team lives: asked seldom, by who waits.
 pub trait Company {
@@ -54,6 +54,8 @@ pub struct Station {
     polls: Cell<u32>,
     pub(crate) patience: Patience,
     pub(crate) deadline: Cell<Option<Duration>>,
+    /// What a call has waited: of which number, from when on, and when faults were looked for last.
+    vain: Cell<Option<(u64, Instant, Instant)>>,
     pub(crate) company: Rc<dyn Company>,
     /// Says that a wait is to end.
     pub(crate) interrupt: Cell<Option<fn() -> bool>>,
@@ -111,6 +113,7 @@ impl Station {
             blocking: Cell::new(true),
             patience,
             deadline: Cell::new(None),
+            vain: Cell::new(None),
             interrupt: Cell::new(None),
             company,
             heard: RefCell::new(vec![NOTHING; ranks]),
@@ -132,7 +135,7 @@ impl Station {
         self.area.ranks()
     }
 
-    /// Waits are broken off after so long.
+    /// Calls are broken off when they have waited in vain for so long, from the first wait on that went past its spinning.
     pub fn set_deadline(&self, deadline: Option<Duration>) {
         self.deadline.set(deadline);
     }
@@ -196,25 +199,29 @@ impl Station {
     /// Begins an operation: says so to who may wonder, and fails where the team is given up.
     #[inline(always)]
     pub fn begin(&self, signature: u32, what: u64, count: u64, root: u32) -> Result<u32> {
-        if self.area.lines(0).alarm.heard().is_some() {
-            return Err(self.alarmed());
-        }
         let number = self.said.get().number + 1;
         // So that who left a call out is found out at the next, even if that is the same.
         let signature = signature ^ number as u32;
         let said = Said { number, signature, root, what, count };
+        if self.area.lines(0).alarm.heard().is_some() {
+            return Err(self.alarmed(&said));
+        }
         self.said.set(said);
         self.area.lines(self.rank).intent.say(said);
         Ok(signature)
     }
 
+    /// What to say of an alarm, to who calls `ours`.
     #[cold]
-    fn alarmed(&self) -> Error {
+    fn alarmed(&self, ours: &Said) -> Error {
+        // What its finder said before it.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         // Another's word: a rank that there is not is nobody.
         match self.area.lines(0).alarm.heard().filter(|(_, rank)| *rank < self.ranks()) {
             Some((Cause::Died, rank)) => Error::PeerDied(rank),
             Some((Cause::Left, rank)) => Error::PeerLeft(rank),
-            Some((Cause::Timeout | Cause::Mismatch, rank)) => Error::Revoked(rank),
+            Some((Cause::Mismatch, rank)) => self.found(rank, ours),
+            Some((Cause::Timeout, rank)) => Error::Revoked(rank),
             None => Error::Revoked(self.rank),
         }
     }
@@ -320,37 +327,38 @@ impl Station {
     /// What to say when a rank does something else.
     #[cold]
     pub(crate) fn differs(&self, rank: u32) -> Error {
+        let (theirs, ours) = (self.area.lines(rank).intent.heard(), self.said.get());
+        self.area.lines(self.rank).finding.say(rank, theirs, ours);
         self.give_up(Cause::Mismatch, self.rank);
-        let theirs = self.area.lines(rank).intent.heard();
-        let ours = self.said.get();
-        if theirs.number == ours.number {
-            Error::Mismatch {
-                rank,
-                theirs: crate::call::describe(theirs.what, theirs.count, theirs.root),
-                ours: crate::call::describe(ours.what, ours.count, ours.root),
-            }
-        } else {
-            // It has gone on since, or left something out.
-            Error::Mismatch {
-                rank,
-                theirs: format!(
-                    "something else there (it is at its call {}, {})",
-                    theirs.number,
-                    crate::call::describe(theirs.what, theirs.count, theirs.root)
-                ),
-                ours: format!(
-                    "{} as its call {}",
-                    crate::call::describe(ours.what, ours.count, ours.root),
-                    ours.number
-                ),
-            }
-        }
+        crate::call::mismatch(rank, &theirs, &ours)
     }
 
-    /// Whether a wait is in vain.
+    /// What another rank found, or this one before, as this one sees it.
+    #[cold]
+    fn found(&self, finder: u32, ours: &Said) -> Error {
+        // Another's words.
+        let heard = self.area.lines(finder).finding.heard().filter(|(of, ..)| *of < self.ranks());
+        let Some((of, theirs, finders)) = heard else { return Error::Revoked(finder) };
+        if finder == self.rank {
+            return crate::call::mismatch(of, &theirs, &finders);
+        }
+        if of == self.rank {
+            return crate::call::mismatch(finder, &finders, ours);
+        }
+        if ours.number != finders.number {
+            // This rank has come elsewhere: what the two did is then all that is known.
+            return crate::call::mismatch_of_others((of, &theirs), (finder, &finders), ours);
+        }
+        // One of the two called something else than this rank.
+        let (rank, theirs) =
+            if ours.signature == finders.signature { (of, theirs) } else { (finder, finders) };
+        crate::call::mismatch(rank, &theirs, ours)
+    }
+
+    /// Whether a wait is in vain, of a call that has waited so long.
     fn fault(&self, flag: &Flag, wanted: Ticket, of: u32, waited: Duration) -> Option<Error> {
         if self.area.lines(0).alarm.heard().is_some() {
-            return Some(self.alarmed());
+            return Some(self.alarmed(&self.said.get()));
         }
         // Who ended or left may have raised the flag before: looked at in this order, what was raised counts.
         let (dead, needed) = (self.company.dead(), if of == ANYBODY { 0..self.ranks() } else { of..of + 1 });
@@ -360,11 +368,11 @@ impl Station {
         }
         if let Some(rank) = dead {
             self.give_up(Cause::Died, rank);
-            return Some(self.alarmed());
+            return Some(self.alarmed(&self.said.get()));
         }
         if let Some(rank) = left {
             self.give_up(Cause::Left, rank);
-            return Some(self.alarmed());
+            return Some(self.alarmed(&self.said.get()));
         }
         let ours = self.said.get();
         let mut heard = self.heard.borrow_mut();
@@ -392,7 +400,22 @@ struct Waiting<'a> {
 }
 
 impl Faults for Waiting<'_> {
-    fn look(&self, waited: Duration) -> Option<Error> {
+    fn looked(&self, now: Instant) -> Instant {
+        let number = self.station.said.get().number;
+        match self.station.vain.get() {
+            Some((call, _, looked)) if call == number => looked,
+            _ => {
+                self.station.vain.set(Some((number, now, now)));
+                now
+            }
+        }
+    }
+
+    fn look(&self, now: Instant) -> Option<Error> {
+        let number = self.station.said.get().number;
+        let begin = self.station.vain.get().map_or(now, |(_, begin, _)| begin);
+        self.station.vain.set(Some((number, begin, now)));
+        let waited = now.saturating_duration_since(begin);
         let fault = self.station.fault(self.flag, self.wanted, self.of, waited);
         if fault.is_none() && self.station.interrupt.get().is_some_and(|asked| asked()) {
             self.station.give_up(Cause::Timeout, self.station.rank);

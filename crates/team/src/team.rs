@@ -7,7 +7,7 @@
 use crate::area::{Area, CELLS, CONTROL, Mask};
 use crate::choice::Table;
 use crate::flag::LINE;
-use crate::life::Watch;
+use crate::life::{Sitter, Watch};
 use crate::near::{self, Groups};
 use crate::rank::Rank;
 use crate::segment::header::{BEGUN, Header};
@@ -38,7 +38,8 @@ pub struct Options {
     pub cell: usize,
     /// How ranks wait.
     pub wait: Policy,
-    /// After so long a wait is broken off, and the team with it; never, if not given.
+    /// A call that has waited in vain for so long is broken off, and the team with it; never, if not given. It counts from the call's first
+    /// wait on that was more than spinning, however many follow; of a started call, from when it is waited for.
     pub deadline: Option<Duration>,
     /// How long ranks wait for each other to join.
     pub gather: Duration,
@@ -322,13 +323,13 @@ impl Team {
             nap = (nap * 2).min(Duration::from_millis(1));
         }
         Header::state(&self.mapping).store(BEGUN, Ordering::Release);
-        let holders: Vec<(u32, u32, u64)> = (0..self.geometry.ranks)
-            .filter_map(|rank| {
-                Seat::holder(&self.mapping, &self.geometry, rank).map(|(pid, start)| (rank, pid, start))
-            })
+        let sitters: Vec<(u32, Sitter)> = (0..self.geometry.ranks)
+            .filter_map(|rank| Seat::holder(&self.mapping, &self.geometry, rank).map(|sitter| (rank, sitter)))
             .collect();
+        let own = std::process::id();
         Ok(Members {
-            watch: Watch::new(std::process::id(), &holders),
+            watch: Watch::new(seat.rank(), own, &sitters),
+            holders: sitters.into_iter().filter(|(_, who)| who.holds && who.pid != own).collect(),
             mapping: Arc::clone(&self.mapping),
             geometry: self.geometry,
         })
@@ -357,13 +358,26 @@ impl Whole {
 /// The ranks of a whole team, as who waits sees them.
 struct Members {
     watch: Watch,
+    /// Those of other processes who have a hold of their seats.
+    holders: Vec<(u32, Sitter)>,
     mapping: Arc<Mapping>,
     geometry: Geometry,
 }
 
+impl Members {
+    fn has_let_go(&self, (rank, sitter): &(u32, Sitter)) -> bool {
+        Seat::let_go(&self.mapping, *rank, sitter)
+    }
+}
+
 impl Company for Members {
     fn dead(&self) -> Option<u32> {
-        self.watch.dead(|rank| self.left(rank))
+        let replaced = || {
+            // In this order: who left gave up its hold after that.
+            let gone = |holder: &&(u32, Sitter)| self.has_let_go(holder) && !self.left(holder.0);
+            self.holders.iter().find(gone).map(|(rank, _)| *rank)
+        };
+        self.watch.dead(|rank| self.left(rank)).or_else(replaced)
     }
 
     fn left(&self, rank: u32) -> bool {
@@ -371,7 +385,8 @@ impl Company for Members {
     }
 
     fn gone(&self, rank: u32) -> bool {
-        self.left(rank) || self.watch.ended(rank)
+        let replaced = || self.holders.iter().any(|holder| holder.0 == rank && self.has_let_go(holder));
+        self.left(rank) || self.watch.ended(rank) || replaced()
     }
 }
 

@@ -9,7 +9,8 @@
 //! came back late they sleep at once for a multiple of that time. Who sleeps wakes up every few milliseconds to see whether those it waits for
 //! live.
 //!
-//! **Properties.** No wait is longer than [`SLICE`] without looking for faults; nothing is asked of the clock before the first spins are over.
+//! **Properties.** No rank waits longer than [`SLICE`] without looking for faults, in one wait or in many short ones of the same call; nothing
+//! is asked of the clock before the first spins are over.
 
 use crate::flag::{Flag, Ticket, reached};
 use std::cell::Cell;
@@ -144,8 +145,11 @@ fn spins_in(time: Duration) -> u32 {
 
 /// What goes on beyond the flag while a rank waits.
 pub trait Faults {
-    /// Looks whether the wait is in vain. Asked every few milliseconds, and after `waited` of waiting.
-    fn look(&self, waited: Duration) -> Option<crate::Error>;
+    /// When faults were looked for last in the call that waits; if none were, this is `now`, and so is the moment at which the call began to
+    /// wait in vain.
+    fn looked(&self, now: Instant) -> Instant;
+    /// Looks whether the wait is in vain. Asked every few milliseconds of a call's waiting.
+    fn look(&self, now: Instant) -> Option<crate::Error>;
 }
 
 /// Waits beyond the first spins: in a model without a clock, since whoever is not woken has been forgotten.
@@ -177,10 +181,9 @@ pub fn linger(
     private: bool,
     faults: &dyn Faults,
 ) -> crate::Result<u64> {
-    let begin = Instant::now();
-    let mut now = begin;
+    let mut now = Instant::now();
     let mut yields = patience.yields(now);
-    let mut looked = begin;
+    let mut looked = faults.looked(now);
     let mut slept = false;
     loop {
         let word = flag.look();
@@ -207,9 +210,9 @@ pub fn linger(
             sleep(flag, wanted, private);
         }
         now = if yields > 0 { now } else { Instant::now() };
-        if now.duration_since(looked) >= SLICE / 2 {
+        if now.saturating_duration_since(looked) >= SLICE / 2 {
             looked = now;
-            if let Some(fault) = faults.look(now.duration_since(begin)) {
+            if let Some(fault) = faults.look(now) {
                 return Err(fault);
             }
         }

@@ -10,7 +10,7 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use std::time::Duration;
+use std::time::Instant;
 use trimtab_team::area::{Area, Lines};
 use trimtab_team::barrier::Barrier;
 use trimtab_team::choice::Table;
@@ -37,7 +37,10 @@ impl Company for Alive {
 }
 
 impl Faults for Alive {
-    fn look(&self, _: Duration) -> Option<Error> {
+    fn looked(&self, now: Instant) -> Instant {
+        now
+    }
+    fn look(&self, _: Instant) -> Option<Error> {
         None
     }
 }

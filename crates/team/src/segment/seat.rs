@@ -1,7 +1,9 @@
 //! Seats: one line per rank that says who has it. Taken by one exchange of its state, so two never have the same.
 use super::header::{GATHERING, Header};
+use super::hold::Hold;
 use super::layout::{Geometry, LINE};
 use super::memfd::Mapping;
+use crate::life::Sitter;
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +19,10 @@ pub const LEFT: u64 = 3;
 /// Its rank died.
 pub const DEAD: u64 = 4;
 
-/// A rank's seat in shared memory: state, pid, start time, generation, tid, pid namespace.
+/// Beside the thread's number: it has a hold of the seat.
+const HOLDS: u64 = 1 << 32;
+
+/// A rank's seat in shared memory: state, pid, start time of the thread, generation, tid, pid namespace, the generation it regroups for.
 #[derive(Debug, Clone, Copy)]
 pub struct Seat;
 
@@ -45,24 +50,32 @@ impl Seat {
             && Self::word(m, g, rank, 5).load(Ordering::Relaxed) == crate::life::namespace()
     }
 
-    /// (pid, start time) of who sits there; believed only while the state is [`TAKEN`].
-    pub fn holder(m: &Mapping, g: &Geometry, rank: u32) -> Option<(u32, u64)> {
+    /// Who sits there; believed only while the state is [`TAKEN`].
+    pub fn holder(m: &Mapping, g: &Geometry, rank: u32) -> Option<Sitter> {
         if Self::state(m, g, rank).load(Ordering::Acquire) != TAKEN {
             return None;
         }
-        let pid = u32::try_from(Self::word(m, g, rank, 1).load(Ordering::Relaxed)).ok()?;
+        let word = |index| Self::word(m, g, rank, index).load(Ordering::Relaxed);
+        let pid = u32::try_from(word(1)).ok()?;
         // A number means nothing in another namespace: 0 says that nothing is known.
-        let known = Self::word(m, g, rank, 5).load(Ordering::Relaxed) == crate::life::namespace();
-        Some((if known { pid } else { 0 }, Self::word(m, g, rank, 2).load(Ordering::Relaxed)))
+        let known = word(5) == crate::life::namespace();
+        let pid = if known { pid } else { 0 };
+        Some(Sitter { pid, tid: word(4) as u32, start: word(2), holds: word(4) & HOLDS != 0 })
+    }
+
+    /// Whether somebody who had a hold of the seat has lost it.
+    pub fn let_go(m: &Mapping, rank: u32, sitter: &Sitter) -> bool {
+        sitter.holds && !Hold::is_held(m, rank)
     }
 
     /// Whether whoever took or takes the seat has died since; false where that cannot be seen.
     pub fn abandoned(m: &Mapping, g: &Geometry, rank: u32) -> bool {
         let state = Self::state(m, g, rank).load(Ordering::Acquire);
         let dead = if state & 0xff == TAKING {
-            crate::life::ended((state >> 32) as u32, None)
+            crate::life::process_ended((state >> 32) as u32)
         } else {
-            Self::holder(m, g, rank).is_some_and(|(pid, start)| crate::life::ended(pid, Some(start)))
+            Self::holder(m, g, rank)
+                .is_some_and(|sitter| crate::life::ended(&sitter) || Self::let_go(m, rank, &sitter))
         };
         // It may have left in between, which is no death.
         dead && Self::state(m, g, rank).load(Ordering::Acquire) == state
@@ -85,21 +98,22 @@ impl Seat {
                 continue;
             }
             let generation = Header::generation(m).load(Ordering::Relaxed);
-            let tid = rustix::thread::gettid().as_raw_nonzero().get();
-            let start = crate::life::start_time(pid).unwrap_or(0);
-            for (i, v) in [u64::from(pid), start, generation, tid as u64, crate::life::namespace()]
-                .into_iter()
-                .enumerate()
+            let own = Sitter::own(false);
+            // Of other threads exec leaves nothing, not even the number.
+            let hold = if own.tid == own.pid { Hold::take(m, r) } else { None };
+            let tid = u64::from(own.tid) | if hold.is_some() { HOLDS } else { 0 };
+            for (i, v) in
+                [u64::from(pid), own.start, generation, tid, crate::life::namespace()].into_iter().enumerate()
             {
                 Self::word(m, g, r, i + 1).store(v, Ordering::Relaxed);
             }
             state.store(TAKEN, Ordering::Release);
-            return Ok(TakenSeat { mapping: Arc::clone(m), geometry: *g, rank: r, pid });
+            return Ok(TakenSeat { mapping: Arc::clone(m), geometry: *g, rank: r, pid, _hold: hold });
         }
         let Some(r) = rank else { return Err(Error::Refused("every seat of the team is taken".to_owned())) };
         let begun = Header::state(m).load(Ordering::Acquire) != GATHERING;
         Err(Error::Refused(match Self::holder(m, g, r) {
-            Some((pid, _)) => format!("rank {r} is taken by process {pid}"),
+            Some(sitter) => format!("rank {r} is taken by process {}", sitter.pid),
             None if begun => format!("rank {r} has left or died, and the team has begun without it"),
             None => format!("rank {r} is being taken, has left or died"),
         }))
@@ -113,6 +127,8 @@ pub struct TakenSeat {
     geometry: Geometry,
     rank: u32,
     pid: u32,
+    /// Given back after the seat: who has neither has left.
+    _hold: Option<Hold>,
 }
 
 impl TakenSeat {

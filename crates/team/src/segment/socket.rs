@@ -4,12 +4,15 @@
 //! an invitation to pass a wrong segment, to listen in somebody's place, or to keep the host busy.
 //!
 //! **Idea.** The host listens in a folder that is its user's alone. Both ends ask the kernel who the other is, and speak to their own user
-//! only. A greeting has a fixed size and little time; the answer is a rank, and the descriptor beside it (SCM_RIGHTS).
+//! only. A greeting has a fixed size and little time; the answer is a rank, and the descriptor beside it (SCM_RIGHTS). The host hears all
+//! who are there at once, each as far as it has come.
 //!
-//! **Properties.** Whoever sends nothing, too little or something else costs the host [`PATIENCE`] and no seat. What is passed is checked
-//! as any segment is: sealed, and of this version. The socket's file goes when the host does.
+//! **Properties.** Whoever sends nothing, too little or something else costs the others no time, and the host no seat: it is heard for
+//! [`PATIENCE`]. What is passed is checked as any segment is: sealed, and of this version. Of hosts that begin at once one
+//! listens, also where an old socket lies. The socket's file goes when the host does. No wait is longer than its limit.
 use super::memfd::Mapping;
 use crate::{Error, Result};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -24,6 +27,10 @@ use std::time::{Duration, Instant};
 
 /// How long the host listens to one peer.
 pub const PATIENCE: Duration = Duration::from_millis(500);
+/// How many it listens to at a time; others wait in the socket's queue.
+const HEARD: usize = 128;
+/// How long it sleeps at most.
+const NAP: Duration = Duration::from_millis(100);
 /// What a greeting and an answer begin with: name and version.
 const MAGIC: [u8; 8] = *b"TRTEAM\x00\x01";
 /// Any rank.
@@ -33,8 +40,8 @@ fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |why| Error::System { what, why: why.to_string() }
 }
 
-/// Refuses folders that others could have prepared.
-fn ours_alone(path: &Path) -> Result<()> {
+/// A socket's folder; refuses one that others could have prepared.
+fn ours_alone(path: &Path) -> Result<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let about = std::fs::symlink_metadata(folder).map_err(failed("looking at the socket's folder"))?;
     let own = rustix::process::geteuid().as_raw();
@@ -44,7 +51,7 @@ fn ours_alone(path: &Path) -> Result<()> {
             folder.display()
         )));
     }
-    Ok(())
+    Ok(folder.to_owned())
 }
 
 fn same_user(stream: &UnixStream) -> Result<()> {
@@ -52,25 +59,6 @@ fn same_user(stream: &UnixStream) -> Result<()> {
         rustix::net::sockopt::socket_peercred(stream).map_err(|e| Error::system("asking for the peer", e))?;
     if peer.uid != rustix::process::geteuid() {
         return Err(Error::Refused(format!("the peer is user {}, not this one", peer.uid.as_raw())));
-    }
-    Ok(())
-}
-
-/// Reads all of a buffer before a moment, however slowly it comes.
-fn fill(stream: &mut UnixStream, buffer: &mut [u8], until: Instant) -> Result<()> {
-    let mut at = 0;
-    while at < buffer.len() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Error::Refused("the peer said too little in its time".to_owned()));
-        }
-        stream.set_read_timeout(Some(left)).map_err(failed("setting a limit"))?;
-        match stream.read(&mut buffer[at..]) {
-            Ok(0) => return Err(Error::Refused("the peer hung up".to_owned())),
-            Ok(read) => at += read,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(failed("reading from a peer")(e)),
-        }
     }
     Ok(())
 }
@@ -112,9 +100,13 @@ impl Host {
     /// # Errors
     /// `Refused` where the folder is not this user's alone, or somebody listens already.
     pub fn listen(path: &Path) -> Result<Self> {
-        ours_alone(path)?;
-        if UnixStream::connect(path).is_ok() {
-            return Err(Error::Refused(format!("somebody listens at {} already", path.display())));
+        let _alone = alone(&ours_alone(path)?)?;
+        match connect(path) {
+            // Somebody listens, and may have more to do than to hear us.
+            Ok(_) | Err(Errno::AGAIN) => {
+                return Err(Error::Refused(format!("somebody listens at {} already", path.display())));
+            }
+            Err(_) => {}
         }
         if std::fs::symlink_metadata(path)
             .is_ok_and(|about| std::os::unix::fs::FileTypeExt::is_socket(&about.file_type()))
@@ -133,21 +125,111 @@ impl Host {
     /// `Refused` when the time is over, naming a rank that did not come.
     pub fn serve(&self, segment: BorrowedFd<'_>, free: &mut [bool], limit: Duration) -> Result<()> {
         let until = Instant::now() + limit;
+        let mut peers: Vec<Peer> = Vec::new();
         while let Some(missing) = free.iter().position(|free| *free) {
-            match self.listener.accept() {
-                // Whoever does not behave is let go; the others are waited for.
-                Ok((stream, _)) => _ = answer(stream, segment, free),
-                Err(_) if Instant::now() >= until => {
-                    return Err(Error::Refused(format!("rank {missing} did not come within {limit:?}")));
+            let now = Instant::now();
+            if now >= until {
+                return Err(Error::Refused(format!("rank {missing} did not come within {limit:?}")));
+            }
+            // Whoever spoke in time is heard, however late this is.
+            peers.retain_mut(|peer| peer.hear(segment, free) == Heard::InPart && peer.until > now);
+            while peers.len() < HEARD {
+                match self.listener.accept() {
+                    Ok((stream, _)) => peers.extend(Peer::new(stream)),
+                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                    // Also where there are no descriptors left: who goes makes room.
+                    Err(_) => break,
                 }
-                Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
-            if Instant::now() >= until && free.iter().any(|free| *free) {
-                return Err(Error::Refused(format!("not all ranks came within {limit:?}")));
-            }
+            let next = peers.iter().map(|peer| peer.until).min().unwrap_or(until).min(until);
+            let nap = next.saturating_duration_since(Instant::now()).min(NAP);
+            self.listen_for(&peers, nap)?;
         }
         Ok(())
     }
+
+    /// Sleeps until somebody comes or says something, or so long.
+    fn listen_for(&self, peers: &[Peer], nap: Duration) -> Result<()> {
+        use rustix::event::{PollFd, PollFlags, Timespec};
+        let mut fds: Vec<PollFd<'_>> =
+            peers.iter().map(|peer| PollFd::new(&peer.stream, PollFlags::IN)).collect();
+        if peers.len() < HEARD {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        let nap = Timespec { tv_sec: 0, tv_nsec: nap.subsec_nanos().into() };
+        match rustix::event::poll(&mut fds, Some(&nap)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(e) => Err(Error::system("listening for ranks", e)),
+        }
+    }
+}
+
+/// Somebody who has come, and has not said all yet.
+struct Peer {
+    stream: UnixStream,
+    hello: [u8; 12],
+    got: usize,
+    until: Instant,
+}
+
+/// What became of a peer.
+#[derive(PartialEq, Eq)]
+enum Heard {
+    /// It may say more.
+    InPart,
+    /// It has what it came for, or is none of ours.
+    Done,
+}
+
+impl Peer {
+    /// Nobody, where it is another user's.
+    fn new(stream: UnixStream) -> Option<Self> {
+        same_user(&stream).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(Self { stream, hello: [0; 12], got: 0, until: Instant::now() + PATIENCE })
+    }
+
+    /// Hears what it has said, and answers when that is all.
+    fn hear(&mut self, segment: BorrowedFd<'_>, free: &mut [bool]) -> Heard {
+        while self.got < self.hello.len() {
+            match self.stream.read(&mut self.hello[self.got..]) {
+                Ok(0) => return Heard::Done,
+                Ok(read) => self.got += read,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Heard::InPart,
+                Err(_) => return Heard::Done,
+            }
+        }
+        // Who does not get what it came for hears nothing more: that is its answer.
+        let _ = answer(&self.stream, &self.hello, segment, free);
+        Heard::Done
+    }
+}
+
+/// Nobody else takes sockets away in this folder meanwhile. A lock of the folder itself leaves no file behind.
+fn alone(folder: &Path) -> Result<OwnedFd> {
+    use rustix::fs::{FlockOperation, Mode, OFlags};
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = rustix::fs::open(folder, flags, Mode::empty())
+        .map_err(|e| Error::system("opening the socket's folder", e))?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(fd),
+            Err(Errno::AGAIN) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::system("locking the socket's folder", e)),
+        }
+    }
+}
+
+/// Connects to a socket without waiting; `AGAIN` where too many are waiting already.
+fn connect(path: &Path) -> std::result::Result<UnixStream, Errno> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
 }
 
 impl Drop for Host {
@@ -159,12 +241,7 @@ impl Drop for Host {
     }
 }
 
-fn answer(mut stream: UnixStream, segment: BorrowedFd<'_>, free: &mut [bool]) -> Result<()> {
-    same_user(&stream)?;
-    stream.set_nonblocking(false).map_err(failed("setting a limit"))?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(failed("setting a limit"))?;
-    let mut hello = [0; 12];
-    fill(&mut stream, &mut hello, Instant::now() + PATIENCE)?;
+fn answer(stream: &UnixStream, hello: &[u8; 12], segment: BorrowedFd<'_>, free: &mut [bool]) -> Result<()> {
     let (magic, wanted) = hello.split_at(8);
     let wanted = wanted.iter().rev().fold(0_u32, |all, byte| all << 8 | u32::from(*byte));
     let given = if wanted == ANY { free.iter().position(|free| *free) } else { Some(wanted as usize) };
@@ -178,7 +255,7 @@ fn answer(mut stream: UnixStream, segment: BorrowedFd<'_>, free: &mut [bool]) ->
     beside.push(SendAncillaryMessage::ScmRights(&passed));
     let number = (given as u32).to_le_bytes();
     let words = [IoSlice::new(&MAGIC), IoSlice::new(&number)];
-    rustix::net::sendmsg(&stream, &words, &mut beside, SendFlags::NOSIGNAL)
+    rustix::net::sendmsg(stream, &words, &mut beside, SendFlags::NOSIGNAL)
         .map_err(|e| Error::system("passing a segment", e))?;
     free[given] = false;
     Ok(())
@@ -191,8 +268,11 @@ fn answer(mut stream: UnixStream, segment: BorrowedFd<'_>, free: &mut [bool]) ->
 pub fn join(path: &Path, wanted: Option<u32>, limit: Duration) -> Result<(Mapping, u32)> {
     let until = Instant::now() + limit;
     let mut stream = loop {
-        match UnixStream::connect(path) {
+        match connect(path) {
             Ok(stream) => break stream,
+            Err(Errno::AGAIN) if Instant::now() >= until => {
+                return Err(Error::Refused(format!("who listens at {} hears nobody", path.display())));
+            }
             Err(e) if Instant::now() >= until => {
                 return Err(Error::Refused(format!("nobody listens at {}: {e}", path.display())));
             }
@@ -200,6 +280,8 @@ pub fn join(path: &Path, wanted: Option<u32>, limit: Duration) -> Result<(Mappin
         }
     };
     same_user(&stream)?;
+    // So few bytes always have room; the answer is waited for.
+    stream.set_nonblocking(false).map_err(failed("setting a limit"))?;
     let mut hello = [0; 12];
     hello[..8].copy_from_slice(&MAGIC);
     hello[8..].copy_from_slice(&wanted.unwrap_or(ANY).to_le_bytes());

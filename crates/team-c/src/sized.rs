@@ -1,0 +1,113 @@
+//! Structures of callers that know their size: what earlier headers did not have is as usual, what later ones have is refused.
+use std::mem::MaybeUninit;
+use trimtab_team::{Error, Result};
+
+/// A structure of plain data whose first field is its size in bytes, as the caller's header has it. Later versions only add at the end.
+pub(crate) trait Sized: Copy {
+    /// What it is, in words.
+    const WHAT: &'static str;
+    /// The sizes of all versions so far, the last one that of this type.
+    const KNOWN: &'static [usize];
+    /// What counts where the caller says nothing.
+    fn usual() -> Self;
+}
+
+/// Sees whether a size is that of a version of a structure.
+fn known<T: Sized>(size: usize) -> Result<usize> {
+    let own = size_of::<T>();
+    if T::KNOWN.contains(&size) && size <= own {
+        return Ok(size);
+    }
+    let what = T::WHAT;
+    Err(Error::Argument(if size > own {
+        format!(
+            "the {what} has {size} bytes, and this library knows {own}: the program was built with a later header; a library as late is needed"
+        )
+    } else {
+        format!(
+            "the {what} has no size of any version ({size} bytes): its first field is the size of the structure, as the header's functions set it"
+        )
+    }))
+}
+
+/// A caller's structure, whichever version it is of.
+///
+/// # Safety
+/// `from` is null, or valid for reading a size, and as many bytes as that says, if they are those of a version of `T`.
+pub(crate) unsafe fn read_sized<T: Sized>(from: *const T) -> Result<T> {
+    if from.is_null() {
+        return Err(Error::Argument(format!("there is no {}", T::WHAT)));
+    }
+    // SAFETY: not null, and so the structure's first field by the caller's promise.
+    let size = known::<T>(unsafe { from.cast::<usize>().read_unaligned() })?;
+    let mut whole = MaybeUninit::new(T::usual());
+    // SAFETY: no more than both have, by the caller's promise and what was just seen; plain data of another version of the same structure.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from.cast::<u8>(), whole.as_mut_ptr().cast::<u8>(), size);
+        Ok(whole.assume_init())
+    }
+}
+
+/// Writes as much of a structure as the caller has room for.
+///
+/// # Safety
+/// `to` is null, or valid for writing `size` bytes.
+pub(crate) unsafe fn write_sized<T: Sized>(to: *mut T, size: usize, value: T) -> Result<()> {
+    crate::handles::place(to)?;
+    let size = known::<T>(size)?;
+    // SAFETY: no more than the value has, and than there is room for.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to.cast::<u8>(), size) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct First {
+        size: usize,
+        one: u64,
+    }
+
+    #[repr(C)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Second {
+        size: usize,
+        one: u64,
+        two: u64,
+    }
+
+    impl Sized for Second {
+        const WHAT: &'static str = "thing";
+        const KNOWN: &'static [usize] = &[size_of::<First>(), size_of::<Self>()];
+        fn usual() -> Self {
+            Self { size: size_of::<Self>(), one: 11, two: 22 }
+        }
+    }
+
+    #[test]
+    fn programs_of_earlier_headers_go_on_and_those_of_later_ones_are_told() {
+        let first = First { size: 16, one: 5 };
+        // SAFETY: as many bytes as it says.
+        let read = unsafe { read_sized((&raw const first).cast::<Second>()) }.unwrap();
+        assert_eq!(read, Second { size: 16, one: 5, two: 22 });
+        for size in [0, 8, 15, 17, 25, usize::MAX] {
+            let second = Second { size, one: 5, two: 6 };
+            // SAFETY: as above; of other sizes nothing but the size is read.
+            let words = unsafe { read_sized(&raw const second) }.unwrap_err().to_string();
+            assert_eq!(words.contains("later header"), size > 24, "{words}");
+        }
+        // What lies behind the structure of an earlier header is the caller's.
+        let mut room = [First { size: 1, one: 2 }; 2];
+        // SAFETY: the first of the two.
+        unsafe { write_sized(room.as_mut_ptr().cast(), 16, Second { size: 16, ..Second::usual() }) }.unwrap();
+        assert_eq!(room, [First { size: 16, one: 11 }, First { size: 1, one: 2 }]);
+        // SAFETY: nothing is written for an unknown size, and nothing to nowhere.
+        unsafe {
+            assert!(write_sized(room.as_mut_ptr().cast(), 23, Second::usual()).is_err());
+            assert!(write_sized(std::ptr::null_mut(), 24, Second::usual()).is_err());
+        }
+    }
+}

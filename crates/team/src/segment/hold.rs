@@ -1,0 +1,134 @@
+//! A hold of a seat: what a program loses when it becomes another one.
+//!
+//! **Problem.** A process that calls exec has the same number and start time as before, and a pidfd of it stays silent; but its memory, and
+//! with it the rank, is gone.
+//!
+//! **Idea.** A lock of a byte of the segment (`F_OFD_SETLK`) belongs to an open file. The one here was opened for this lock alone and closes on
+//! exec, so the kernel gives the lock back when the program is replaced, and when its process ends in any way. Others ask who has
+//! the byte (`F_OFD_GETLK`), which needs no number of a process, and so is also seen from other namespaces.
+//!
+//! **Properties.** Exec ends all threads of a process but one, which goes on under the number of the first: seats of other threads are seen
+//! to be empty by that ([`crate::life`]), so only first threads have holds, one descriptor for each. A forked child closes its copies: a
+//! hold is nobody's but its process's. Where the segment cannot be opened anew (no /proc), there is none, and the seat says so.
+use super::memfd::Mapping;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Descriptors that a forked child closes; 0 is none. As many as there are teams of one thread at a time, with some to spare.
+static HELD: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
+
+/// In a child, right after fork, when no other thread is there: only what may be done then.
+extern "C" fn forked() {
+    for held in &HELD {
+        let fd = held.swap(0, Ordering::Relaxed);
+        if fd != 0 {
+            // SAFETY: a copy of a hold's descriptor: its owner sees by the process's number that it is closed.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// Of one seat, until dropped.
+#[derive(Debug)]
+pub struct Hold {
+    fd: Option<OwnedFd>,
+    pid: u32,
+    place: Option<&'static AtomicI32>,
+}
+
+fn byte(rank: u32) -> libc::flock {
+    // SAFETY: plain numbers, for which zeroes are valid.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = libc::off_t::from(rank);
+    lock.l_len = 1;
+    lock
+}
+
+impl Hold {
+    /// Takes hold of a seat for this process; `None` where that cannot be, or somebody has it.
+    pub fn take(mapping: &Mapping, rank: u32) -> Option<Self> {
+        static HANDLER: Once = Once::new();
+        HANDLER.call_once(|| {
+            // SAFETY: the handler uses atomics and closes descriptors, which a forked child may do.
+            unsafe {
+                libc::pthread_atfork(None, None, Some(forked));
+            }
+        });
+        let path = format!("/proc/self/fd/{}", mapping.fd().as_raw_fd());
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).ok()?;
+        let fd = OwnedFd::from(file);
+        let lock = byte(rank);
+        // SAFETY: the call reads the lock that it is given.
+        if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } < 0 {
+            return None;
+        }
+        let number = fd.as_raw_fd();
+        let place = HELD
+            .iter()
+            .find(|held| held.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed).is_ok());
+        Some(Self { fd: Some(fd), pid: std::process::id(), place })
+    }
+
+    /// Whether anybody has a hold of this seat, or that cannot be seen.
+    pub fn is_held(mapping: &Mapping, rank: u32) -> bool {
+        let mut lock = byte(rank);
+        // SAFETY: the call writes to the lock that it is given.
+        let asked = unsafe { libc::fcntl(mapping.fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        asked < 0 || lock.l_type != libc::F_UNLCK as libc::c_short
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        if std::process::id() == self.pid {
+            place.store(0, Ordering::Relaxed);
+        } else if let Some(fd) = self.fd.take() {
+            // Closed when this process was forked; the number may be something else's now.
+            let _ = fd.into_raw_fd();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::FromRawFd;
+
+    #[test]
+    fn a_hold_is_nobody_elses_and_a_forked_child_has_none() {
+        let mapping = Mapping::create(4096).unwrap();
+        assert!(!Hold::is_held(&mapping, 1));
+        let hold = Hold::take(&mapping, 1).unwrap();
+        assert!(Hold::is_held(&mapping, 1) && !Hold::is_held(&mapping, 0));
+        assert!(Hold::take(&mapping, 1).is_none());
+        // A child that lives on does not keep what its parent has given up.
+        let mut pipe = [0; 2];
+        // SAFETY: two numbers to fill.
+        assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
+        // SAFETY: just made, and nobody else's.
+        let [reads, writes] = pipe.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        // SAFETY: the child makes system calls alone, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; the pipe ends when the parent closes it.
+            unsafe {
+                libc::close(writes.as_raw_fd());
+                libc::read(reads.as_raw_fd(), [0_u8].as_mut_ptr().cast(), 1);
+                libc::_exit(0);
+            }
+        }
+        drop(hold);
+        // The child may not have come to it yet.
+        let begin = std::time::Instant::now();
+        while Hold::is_held(&mapping, 1) && begin.elapsed().as_secs() < 20 {}
+        let freed = !Hold::is_held(&mapping, 1);
+        drop(writes);
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+        assert!(freed);
+    }
+}
