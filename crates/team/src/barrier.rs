@@ -94,7 +94,7 @@ impl Station {
         }
         let word = self.reach(&centre.released, number, ANYBODY).await?;
         if word as u32 == number && (word >> 32) as u32 != signature {
-            return Err(self.differs(0));
+            return Err(self.differs(self.who_differs()));
         }
         Ok(())
     }

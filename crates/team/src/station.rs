@@ -333,6 +333,21 @@ impl Station {
         crate::call::mismatch(rank, &theirs, &ours)
     }
 
+    /// Who does something else, where the flag that says so is not one rank's alone: by what ranks say that they do.
+    #[cold]
+    pub(crate) fn who_differs(&self) -> u32 {
+        let ours = self.said.get();
+        let said = |rank: &u32| self.area.lines(*rank).intent.heard();
+        let others = || (0..self.ranks()).filter(|rank| *rank != self.rank);
+        let here = others().find(|rank| {
+            let theirs = said(rank);
+            theirs.number == ours.number && theirs.signature != ours.signature
+        });
+        // Who left a call out, or made one more, is elsewhere.
+        let elsewhere = || others().find(|rank| said(rank).number != ours.number);
+        here.or_else(elsewhere).unwrap_or((self.rank + 1) % self.ranks())
+    }
+
     /// What another rank found, or this one before, as this one sees it.
     #[cold]
     fn found(&self, finder: u32, ours: &Said) -> Error {

@@ -21,9 +21,10 @@ module teams
     end type
     integer(c_int32_t), parameter :: allreduce = 4, f64 = 11, addition = 0, mine = 5
     interface
-        integer(c_int) function trimtab_team_options_init(options, ranks) bind(c)
+        integer(c_int) function trimtab_team_options_fill(options, size, ranks) bind(c)
             import
             type(options_of) :: options
+            integer(c_size_t), value :: size
             integer(c_int32_t), value :: ranks
         end function
         integer(c_int) function trimtab_team_of_job(rank, key, options, team) bind(c)
@@ -79,7 +80,7 @@ program images
     call system_clock(clock)
     call co_broadcast(clock, source_image=1)
     write (key, '(a, i0)') 'images-', clock
-    call ok(trimtab_team_options_init(options, int(all, c_int32_t)))
+    call ok(trimtab_team_options_fill(options, c_sizeof(options), int(all, c_int32_t)))
     call ok(trimtab_team_of_job(int(me - 1, c_int32_t), trim(key)//c_null_char, options, team))
     call ok(trimtab_team_join(team, int(me - 1, c_int64_t), rank))
     n = 1
