@@ -19,6 +19,14 @@ pub(crate) fn plain(words: &str) -> String {
     plain
 }
 
+/// The beginning of a picture: its size, its style, and a page to draw on.
+pub(crate) fn begin(width: f64, height: f64, style: &str) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {width:.0} {height:.0}\">\n{style}<rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
+    )
+}
+
 /// A line of text, of this class.
 pub(crate) fn text(out: &mut String, style: &str, x: f64, y: f64, words: &str) {
     let plain = plain(words);

@@ -128,7 +128,7 @@ fn processes_are_set_beside_threads_and_teams_beside_peers() {
     assert!(
         chart.contains("ft, stream: seconds over ranks") && chart.contains("is, resident: teams / threads")
     );
-    assert!(chart.contains("mpich: 0.4000") && chart.contains("team-process: 0.5000"), "{chart}");
+    assert!(chart.contains("mpich: 0.4001") && chart.contains("team-process: 0.5002"), "{chart}");
 }
 
 #[test]

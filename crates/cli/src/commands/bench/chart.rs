@@ -9,7 +9,7 @@
 use super::nested::Measured;
 use super::record::Start;
 use super::tables;
-use crate::commands::svg::{nice, short, text};
+use crate::commands::svg::{begin, nice, short, text};
 use std::fmt::Write as _;
 use trimtab_core::stats::{Better, Estimate, Interval, Verdict};
 
@@ -35,10 +35,7 @@ pub(super) fn picture(start: &Start, measured: &[Measured]) -> String {
     let width = (AXIS + most as f64 * (2.0 * BAR + GAP) + GAP + 2.0 * MARGIN).max(WIDTH_MIN);
     let top = MARGIN + 74.0;
     let height = top + panels.len() as f64 * (ABOVE + HEIGHT + BELOW) + MARGIN;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\">\n{STYLE}<rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
-    );
+    let mut out = begin(width, height, STYLE);
     text(&mut out, "title", MARGIN, MARGIN + 10.0, "Nested OpenMP teams, unbound and bound");
     text(
         &mut out,

@@ -4,7 +4,7 @@
 //! is measured. Properties: no script, no font, no link from outside; equal input gives equal bytes.
 
 use super::super::record::Head;
-use crate::commands::svg::{plain, text};
+use crate::commands::svg::{begin, plain, text};
 use std::fmt::Write as _;
 
 const MARGIN: f64 = 24.0;
@@ -36,14 +36,11 @@ pub(super) struct Panel {
 
 /// The whole picture: rows of panels, and of whom the lines are, with their classes.
 pub(super) fn picture(title: &str, head: &Head, whos: &[(String, String)], rows: Vec<Vec<Panel>>) -> String {
-    let begin = HEAD + LINE * whos.len().div_ceil(4) as f64;
+    let under = HEAD + LINE * whos.len().div_ceil(4) as f64;
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = 2.0 * MARGIN + columns.max(3) as f64 * (LEFT + SIDE);
-    let height = begin + rows.len() as f64 * (ABOVE + SIDE + BELOW) + MARGIN;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\">\n{STYLE}<rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
-    );
+    let height = under + rows.len() as f64 * (ABOVE + SIDE + BELOW) + MARGIN;
+    let mut out = begin(width, height, STYLE);
     text(&mut out, "title", MARGIN, MARGIN + 10.0, title);
     text(&mut out, "note", MARGIN, MARGIN + 28.0, &format!("{}, Linux {}", head.summary, head.kernel));
     for (at, (class, name)) in whos.iter().enumerate() {
@@ -54,7 +51,7 @@ pub(super) fn picture(title: &str, head: &Head, whos: &[(String, String)], rows:
     for (row, panels) in rows.iter().enumerate() {
         for (column, one) in panels.iter().enumerate() {
             let left = MARGIN + LEFT + column as f64 * (LEFT + SIDE);
-            panel(&mut out, one, left, begin + ABOVE + row as f64 * (ABOVE + SIDE + BELOW));
+            panel(&mut out, one, left, under + ABOVE + row as f64 * (ABOVE + SIDE + BELOW));
         }
     }
     out.push_str("</svg>\n");

@@ -8,7 +8,7 @@
 use super::Found;
 use super::cases::{ALL, word};
 use super::lines::Start;
-use crate::commands::svg::{plain, text};
+use crate::commands::svg::{begin, plain, text};
 use std::fmt::Write as _;
 use trimtab_core::penalty::Index;
 
@@ -31,10 +31,7 @@ pub(super) fn picture(start: &Start, found: &Found<'_>) -> String {
     let rows = Index::ALL.len().div_ceil(ACROSS);
     let width = 2.0 * MARGIN + ACROSS as f64 * (LEFT + SIDE);
     let height = HEAD + rows as f64 * (ABOVE + SIDE + BELOW) + MARGIN;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\">\n{STYLE}<rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
-    );
+    let mut out = begin(width, height, STYLE);
     text(&mut out, "title", MARGIN, MARGIN + 10.0, "What an index says of time: changes between two ways");
     text(
         &mut out,

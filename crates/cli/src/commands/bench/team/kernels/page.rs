@@ -129,7 +129,8 @@ fn teams(found: Found<'_>, cells: &[Cell]) -> Table {
     for &cell in cells {
         for who in found.whos.iter().filter(|who| matches!(who, Who::Team(_))) {
             let Some(samples) = found.of(cell, who) else { continue };
-            let ratio = found.ratio(cell, who);
+            let (ratio, best) = (found.ratio(cell, who), found.best_peer(cell));
+            let noisy = samples.is_noisy() || best.is_some_and(|(_, peer)| peer.is_noisy());
             let estimate = samples.estimate(found.seed).map(in_milliseconds);
             let median =
                 |estimate: Option<Estimate>| or_dash(estimate.map(|estimate| number(estimate.median)));
@@ -140,8 +141,8 @@ fn teams(found: Found<'_>, cells: &[Cell]) -> Table {
                 or_dash(samples.least().map(milliseconds)),
                 median(ratio),
                 interval(ratio),
-                or_dash(found.best_peer(cell).map(|(peer, _)| peer.to_string())),
-                if samples.is_noisy() { "~".to_owned() } else { String::new() },
+                or_dash(best.map(|(peer, _)| peer.to_string())),
+                if noisy { "~".to_owned() } else { String::new() },
             ]));
         }
     }
