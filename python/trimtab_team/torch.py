@@ -14,6 +14,7 @@ Limits. Ranks are processes of one machine, and a group belongs to the thread th
 """
 
 import ctypes
+import datetime
 import functools
 import inspect
 import secrets
@@ -490,12 +491,30 @@ def _create(store, rank, size, timeout):
     return TrimtabProcessGroup(store, rank, size, timeout)
 
 
+def _rendezvous(url, timeout=datetime.timedelta(minutes=5), **_):
+    """torch's store for ranks that meet as from_environment() says, whoever started them: a server at any free port, which a team tells."""
+    with _meeting.from_environment(deadline=timeout.total_seconds()).join() as member:
+        rank, size = member.rank, member.size
+        # Nothing is asked of others before they know the port.
+        store = None
+        if rank == 0:
+            store = dist.TCPStore("127.0.0.1", 0, size, True, timeout, wait_for_workers=False)
+        port = bytearray((store.port if store else 0).to_bytes(2, "little"))
+        member.broadcast(port)
+        if store is None:
+            store = dist.TCPStore("127.0.0.1", int.from_bytes(port, "little"), size, False, timeout, wait_for_workers=False)
+        member.barrier()
+    yield store, rank, size
+    raise RuntimeError("ranks that met by trimtab:// cannot meet again as a group of another size")
+
+
 def register():
     """Makes the backend known to torch.distributed, under the name `trimtab`; once is enough, and importing the module does it."""
     if hasattr(dist.Backend, "TRIMTAB"):
         return
     devices = {"devices": ["cpu"]} if "devices" in inspect.signature(dist.Backend.register_backend).parameters else {}
     dist.Backend.register_backend("trimtab", _create, **devices)
+    dist.register_rendezvous_handler("trimtab", _rendezvous)
 
 
 register()
