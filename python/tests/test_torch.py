@@ -356,6 +356,32 @@ class Torch(unittest.TestCase):
         for program, lines in found:
             self.assertEqual(torchrun(program), lines)
 
+    def test_started_into_a_team(self):
+        """As by trimtab run --ranks: nothing of torch's is in the environment."""
+        program = textwrap.dedent(
+            """
+            import torch, torch.distributed as dist, trimtab_team.torch
+            dist.init_process_group("trimtab", init_method="trimtab://")
+            given = torch.tensor([float(dist.get_rank() + 1)])
+            dist.all_reduce(given)
+            print("rank", dist.get_rank(), "has", given.item())
+            dist.barrier()
+            dist.destroy_process_group()
+            """
+        )
+        team = trimtab_team.Team(2)
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", program],
+                env={**os.environ, **team.environment(rank)},
+                pass_fds=[team.fileno()],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        self.assertEqual([child.communicate(timeout=60)[0] for child in started], ["rank 0 has 3.0\n", "rank 1 has 3.0\n"])
+
     def test_torchrun_without_torch(self):
         program = textwrap.dedent(
             """

@@ -1,5 +1,5 @@
 from types import TracebackType
-from typing import Any, Callable, Dict, Literal, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, Literal, Optional, Sequence, Tuple, Type, Union, final
 
 # A function of two arrays returns what they make together, or changes the first and returns None.
 _Op = Union[Literal["sum", "prod", "min", "max", "and", "or", "xor"], Callable[[Any, Any], Any]]
@@ -34,6 +34,7 @@ class NoMemory(TeamError, MemoryError): ...
 class NotATeam(TeamError): ...
 class Refused(TeamError): ...
 
+@final
 class Team:
     def __new__(
         cls,
@@ -93,6 +94,7 @@ def from_comm(
     comm: Any, *, heap: int = ..., wait: _Wait = "auto", deadline: Optional[float] = None, gather: float = 30.0
 ) -> Team: ...
 
+@final
 class Block:
     @property
     def shape(self) -> Tuple[int, ...]: ...
@@ -110,10 +112,12 @@ class Block:
     ) -> Any: ...
     def __dlpack_device__(self) -> Tuple[int, int]: ...
 
+@final
 class Request:
     def test(self) -> bool: ...
     def wait(self) -> Any: ...
 
+@final
 class Rank:
     @property
     def rank(self) -> int: ...

@@ -10,7 +10,7 @@ from ._errors import NotATeam
 from ._native import Team
 
 # Teams that this process has met by a name, so that a second one of the same job is another.
-_met = {}
+_met: dict[str, int] = {}
 
 # Who says it, its variables for the rank, the number of ranks and how many of them are here, and what names the job.
 _LAUNCHERS = (

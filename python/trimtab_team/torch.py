@@ -14,7 +14,7 @@ Limits. Ranks are processes of one machine, and a group belongs to the thread th
 """
 
 import ctypes
-import functools
+import datetime
 import inspect
 import secrets
 
@@ -29,104 +29,8 @@ try:
     from torch._C._distributed_c10d import Work, _create_work_from_future
 except ImportError as error:
     raise ImportError("this torch has no distributed package, which trimtab_team.torch is a backend of") from error
-
-# torch's name for what a team can add. Of others (bool, complex) the bytes travel.
-_TYPES = {
-    torch.int8: "int8",
-    torch.uint8: "uint8",
-    torch.int16: "int16",
-    torch.int32: "int32",
-    torch.int64: "int64",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-}
-# What newer ones have.
-_TYPES.update((getattr(torch, name), name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name))
-
-_SUM = dist.ReduceOp.SUM
-_OPERATORS = [
-    (dist.ReduceOp.SUM, "sum"),
-    (dist.ReduceOp.PRODUCT, "prod"),
-    (dist.ReduceOp.MIN, "min"),
-    (dist.ReduceOp.MAX, "max"),
-    (dist.ReduceOp.BAND, "and"),
-    (dist.ReduceOp.BOR, "or"),
-    (dist.ReduceOp.BXOR, "xor"),
-]
-if hasattr(dist.ReduceOp, "AVG"):
-    _OPERATORS.append((dist.ReduceOp.AVG, "avg"))
-_WORDS = {str(known): name for known, name in _OPERATORS}
-if len(_WORDS) < len(_OPERATORS):
-    # They say too little to be told apart.
-    _WORDS = {}
-# Of truth values.
-_LOGICAL = {"sum": "max", "max": "max", "or": "max", "prod": "min", "min": "min", "and": "min", "xor": "xor"}
-
-
-class _Elements:
-    """A tensor's elements as the team takes them: an address, kept by who has the tensor."""
-
-    __slots__ = ("__array_interface__",)
-
-    def __init__(self, tensor, size):
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (tensor.numel() * tensor.element_size() // size,),
-            "typestr": "|V%d" % size,
-            "data": (tensor.data_ptr(), False),
-        }
-
-
-def _passed(tensor):
-    """Elements, and the word for their type; bytes, of a type that a team cannot add."""
-    name = _TYPES.get(tensor.dtype)
-    if name is None:
-        return _Elements(tensor, 1), "uint8"
-    return _Elements(tensor, tensor.element_size()), name
-
-
-def _checked(tensor, what):
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError("%s takes tensors, not %s" % (what, type(tensor).__name__))
-    if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_quantized:
-        raise ValueError(
-            "%s of a tensor that is %s on %s: the backend trimtab takes dense tensors in this machine's memory (device cpu)"
-            % (what, "quantized" if tensor.is_quantized else str(tensor.layout).replace("torch.", ""), tensor.device)
-        )
-    return tensor.detach() if tensor.requires_grad else tensor
-
-
-def _bare(tensor):
-    """Whether its memory has what it shows: one after the other, and neither sign nor conjugate still to be made."""
-    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-
-
-def _given(tensor, what):
-    """A tensor that is read, in one piece."""
-    tensor = _checked(tensor, what)
-    return tensor if _bare(tensor) else _copied(tensor)
-
-
-def _copied(tensor):
-    return torch.empty_like(tensor, memory_format=torch.contiguous_format).copy_(tensor)
-
-
-class _Wanted:
-    """A tensor that is written, in one piece: `.piece` of it, which is put back by `done`."""
-
-    __slots__ = ("tensor", "piece")
-
-    def __init__(self, tensor, what, fill=False):
-        self.tensor = _checked(tensor, what)
-        self.piece = self.tensor
-        if not _bare(self.tensor):
-            self.piece = _copied(self.tensor) if fill else torch.empty_like(self.tensor, memory_format=torch.contiguous_format)
-
-    def done(self):
-        if self.piece is not self.tensor:
-            self.tensor.copy_(self.piece)
+else:
+    from . import _tensors
 
 
 def _work(result):
@@ -141,41 +45,6 @@ def _one(tensors, what):
     if len(tensors) != 1:
         raise ValueError("%s takes one tensor for each process, not %d" % (what, len(tensors)))
     return tensors[0]
-
-
-class _Reducing:
-    """How tensors of a type are combined by an operator of torch's: as which elements, by which word, and what is done at the end."""
-
-    __slots__ = ("operator", "view", "divide")
-
-    def __init__(self, name, dtype, what):
-        self.divide = name == "avg"
-        name = "sum" if self.divide else name
-        self.view = None
-        if dtype is torch.bool:
-            name, self.view = _LOGICAL[name], lambda tensor: tensor.view(torch.uint8)
-        elif dtype.is_complex and name == "sum":
-            self.view = torch.view_as_real
-        elif dtype not in _TYPES:
-            raise ValueError("%s by %s of %s is not in the backend trimtab" % (what, name, dtype))
-        if self.divide and not (dtype.is_floating_point or dtype.is_complex):
-            raise ValueError("%s by AVG is of floating point numbers, not of %s" % (what, dtype))
-        self.operator = name
-
-    def passed(self, tensor):
-        return _passed(tensor if self.view is None else self.view(tensor))
-
-
-# Kept, since much is asked for each call.
-_kept = functools.lru_cache(maxsize=256)(_Reducing)
-
-
-def _reducing(operator, dtype, what):
-    # Comparing them takes microseconds, and their words name them too.
-    name = _WORDS.get(str(operator)) or next((name for known, name in _OPERATORS if operator == known), None)
-    if name is None:
-        raise ValueError("%s by %s is not in the backend trimtab, which has SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR" % (what, operator))
-    return _kept(name, dtype, what)
 
 
 class TrimtabProcessGroup(dist.ProcessGroup):
@@ -224,22 +93,22 @@ class TrimtabProcessGroup(dist.ProcessGroup):
         return _work([])
 
     def broadcast(self, tensors, opts):
-        wanted = _Wanted(_one(tensors, "broadcast"), "broadcast", fill=opts.rootRank == self._own)
-        elements, name = _passed(wanted.piece)
+        wanted = _tensors.Wanted(_one(tensors, "broadcast"), "broadcast", fill=opts.rootRank == self._own)
+        elements, name = _tensors.passed(wanted.piece)
         self._member.broadcast(elements, opts.rootRank, dtype=name)
         wanted.done()
         return _work(tensors)
 
     def allreduce(self, tensors, opts=None):
         for tensor in tensors:
-            self._allreduce(tensor, _SUM if opts is None else opts.reduceOp)
+            self._allreduce(tensor, _tensors.SUM if opts is None else opts.reduceOp)
         return _work(tensors)
 
     allreduce_coalesced = allreduce
 
     def _allreduce(self, tensor, operator):
-        wanted = _Wanted(tensor, "allreduce", fill=True)
-        reducing = _reducing(operator, wanted.piece.dtype, "allreduce")
+        wanted = _tensors.Wanted(tensor, "allreduce", fill=True)
+        reducing = _tensors.reducing(operator, wanted.piece.dtype, "allreduce")
         elements, name = reducing.passed(wanted.piece)
         self._member.allreduce(elements, elements, reducing.operator, dtype=name)
         if reducing.divide:
@@ -249,8 +118,8 @@ class TrimtabProcessGroup(dist.ProcessGroup):
     def reduce(self, tensors, opts):
         tensor = _one(tensors, "reduce")
         mine = opts.rootRank == self._own
-        wanted = _Wanted(tensor, "reduce", fill=True)
-        reducing = _reducing(opts.reduceOp, wanted.piece.dtype, "reduce")
+        wanted = _tensors.Wanted(tensor, "reduce", fill=True)
+        reducing = _tensors.reducing(opts.reduceOp, wanted.piece.dtype, "reduce")
         elements, name = reducing.passed(wanted.piece)
         self._member.reduce(elements, elements if mine else None, reducing.operator, opts.rootRank, dtype=name)
         if mine:
@@ -260,12 +129,12 @@ class TrimtabProcessGroup(dist.ProcessGroup):
         return _work(tensors)
 
     def _gathered(self, output, given):
-        (into, _), (elements, name) = _passed(output), _passed(given)
+        (into, _), (elements, name) = _tensors.passed(output), _tensors.passed(given)
         self._member.allgather(elements, into, dtype=name)
 
     def allgather(self, outputs, inputs, opts=None):
         lists = _one(outputs, "allgather")
-        given = _given(_one(inputs, "allgather"), "allgather")
+        given = _tensors.given(_one(inputs, "allgather"), "allgather")
         self._stacked(lists, "allgather", given)
         table = given.new_empty((self._size,) + tuple(given.shape))
         self._gathered(table, given)
@@ -285,8 +154,8 @@ class TrimtabProcessGroup(dist.ProcessGroup):
                 "all_gather_into_tensor of %d ranks: the output has %d elements of %s, and the input %d of %s"
                 % (self._size, output.numel(), output.dtype, given.numel(), given.dtype)
             )
-        wanted = _Wanted(output, "all_gather_into_tensor")
-        self._gathered(wanted.piece, _given(given, "all_gather_into_tensor"))
+        wanted = _tensors.Wanted(output, "all_gather_into_tensor")
+        self._gathered(wanted.piece, _tensors.given(given, "all_gather_into_tensor"))
         wanted.done()
         return _work([output])
 
@@ -304,7 +173,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
         if len(tensors) != self._size:
             raise ValueError("%s of %d ranks takes a list of as many tensors, not of %d" % (what, self._size, len(tensors)))
         for tensor in tensors:
-            _checked(tensor, what)
+            _tensors.checked(tensor, what)
             if tensor.numel() != like.numel() or tensor.dtype != like.dtype:
                 raise ValueError(
                     "%s takes tensors of one size and type: %d elements of %s beside %d of %s"
@@ -312,8 +181,8 @@ class TrimtabProcessGroup(dist.ProcessGroup):
                 )
 
     def _reduce_scattered(self, output, given, operator, what):
-        wanted = _Wanted(output, what)
-        reducing = _reducing(operator, output.dtype, what)
+        wanted = _tensors.Wanted(output, what)
+        reducing = _tensors.reducing(operator, output.dtype, what)
         (into, name), (elements, _) = reducing.passed(wanted.piece), reducing.passed(given)
         self._member.reduce_scatter(elements, into, reducing.operator, dtype=name)
         if reducing.divide:
@@ -333,8 +202,8 @@ class TrimtabProcessGroup(dist.ProcessGroup):
                 "reduce_scatter_tensor of %d ranks: the input has %d elements of %s, and the output %d of %s"
                 % (self._size, given.numel(), given.dtype, output.numel(), output.dtype)
             )
-        operator = _SUM if opts is None else opts.reduceOp
-        self._reduce_scattered(output, _given(given, "reduce_scatter_tensor"), operator, "reduce_scatter_tensor")
+        operator = _tensors.SUM if opts is None else opts.reduceOp
+        self._reduce_scattered(output, _tensors.given(given, "reduce_scatter_tensor"), operator, "reduce_scatter_tensor")
         return _work([output])
 
     reduce_scatter_single = _reduce_scatter_base
@@ -347,13 +216,13 @@ class TrimtabProcessGroup(dist.ProcessGroup):
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     def gather(self, outputs, inputs, opts):
-        given, mine = _given(_one(inputs, "gather"), "gather"), opts.rootRank == self._own
+        given, mine = _tensors.given(_one(inputs, "gather"), "gather"), opts.rootRank == self._own
         table, into = None, None
         if mine:
             self._stacked(_one(outputs, "gather"), "gather", given)
             table = given.new_empty((self._size,) + tuple(given.shape))
-            into, _ = _passed(table)
-        elements, name = _passed(given)
+            into, _ = _tensors.passed(table)
+        elements, name = _tensors.passed(given)
         self._member.gather(elements, into, opts.rootRank, dtype=name)
         if mine:
             for output, row in zip(outputs[0], table):
@@ -366,18 +235,18 @@ class TrimtabProcessGroup(dist.ProcessGroup):
             parts = _one(inputs, "scatter")
             self._stacked(parts, "scatter", output)
             given = torch.cat([part.detach().reshape(-1) for part in parts])
-            elements, _ = _passed(given)
-        wanted = _Wanted(output, "scatter")
-        into, name = _passed(wanted.piece)
+            elements, _ = _tensors.passed(given)
+        wanted = _tensors.Wanted(output, "scatter")
+        into, name = _tensors.passed(wanted.piece)
         self._member.scatter(elements, into, opts.rootRank, dtype=name)
         wanted.done()
         return _work(outputs)
 
     def alltoall_base(self, output, given, output_sizes, input_sizes, opts=None):
         what = "all_to_all_single"
-        wanted, given = _Wanted(output, what), _given(given, what)
+        wanted, given = _tensors.Wanted(output, what), _tensors.given(given, what)
         if not output_sizes and not input_sizes and output.dtype == given.dtype and output.numel() == given.numel():
-            (into, name), (elements, _) = _passed(wanted.piece), _passed(given)
+            (into, name), (elements, _) = _tensors.passed(wanted.piece), _tensors.passed(given)
             self._member.alltoall(elements, into, dtype=name)
         else:
             # Sizes are of the first dimension.
@@ -390,7 +259,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
     def alltoall(self, outputs, inputs, opts=None):
-        self._exchanged([_checked(output, "all_to_all") for output in outputs], inputs, "all_to_all")
+        self._exchanged([_tensors.checked(output, "all_to_all") for output in outputs], inputs, "all_to_all")
         return _work(outputs)
 
     def _exchanged(self, places, parts, what):
@@ -399,7 +268,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
             raise ValueError(
                 "%s of %d ranks takes a part for each, not %d to be given and %d to be got" % (what, self._size, len(parts), len(places))
             )
-        parts = [_given(part, what).reshape(-1) for part in parts]
+        parts = [_tensors.given(part, what).reshape(-1) for part in parts]
         dtype = parts[0].dtype
         if any(tensor.dtype != dtype for tensor in [*parts, *places]):
             raise ValueError("%s takes tensors of one type" % what)
@@ -410,7 +279,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
         table = parts[0].new_empty((2, self._size, most))
         for row, part in zip(table[0], parts):
             row[: part.numel()] = part
-        (elements, name), (into, _) = _passed(table[0]), _passed(table[1])
+        (elements, name), (into, _) = _tensors.passed(table[0]), _tensors.passed(table[1])
         self._member.alltoall(elements, into, dtype=name)
         for row, place in zip(table[1], places):
             place.copy_(row[: place.numel()].view(place.shape))
@@ -420,7 +289,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
         return "from %d to %d, tag %d, %d" % (source, target, tag, number)
 
     def send(self, tensors, target, tag=0):
-        given = _given(_one(tensors, "send"), "send")
+        given = _tensors.given(_one(tensors, "send"), "send")
         words = ctypes.string_at(given.data_ptr(), given.numel() * given.element_size()) if given.numel() else b""
         self._store.set(self._key(self._sent, self._own, target, tag), words)
         return _work(tensors)
@@ -437,7 +306,7 @@ class _Receiving(Work):
 
     def __init__(self, store, key, tensor, timeout):
         super().__init__()
-        self._store, self._key, self._tensor, self._limit = store, key, _checked(tensor, "recv"), timeout
+        self._store, self._key, self._tensor, self._limit = store, key, _tensors.checked(tensor, "recv"), timeout
         self._taken = False
 
     def wait(self, timeout=None):
@@ -490,12 +359,30 @@ def _create(store, rank, size, timeout):
     return TrimtabProcessGroup(store, rank, size, timeout)
 
 
+def _rendezvous(url, timeout=datetime.timedelta(minutes=5), **_):
+    """torch's store for ranks that meet as from_environment() says, whoever started them: a server at any free port, which a team tells."""
+    with _meeting.from_environment(deadline=timeout.total_seconds()).join() as member:
+        rank, size = member.rank, member.size
+        # Nothing is asked of others before they know the port.
+        store = None
+        if rank == 0:
+            store = dist.TCPStore("127.0.0.1", 0, size, True, timeout, wait_for_workers=False)
+        port = bytearray((store.port if store else 0).to_bytes(2, "little"))
+        member.broadcast(port)
+        if store is None:
+            store = dist.TCPStore("127.0.0.1", int.from_bytes(port, "little"), size, False, timeout, wait_for_workers=False)
+        member.barrier()
+    yield store, rank, size
+    raise RuntimeError("ranks that met by trimtab:// cannot meet again as a group of another size")
+
+
 def register():
     """Makes the backend known to torch.distributed, under the name `trimtab`; once is enough, and importing the module does it."""
     if hasattr(dist.Backend, "TRIMTAB"):
         return
     devices = {"devices": ["cpu"]} if "devices" in inspect.signature(dist.Backend.register_backend).parameters else {}
     dist.Backend.register_backend("trimtab", _create, **devices)
+    dist.register_rendezvous_handler("trimtab", _rendezvous)
 
 
 register()
