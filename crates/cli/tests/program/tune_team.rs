@@ -43,7 +43,8 @@ fn what_was_tuned_is_kept_shown_checked_and_forgotten() {
     assert_eq!(files(&sandbox), 1);
 
     // Later cells stand beside the earlier ones.
-    let page = tune(&sandbox, "--ranks 2 --ops allgather --bytes 65536 --modes strict --accept-noise").ends().out();
+    let page =
+        tune(&sandbox, "--ranks 2 --ops allgather --bytes 65536 --modes strict --accept-noise").ends().out();
     assert!(page.contains("allgather") && page.contains("strict") && page.contains("kept in "), "{page}");
     let kept = json(tune(&sandbox, "--show"));
     assert_eq!((&kept["what"], kept["teams"][0]["cells"].as_array().unwrap().len()), (&"kept".into(), 3));
@@ -58,7 +59,13 @@ fn what_was_tuned_is_kept_shown_checked_and_forgotten() {
     assert_eq!(checked["teams"][0]["cells"].as_array().unwrap().len(), 2);
     assert_eq!(verdict["judged"].as_u64().unwrap() + verdict["noisy"].as_u64().unwrap(), 2, "{verdict}");
     assert_eq!(outcome.code, Some(if verdict["met"] == false { 1 } else { 0 }), "{outcome}");
-    assert!(checked["teams"][0]["cells"][1]["candidates"].as_array().unwrap().iter().all(|one| one["batches"] == 30));
+    assert!(
+        checked["teams"][0]["cells"][1]["candidates"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| one["batches"] == 30)
+    );
 
     let outcome = tune(&sandbox, "--forget --ranks 4").ends();
     assert!(outcome.code == Some(1) && outcome.out().contains("nothing to forget"), "{outcome}");
@@ -127,7 +134,8 @@ fn what_cannot_be_tuned_is_refused() {
 fn a_signal_ends_it_and_what_was_finished_is_kept() {
     let sandbox = Sandbox::new();
     for kind in ["thread", "process"] {
-        let running = tune(&sandbox, &format!("--ranks 2 --kind {kind} --accept-noise --budget 3000 --json")).begins();
+        let running =
+            tune(&sandbox, &format!("--ranks 2 --kind {kind} --accept-noise --budget 3000 --json")).begins();
         // Long enough for a cell; and it has hundreds.
         std::thread::sleep(std::time::Duration::from_millis(1500));
         running.signal(Signal::INT);
@@ -139,7 +147,9 @@ fn a_signal_ends_it_and_what_was_finished_is_kept() {
         assert!(left.as_u64().unwrap() > 0, "{said}");
         if cells > 0 {
             eventually("it is kept", || {
-                json(tune(&sandbox, "--show"))["teams"][0]["cells"].as_array().is_some_and(|kept| kept.len() >= cells)
+                json(tune(&sandbox, "--show"))["teams"][0]["cells"]
+                    .as_array()
+                    .is_some_and(|kept| kept.len() >= cells)
             });
         }
         tune(&sandbox, "--forget").ends();
@@ -152,7 +162,8 @@ fn a_budget_that_is_spent_leaves_the_rest_as_usual() {
     let outcome = tune(&sandbox, "--ranks 2 --budget 0 --accept-noise").ends();
     assert_eq!(outcome.code, Some(0), "{outcome}");
     assert!(
-        outcome.out().contains("were left out when time was over") && outcome.out().contains("nothing was kept"),
+        outcome.out().contains("were left out when time was over")
+            && outcome.out().contains("nothing was kept"),
         "{outcome}"
     );
     assert_eq!(files(&sandbox), 0);
