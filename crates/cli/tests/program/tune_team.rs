@@ -117,7 +117,7 @@ fn what_cannot_be_tuned_is_refused() {
         ("--bytes 12", "multiple of 8"),
         ("--ranks 1", "2..=512"),
         ("--ranks 3 --kind 2x2", "2x2 does not make 3 ranks"),
-        ("--budget -1", "86400"),
+        ("--budget 1e9", "86400"),
         ("--ops broadcast --bytes 64", "there is nothing to choose"),
         ("--show --check", "cannot be used with"),
         ("--as-rank {}", "no plan"),
