@@ -142,6 +142,8 @@ fn every_field_that_is_printed_is_documented() {
         &["topo", "--json", "--machine", far],
         &["ps", "--json"],
         &["doctor", "--json"],
+        &["tune-team", "--list", "--json", "--ranks", "2"],
+        &["tune-team", "--check", "--json", "--ranks", "2", "--ops", "barrier,bcast", "--bytes", "65536"],
         &["run", "-c", "1", "--share", env!("CARGO_BIN_EXE_trimtab"), "ps", "--json"],
     ];
     for arguments in commands {

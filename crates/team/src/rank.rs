@@ -271,7 +271,9 @@ impl Rank {
     pub unsafe fn call(&self, call: &Call) -> Result<()> {
         self.ready()?;
         check(call, self.ranks())?;
-        if let Some(lazy) = &self.lazy {
+        if let Some(lazy) = &self.lazy
+            && (call.bytes() > crate::flag::INLINE || call.kind == Kind::Barrier)
+        {
             // SAFETY: the caller's promise.
             return unsafe { self.watched_call(lazy, call) };
         }

@@ -62,6 +62,23 @@ pub enum Tables {
     Lazy,
 }
 
+/// A variable that says `kept`, `usual` or `lazy` for programs that say nothing else of their tables.
+pub const TABLES: &str = "TRIMTAB_TEAM_TABLES";
+
+impl Tables {
+    /// What the environment says counts where a program leaves it at the default.
+    fn by_environment(self, said: Option<&str>) -> Result<Self> {
+        match (self, said) {
+            (Self::Kept, Some("usual")) => Ok(Self::Usual),
+            (Self::Kept, Some("lazy")) => Ok(Self::Lazy),
+            (_, None | Some("" | "kept" | "usual" | "lazy")) => Ok(self),
+            (_, Some(other)) => {
+                Err(Error::Argument(format!("{TABLES} is \"{other}\", which is none of kept, usual, lazy")))
+            }
+        }
+    }
+}
+
 impl Options {
     /// For so many ranks, with a heap of 16 MiB.
     pub fn new(ranks: u32) -> Self {
@@ -222,6 +239,7 @@ impl Team {
                 "the team has begun: who comes later needs a team of its own".to_owned(),
             ));
         }
+        let tables = self.options.tables.by_environment(std::env::var(TABLES).ok().as_deref())?;
         let seat = Seat::take(&self.mapping, &self.geometry, rank)?;
         let area = self.area();
         area.lines(seat.rank()).mask.tell(allowed());
@@ -253,11 +271,11 @@ impl Team {
         let mut rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
         rank.mask = all;
         let first = rank.rank() == 0;
-        let kept = first && self.options.tables != Tables::Usual;
+        let kept = first && tables != Tables::Usual;
         let kept: Option<Table> =
             if kept { store::kept(|| rank.key()).map(|tuning| tuning.table) } else { None };
         // All must try ways out, or none.
-        let mut said = [u64::from(kept.is_some()), u64::from(self.options.tables == Tables::Lazy)];
+        let mut said = [u64::from(kept.is_some()), u64::from(tables == Tables::Lazy)];
         rank.mine().broadcast(&mut said, 0)?;
         let table = if first { first_table(kept, crowded, &masks) } else { None };
         rank.install_of_first(table.as_ref())?;
@@ -439,4 +457,21 @@ fn quota() -> Option<u32> {
         }
     }
     least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_says_where_tables_come_from_to_who_says_nothing_else() {
+        let by = |tables: Tables, said| tables.by_environment(said);
+        assert_eq!(by(Tables::Kept, None), Ok(Tables::Kept));
+        assert_eq!(by(Tables::Kept, Some("lazy")), Ok(Tables::Lazy));
+        assert_eq!(by(Tables::Kept, Some("usual")), Ok(Tables::Usual));
+        assert_eq!(by(Tables::Usual, Some("lazy")), Ok(Tables::Usual));
+        assert!(
+            by(Tables::Kept, Some("lasy")).unwrap_err().to_string().contains("none of kept, usual, lazy")
+        );
+    }
 }

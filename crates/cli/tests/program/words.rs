@@ -3,9 +3,26 @@
 use crate::util::{Sandbox, installed, need};
 use std::process::Command;
 
-const COMMANDS: [&str; 18] = [
-    "run", "attach", "detach", "replay", "plan", "topo", "ps", "top", "report", "doctor", "counters",
-    "check", "sim", "serve", "tag", "clear", "status", "guest",
+const COMMANDS: [&str; 19] = [
+    "run",
+    "attach",
+    "detach",
+    "replay",
+    "plan",
+    "topo",
+    "ps",
+    "top",
+    "report",
+    "doctor",
+    "counters",
+    "check",
+    "sim",
+    "serve",
+    "tag",
+    "clear",
+    "status",
+    "guest",
+    "tune-team",
 ];
 
 #[test]
@@ -164,7 +181,9 @@ fn zsh_and_fish_know_the_words_too() {
 fn help_and_manual_name_the_exit_statuses_and_what_intervals_mean() {
     let sandbox = Sandbox::new();
     let page = sandbox.trimtab("generate man").ends().ok();
-    for command in ["run", "attach", "detach", "replay", "doctor", "check", "top", "report", "sim"] {
+    for command in
+        ["run", "attach", "detach", "replay", "doctor", "check", "top", "report", "sim", "tune-team"]
+    {
         let help = sandbox.trimtab(&format!("{command} --help")).ends().ok();
         let said = help.to_lowercase();
         assert!(said.contains("exit status"), "{help}");

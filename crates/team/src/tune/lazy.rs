@@ -34,8 +34,8 @@ const STAGES: [usize; 3] = [6, 8, 10];
 pub const CALLS: usize = STAGES[0] + STAGES[1] + STAGES[2];
 /// Microseconds that the trial of one cell may cost.
 const SPEND: f64 = 50_000.0;
-/// A cell without a choice is never due.
-const NEVER: u32 = u32::MAX;
+/// A cell without a choice is due once in so many calls.
+const SELDOM: u32 = 255;
 
 /// See the module.
 pub struct Lazy {
@@ -107,17 +107,14 @@ impl Lazy {
         let barrier = call.kind == Kind::Barrier;
         let manner = if barrier { Manner::Mine } else { Manner::of(call.what()) };
         let bytes = if barrier { 0 } else { call.bytes() };
+        // Whoever starts such a call must count it no more than who waits for it.
+        let free = matches!(manner, Manner::Loose | Manner::HeavyLoose) || (bytes <= INLINE && !barrier);
         let place = Flat::place(manner, call.kind, class(bytes));
         let due = self.due[place].get();
-        if due > 0 && !self.paused.get() {
-            if due != NEVER {
+        if free || due > 0 || self.paused.get() {
+            if !free && !self.paused.get() {
                 self.due[place].set(due - 1);
             }
-            // SAFETY: the caller's promise.
-            return unsafe { station.carry_out(call, blocks) }.await;
-        }
-        let free = matches!(manner, Manner::Loose | Manner::HeavyLoose) || (bytes <= INLINE && !barrier);
-        if self.paused.get() || free {
             // SAFETY: the caller's promise.
             return unsafe { station.carry_out(call, blocks) }.await;
         }
@@ -176,7 +173,8 @@ impl Lazy {
             std::collections::btree_map::Entry::Vacant(new) => {
                 let tried = candidates(station, job);
                 if tried.len() < 2 {
-                    // Another size of the class may have a choice, where classes and what fits into a cell or beside a flag part.
+                    // Another size of the class may have a choice, as one byte more than a cell: it is looked for now and then.
+                    self.due[place].set(SELDOM);
                     return Step::Nothing;
                 }
                 let kept = station.table().chosen(job.manner, job.kind, class(job.bytes));

@@ -346,9 +346,8 @@ pub fn tune_watched(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result
     let mut tuning = Tuning { table: rank.table(), ..Tuning::new(rank.ranks(), rank.crowded()) };
     tuning.left = each(rank, plan, overseer, |job, noise| {
         let tried = candidates(&rank.station, job);
-        let (raced, quiet) = quietly(rank, noise, plan.accept_noise, || {
-            race::race(rank, job, &tried, &tuning.table, &race::STAGES)
-        })?;
+        let (raced, quiet) =
+            quietly(rank, noise, plan, || race::race(rank, job, &tried, &tuning.table, &race::STAGES))?;
         let mut cell = Cell::new(job, &tried, &raced, judge::verdict(&raced), Origin::Offline);
         cell.foreign = quiet;
         if quiet.is_some_and(|share| share > NOISY) && !plan.accept_noise {
@@ -406,11 +405,11 @@ impl Drop for Paused {
     }
 }
 
-/// Measures again where others used the machine meanwhile. The last of the races counts; with what share others had in it.
+/// Measures again where others used the machine meanwhile, as long as there is time. The last of the races counts; with what share others had in it.
 fn quietly<T>(
     rank: &Rank,
     noise: &mut Noise<'_>,
-    any: bool,
+    plan: &Plan,
     mut race: impl FnMut() -> Result<T>,
 ) -> Result<(T, Option<f64>)> {
     let mut tries = 1;
@@ -418,8 +417,8 @@ fn quietly<T>(
         noise.note(rank)?;
         let raced = race()?;
         noise.note(rank)?;
-        let share = noise.share(rank, 1)?;
-        if any || tries == TRIES || share.is_none_or(|share| share <= NOISY) {
+        let (share, late) = noise.share(rank, 1, plan.budget)?;
+        if plan.accept_noise || late || tries == TRIES || share.is_none_or(|share| share <= NOISY) {
             return Ok((raced, share));
         }
         tries += 1;
@@ -442,16 +441,13 @@ pub struct Checked {
     pub ratio: f64,
     /// The share of the machine that others used.
     pub foreign: Option<f64>,
+    /// Whether it says anything: not where others disturbed it, unless the plan accepts that.
+    pub judged: bool,
 }
 
 impl Checked {
     /// Within so much of the best a choice is good.
     pub const GOOD: f64 = 1.05;
-
-    /// Whether others disturbed it: then it says nothing.
-    pub fn noisy(&self) -> bool {
-        self.foreign.is_some_and(|share| share > NOISY)
-    }
 
     /// Whether the choice is good.
     pub fn good(&self) -> bool {
@@ -471,7 +467,7 @@ pub fn check(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<(Vec<C
             tried.push(kept);
         }
         let (raced, foreign) =
-            quietly(rank, noise, plan.accept_noise, || race::race(rank, job, &tried, &table, &race::ALL))?;
+            quietly(rank, noise, plan, || race::race(rank, job, &tried, &table, &race::ALL))?;
         let of = |wanted: Tried| {
             tried.iter().position(|one| *one == wanted).map_or(f64::INFINITY, |at| raced[at].best())
         };
@@ -480,7 +476,8 @@ pub fn check(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<(Vec<C
         overseer.ended(&Cell { foreign, ..cell.clone() });
         let ratio = of(kept) / of(best);
         let ratio = if ratio.is_finite() { (ratio * 1e4).round() / 1e4 } else { 1.0 };
-        all.push(Checked { job, kept, candidates: cell.candidates, best, ratio, foreign });
+        let judged = plan.accept_noise || foreign.is_none_or(|share| share <= NOISY);
+        all.push(Checked { job, kept, candidates: cell.candidates, best, ratio, foreign, judged });
         Ok(())
     })?;
     Ok((all, left))

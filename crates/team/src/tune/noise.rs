@@ -8,7 +8,7 @@ use crate::Result;
 use crate::rank::Rank;
 use crate::reduce::Operator;
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// More of the machine than this, used by others, makes what was measured noisy.
 pub const NOISY: f64 = 0.05;
@@ -51,13 +51,15 @@ impl<'a> Noise<'a> {
         Ok(())
     }
 
-    /// The share of the machine that others used since so many moments ago, or longer; the greatest that any rank says. `None` where none does.
-    pub(super) fn share(&self, rank: &Rank, since: usize) -> Result<Option<f64>> {
+    /// The share of the machine that others used since so many moments ago, or longer; the greatest that any rank says, `None` where none
+    /// does. And whether more than a time has passed since the beginning, by any rank's clock.
+    pub(super) fn share(&self, rank: &Rank, since: usize, time: Duration) -> Result<(Option<f64>, bool)> {
         let own = foreign(&self.moments, since, self.overseer.processors());
         // In millionths, and one more where it is known.
-        let (own, mut all) = ([own.map_or(0, |share| (share * 1e6) as u64 + 1)], [0_u64]);
+        let own = [own.map_or(0, |share| (share * 1e6) as u64 + 1), u64::from(self.began.elapsed() > time)];
+        let mut all = [0_u64; 2];
         rank.mine().allreduce(&own, &mut all, Operator::Max)?;
-        Ok(all[0].checked_sub(1).map(|share| share as f64 / 1e6))
+        Ok((all[0].checked_sub(1).map(|share| share as f64 / 1e6), all[1] != 0))
     }
 }
 

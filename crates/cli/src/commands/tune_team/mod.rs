@@ -244,5 +244,5 @@ fn named(kind: Kind) -> &'static str {
 
 /// Cells on which a statement can rest.
 fn clear(cells: &[Checked]) -> impl Iterator<Item = &Checked> {
-    cells.iter().filter(|cell| !cell.noisy())
+    cells.iter().filter(|cell| cell.judged)
 }

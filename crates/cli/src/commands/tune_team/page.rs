@@ -160,7 +160,9 @@ pub(super) fn tuned(document: &Document) -> String {
     let mut text = String::new();
     let (mut other, mut all, mut noisy) = (0, 0, 0);
     for (key, tuning) in document.tunings() {
-        let _ = writeln!(text, "{key}\n{}", rows(tuning));
+        if !tuning.cells.is_empty() {
+            let _ = writeln!(text, "{key}\n{}", rows(tuning));
+        }
         all += tuning.cells.len();
         other += tuning.cells.iter().filter(|cell| cell.judged && cell.verdict.winner != 0).count();
         noisy += tuning.cells.iter().filter(|cell| !cell.judged).count();
@@ -280,10 +282,10 @@ pub(super) fn checked(document: &Document) -> String {
             let of = |wanted: Tried| {
                 cell.candidates.iter().find(|one| one.tried == wanted).and_then(|one| one.best)
             };
-            let word = match (cell.noisy(), cell.good()) {
-                (true, _) => "noisy",
-                (false, true) => "good",
-                (false, false) => "not good",
+            let word = match (cell.judged, cell.good()) {
+                (false, _) => "noisy",
+                (true, true) => "good",
+                (true, false) => "not good",
             };
             table.row([
                 cell.job.kind.name().to_owned(),
@@ -369,6 +371,7 @@ mod tests {
             best: barrier,
             ratio,
             foreign,
+            judged: foreign.is_none_or(|share: f64| share < 0.05),
         };
         let judge = |cells: Vec<Checked>| {
             let of = Of::Checked { ranks: 2, crowded: false, cells, left: 0 };
