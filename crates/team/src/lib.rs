@@ -46,6 +46,7 @@ pub mod error;
 pub mod flag;
 pub mod life;
 pub mod membership;
+pub mod publish;
 pub mod rank;
 pub mod reduce;
 pub mod rounds;
@@ -62,6 +63,7 @@ pub mod wait;
 
 pub use call::{Call, Kind, Sync, When};
 pub use error::{Error, Result};
+pub use publish::View;
 pub use rank::{Calls, Rank, Request};
 pub use reduce::{BF16, Element, F16, Kernel, Operator, Type};
 pub use shared::Shared;
