@@ -1,4 +1,4 @@
-/* Ranks of MPI communicators as teams: what a team's collectives give is what MPI's give. Argument: world, parts, or dies FILE. */
+/* Ranks of MPI communicators as teams: what a team's collectives give is what MPI's give. Argument: world, parts, killed FILE, or ends FILE. */
 #include "check.h"
 #include <signal.h>
 #include <string.h>
@@ -122,13 +122,19 @@ static void parts(void) {
     MPI(MPI_Comm_free(&here));
 }
 
-/* The last rank is killed; all others are told who it was, whatever the launcher does next. */
-static void dies(const char *file) {
+/* The last rank is killed, or ends and says nothing when MPI is over; all others are told who it was. */
+static void dies(const char *file, int killed) {
     int me, all;
     trimtab_rank rank = join(MPI_COMM_WORLD, &me, &all);
+    /* By which launchers end the others. */
     signal(SIGTERM, SIG_IGN);
+    /* A team goes on without MPI. */
+    if (!killed) MPI(MPI_Finalize());
     OK(trimtab_barrier(rank));
-    if (me == all - 1) kill(getpid(), SIGKILL);
+    if (me == all - 1) {
+        if (killed) kill(getpid(), SIGKILL);
+        _exit(0);
+    }
     FAILS(TRIMTAB_PEER_DIED, trimtab_barrier(rank));
     char named[20], line[100];
     snprintf(named, sizeof named, "rank %d", all - 1);
@@ -144,7 +150,8 @@ int main(int count, char **words) {
     MPI(MPI_Init_thread(&count, &words, MPI_THREAD_SERIALIZED, &given));
     if (!strcmp(words[1], "world")) world();
     if (!strcmp(words[1], "parts")) parts();
-    if (!strcmp(words[1], "dies")) dies(words[2]);
+    if (!strcmp(words[1], "killed")) dies(words[2], 1);
+    if (!strcmp(words[1], "ends")) dies(words[2], 0);
     MPI(MPI_Finalize());
     return 0;
 }
