@@ -90,12 +90,25 @@ static void together(MPI_Comm comm, trimtab_rank rank, int me, int all) {
     IS(from_left == (me + all - 1) % all && sum == of_mpi && sum == (int64_t)all * (all - 1) / 2);
 }
 
+/* What one rank writes and the others can only read, though none of them started another. */
+static void published(trimtab_rank rank, int me, int all) {
+    trimtab_view view;
+    const void *address;
+    void *own = NULL;
+    OK(trimtab_publish(rank, (uint32_t)all - 1, MOST * sizeof(double), &view, &address, &own));
+    for (int i = 0; me == all - 1 && i < MOST; i++) ((double *)own)[i] = i;
+    OK(trimtab_barrier(rank));
+    for (int i = 0; i < MOST; i++) IS(((const double *)address)[i] == i);
+    OK(trimtab_view_free(view));
+}
+
 static void world(void) {
     int me, all;
     trimtab_rank rank = join(MPI_COMM_WORLD, &me, &all);
     static const int counts[] = {1, 7, 500, MOST};
     for (int c = 0; c < 4; c++) same(MPI_COMM_WORLD, rank, me, all, counts[c]);
     together(MPI_COMM_WORLD, rank, me, all);
+    published(rank, me, all);
     OK(trimtab_rank_leave(rank));
 }
 
