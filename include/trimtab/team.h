@@ -30,6 +30,7 @@ typedef uint64_t trimtab_team;    /* of the process */
 typedef uint64_t trimtab_rank;    /* of the thread that joined */
 typedef uint64_t trimtab_request; /* a started call */
 typedef uint64_t trimtab_block;   /* memory in the segment */
+typedef uint64_t trimtab_view;    /* memory that a rank published; of the process */
 
 enum trimtab_code {
     TRIMTAB_OK,
@@ -108,6 +109,12 @@ int trimtab_shrink(trimtab_rank rank, uint64_t deadline_ns, trimtab_rank *left);
 int trimtab_alloc(trimtab_rank rank, size_t bytes, trimtab_block *block, void **own);
 int trimtab_block_of(trimtab_rank rank, trimtab_block block, uint32_t of, void **address);
 int trimtab_block_free(trimtab_rank rank, trimtab_block block);
+
+/* Memory that one rank writes and the others can only read: writing through `address` elsewhere is SIGSEGV. All ranks ask alike. It is zero at first;
+ * what the publisher writes at `own` others see after a barrier. `own` is NULL at the others, who may pass NULL for it. It stays when
+ * ranks leave, and when the publisher dies, until trimtab_view_free. */
+int trimtab_publish(trimtab_rank rank, uint32_t publisher, size_t bytes, trimtab_view *view, const void **address, void **own);
+int trimtab_view_free(trimtab_view view);
 
 /* ---- Collectives */
 

@@ -6,8 +6,9 @@ use crate::team::say;
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
-use trimtab_team::{Error, Kind, Rank, Request, Result, Shared};
+use trimtab_team::{Error, Kind, Rank, Request, Result, Shared, View};
 
 /// A rank, and what was started and allocated with it.
 pub(crate) struct Mine {
@@ -27,6 +28,14 @@ impl Drop for Ranks {
         self.0.get_mut().all().for_each(|mine| mine.rank.abandon());
     }
 }
+
+/// What ranks of this process published or see: it stays when they leave.
+static VIEWS: LazyLock<Mutex<Handles<OneView>>> = LazyLock::new(|| Mutex::new(Handles::new("view")));
+
+struct OneView(#[expect(dead_code, reason = "kept, not used")] View<u8>);
+
+// SAFETY: nothing is done with it here but to unmap it, which any thread may do.
+unsafe impl Send for OneView {}
 
 thread_local! {
     static RANKS: Ranks = const { Ranks(RefCell::new(Handles::new("rank"))) };
@@ -228,6 +237,45 @@ pub unsafe extern "C" fn trimtab_explain(
         // SAFETY: the caller's promise.
         unsafe { say(text, length, &mine.rank.explain(kind, bytes)) }
     })
+}
+
+/// Memory of so many bytes that one rank writes and the others can only read.
+///
+/// # Safety
+/// `view` and `address` are null or valid for writing; so is `own`, which may be null at ranks that are not the publisher.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_publish(
+    handle: u64,
+    publisher: u32,
+    bytes: usize,
+    view: *mut u64,
+    address: *mut *const c_void,
+    own: *mut *mut c_void,
+) -> c_int {
+    of_rank(handle, |mine| {
+        place(view)?;
+        place(address)?;
+        if mine.rank.rank() == publisher {
+            place(own)?;
+        }
+        let published = mine.rank.publish::<u8>(publisher, bytes)?;
+        let (at, writes) = (published.base(), published.own());
+        let mut views = VIEWS.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !own.is_null() {
+                answer(own, writes.unwrap_or(std::ptr::null_mut()).cast())?;
+            }
+            answer(address, at.cast())?;
+            answer(view, views.add(OneView(published)))
+        }
+    })
+}
+
+/// Unmaps a view; what others see stays.
+#[unsafe(no_mangle)]
+pub extern "C" fn trimtab_view_free(view: u64) -> c_int {
+    entry(|| VIEWS.lock().unwrap_or_else(PoisonError::into_inner).take(view).map(drop))
 }
 
 #[cfg(test)]

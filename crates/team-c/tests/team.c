@@ -1,5 +1,6 @@
 /* Does all that team.h has, in threads, and checks it; C and C++ alike. Then what cannot be asked. With arguments: a rank that was started. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,37 @@ static void blocks(trimtab_rank rank, uint32_t me) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_block_free(rank, to));
 }
 
+/* What rank 1 publishes, and who may not write it; a child that tries is killed. */
+static void views(trimtab_rank rank, uint32_t me) {
+    trimtab_view view;
+    const void *address;
+    void *own = &view;
+    FAILS(TRIMTAB_ARGUMENT, trimtab_publish(rank, RANKS, 8, &view, &address, &own));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_publish(rank, 1, 0, &view, &address, &own));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_publish(rank, 1, 8, NULL, &address, &own));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_publish(rank, me, 8, &view, &address, NULL));
+    OK(trimtab_publish(rank, 1, MANY * sizeof(int), &view, &address, me == 0 ? NULL : &own));
+    IS(me == 0 || (me == 1 && own) || (me == 2 && !own));
+    for (int i = 0; me == 1 && i < MANY; i++) ((int *)own)[i] = 3 * i;
+    OK(trimtab_barrier(rank));
+    for (int i = 0; i < MANY; i++) IS(((const int *)address)[i] == 3 * i);
+    if (me == 2) {
+        int status;
+        pid_t child = fork();
+        if (child == 0) {
+            *(volatile int *)(uintptr_t)address = 5;
+            _exit(0);
+        }
+        IS(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    }
+    OK(trimtab_barrier(rank));
+    if (me == 1) OK(trimtab_view_free(view));
+    OK(trimtab_barrier(rank));
+    IS(me == 1 || ((const int *)address)[1] == 3);
+    if (me != 1) OK(trimtab_view_free(view));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_view_free(view));
+}
+
 static void what_cannot_be(trimtab_rank rank, uint32_t me) {
     int32_t numbers[8] = {0};
     char text[300];
@@ -192,6 +224,7 @@ static void *work(void *number) {
     started(rank, me);
     inside(rank, me);
     blocks(rank, me);
+    views(rank, me);
     what_cannot_be(rank, me);
     OK(trimtab_split(rank, me == 1 ? -1 : 0, -(int32_t)me, 4096, &part));
     IS((part == 0) == (me == 1));

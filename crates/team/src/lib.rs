@@ -47,6 +47,7 @@ pub mod flag;
 pub mod life;
 pub mod membership;
 pub mod near;
+pub mod publish;
 pub mod rank;
 pub mod reduce;
 pub mod rounds;
@@ -63,6 +64,7 @@ pub mod wait;
 
 pub use call::{Call, Kind, Sync, When};
 pub use error::{Error, Result};
+pub use publish::View;
 pub use rank::{Calls, Rank, Request};
 pub use reduce::{BF16, Element, F16, Kernel, Operator, Type};
 pub use shared::Shared;

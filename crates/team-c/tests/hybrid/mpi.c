@@ -1,4 +1,4 @@
-/* Ranks of MPI communicators as teams: what a team's collectives give is what MPI's give. Argument: world, parts, or dies FILE. */
+/* Ranks of MPI communicators as teams: what a team's collectives give is what MPI's give. Argument: world, parts, killed FILE, or ends FILE. */
 #include "check.h"
 #include <signal.h>
 #include <string.h>
@@ -90,12 +90,25 @@ static void together(MPI_Comm comm, trimtab_rank rank, int me, int all) {
     IS(from_left == (me + all - 1) % all && sum == of_mpi && sum == (int64_t)all * (all - 1) / 2);
 }
 
+/* What one rank writes and the others can only read, though none of them started another. */
+static void published(trimtab_rank rank, int me, int all) {
+    trimtab_view view;
+    const void *address;
+    void *own = NULL;
+    OK(trimtab_publish(rank, (uint32_t)all - 1, MOST * sizeof(double), &view, &address, &own));
+    for (int i = 0; me == all - 1 && i < MOST; i++) ((double *)own)[i] = i;
+    OK(trimtab_barrier(rank));
+    for (int i = 0; i < MOST; i++) IS(((const double *)address)[i] == i);
+    OK(trimtab_view_free(view));
+}
+
 static void world(void) {
     int me, all;
     trimtab_rank rank = join(MPI_COMM_WORLD, &me, &all);
     static const int counts[] = {1, 7, 500, MOST};
     for (int c = 0; c < 4; c++) same(MPI_COMM_WORLD, rank, me, all, counts[c]);
     together(MPI_COMM_WORLD, rank, me, all);
+    published(rank, me, all);
     OK(trimtab_rank_leave(rank));
 }
 
@@ -122,13 +135,19 @@ static void parts(void) {
     MPI(MPI_Comm_free(&here));
 }
 
-/* The last rank is killed; all others are told who it was, whatever the launcher does next. */
-static void dies(const char *file) {
+/* The last rank is killed, or ends and says nothing when MPI is over; all others are told who it was. */
+static void dies(const char *file, int killed) {
     int me, all;
     trimtab_rank rank = join(MPI_COMM_WORLD, &me, &all);
+    /* By which launchers end the others. */
     signal(SIGTERM, SIG_IGN);
+    /* A team goes on without MPI. */
+    if (!killed) MPI(MPI_Finalize());
     OK(trimtab_barrier(rank));
-    if (me == all - 1) kill(getpid(), SIGKILL);
+    if (me == all - 1) {
+        if (killed) kill(getpid(), SIGKILL);
+        _exit(0);
+    }
     FAILS(TRIMTAB_PEER_DIED, trimtab_barrier(rank));
     char named[20], line[100];
     snprintf(named, sizeof named, "rank %d", all - 1);
@@ -144,7 +163,8 @@ int main(int count, char **words) {
     MPI(MPI_Init_thread(&count, &words, MPI_THREAD_SERIALIZED, &given));
     if (!strcmp(words[1], "world")) world();
     if (!strcmp(words[1], "parts")) parts();
-    if (!strcmp(words[1], "dies")) dies(words[2]);
+    if (!strcmp(words[1], "killed")) dies(words[2], 1);
+    if (!strcmp(words[1], "ends")) dies(words[2], 0);
     MPI(MPI_Finalize());
     return 0;
 }

@@ -273,6 +273,8 @@ mod tests {
         let fd = p.view_fd().try_clone_to_owned().unwrap();
         assert!(Pages::map(&fd, p.len(), ProtFlags::READ | ProtFlags::WRITE).is_err());
         assert!(rustix::io::write(&fd, b"x").is_err());
+        assert!(rustix::fs::ftruncate(&fd, 0).is_err());
+        assert!(rustix::fs::ftruncate(&fd, 1 << 20).is_err());
         let v = View::adopt(fd).unwrap();
         // SAFETY: mapped for writing by its owner, and nobody else runs.
         unsafe { p.base().write(9) };
