@@ -123,7 +123,7 @@ impl<'a> Player<'a> {
         let sync = self.lot.of(&[Sync::MINE, Sync::LOOSE, Sync::STRICT]);
         let n = self.lot.of(&[0, 1, 2, 14, 15, 200, 600, 1100, 3000]);
         let root = self.lot.below(ranks.into()) as u32;
-        let kind = self.lot.below(12);
+        let kind = self.lot.below(14);
         let (calls, sum) = (rank.with(sync), Operator::Sum);
         let give = |rank: u32, n: usize| -> Vec<u64> { (0..n).map(|at| given(step, rank, at)).collect() };
         let add = |at: usize, upto: u32| {
@@ -180,6 +180,19 @@ impl<'a> Player<'a> {
                 self.from.load(me, 0, &mut out)?;
                 rank.fence()?;
                 out == give(root, BLOCK)
+            }
+            11 => {
+                calls.reduce_scatter(&give(me, all), &mut out, sum)?;
+                let of = |at: usize| {
+                    (0..ranks)
+                        .fold(0, |sum: u64, rank| sum.wrapping_add(given(step, rank, me as usize * n + at)))
+                };
+                out == (0..n).map(of).collect::<Vec<_>>()
+            }
+            12 => {
+                let input = if me == root { give(me, all) } else { Vec::new() };
+                calls.scatter(&input, &mut out, root)?;
+                out == give(root, all)[me as usize * n..][..n]
             }
             10 => {
                 self.from.store(0, &give(me, BLOCK))?;
