@@ -30,12 +30,7 @@ impl Drop for Ranks {
 }
 
 /// What ranks of this process published or see: it stays when they leave.
-static VIEWS: LazyLock<Mutex<Handles<OneView>>> = LazyLock::new(|| Mutex::new(Handles::new("view")));
-
-struct OneView(#[expect(dead_code, reason = "kept, not used")] View<u8>);
-
-// SAFETY: nothing is done with it here but to unmap it, which any thread may do.
-unsafe impl Send for OneView {}
+static VIEWS: LazyLock<Mutex<Handles<View<u8>>>> = LazyLock::new(|| Mutex::new(Handles::new("view")));
 
 thread_local! {
     static RANKS: Ranks = const { Ranks(RefCell::new(Handles::new("rank"))) };
@@ -267,7 +262,7 @@ pub unsafe extern "C" fn trimtab_publish(
                 answer(own, writes.unwrap_or(std::ptr::null_mut()).cast())?;
             }
             answer(address, at.cast())?;
-            answer(view, views.add(OneView(published)))
+            answer(view, views.add(published))
         }
     })
 }

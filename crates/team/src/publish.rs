@@ -39,7 +39,8 @@ pub struct View<T> {
     pages: Pages,
     publisher: u32,
     count: usize,
-    elements: PhantomData<T>,
+    /// One thread at a time stores: a view can be sent, and is not shared.
+    elements: PhantomData<std::cell::Cell<T>>,
 }
 
 impl<T> std::fmt::Debug for View<T> {
