@@ -11,12 +11,12 @@
 use loom::sync::Arc;
 use loom::thread;
 use std::time::Instant;
-use trimtab_team::area::{Area, Lines};
+use trimtab_team::area::{Area, CELLS, Lines};
 use trimtab_team::barrier::Barrier;
 use trimtab_team::choice::Table;
 use trimtab_team::flag::{Flag, reached};
 use trimtab_team::station::{Company, Station, now};
-use trimtab_team::sync::model::{Broken, forget, set_broken, touch};
+use trimtab_team::sync::model::{Broken, forget, set_broken, touch, track};
 use trimtab_team::wait::{Faults, Patience, Policy, linger, wake};
 use trimtab_team::{Call, Element, Error, Kernel, Kind, Operator, Sync};
 
@@ -308,4 +308,53 @@ fn a_root_that_runs_ahead_overwrites_nothing() {
 #[should_panic]
 fn a_root_that_did_not_ask_would_overwrite() {
     model(Broken::NotVacant, || broadcasts(2, 3));
+}
+
+/// Broadcasts in two pieces each, through cells: each is used again by the next call.
+fn pieces(count: u32) {
+    const CELL: usize = 128;
+    const ELEMENTS: usize = 25;
+    let memory = Arc::new(Memory((0..2).map(|_| Lines::new()).collect()));
+    memory.0.iter().flat_map(|lines| &lines.slots).for_each(Flag::track);
+    // Cells, and what the model sees of each.
+    let stage: &'static mut [u64] = vec![0_u64; 2 * CELLS * CELL / 8].leak();
+    let stage = stage.as_mut_ptr().cast::<u8>();
+    let cells: Vec<_> = (0..2 * CELLS).map(|_| loom::cell::UnsafeCell::new(())).collect();
+    for (at, cell) in cells.iter().enumerate() {
+        track(stage.wrapping_add(at * CELL), CELL, cell);
+    }
+    let stage = stage as usize;
+    let run = move |memory: Arc<Memory>, rank: u32| {
+        let control = memory.0.as_ptr().cast_mut().cast();
+        // SAFETY: as many lines and cells as ranks, which live until all threads are over.
+        let area = unsafe { Area::at(control, stage as *mut u8, 2, CELL) };
+        let patience = Patience::new(Policy::Park, true);
+        let heap = (std::ptr::null_mut(), 0);
+        let station = Station::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap);
+        for round in 1..=u64::from(count) {
+            let mut buffer = [if rank == 0 { round } else { 0 }; ELEMENTS];
+            let at = buffer.as_mut_ptr();
+            let call = Call { count: ELEMENTS, ..call(Kind::Broadcast, 0, at, at) };
+            // SAFETY: as many numbers, on the stack.
+            now(unsafe { station.carry_out(&call) }).unwrap();
+            assert_eq!(buffer, [round; ELEMENTS]);
+        }
+    };
+    let other = {
+        let memory = Arc::clone(&memory);
+        thread::spawn(move || run(memory, 1))
+    };
+    run(Arc::clone(&memory), 0);
+    other.join().unwrap();
+}
+
+#[test]
+fn pieces_are_read_before_their_cells_are_used_again() {
+    model(Broken::Nothing, || pieces(2));
+}
+
+#[test]
+#[should_panic]
+fn pieces_would_be_overwritten_by_a_root_that_did_not_ask() {
+    model(Broken::NotVacant, || pieces(2));
 }
