@@ -180,7 +180,9 @@ fn what_others_disturb_is_left_as_usual_and_an_end_keeps_what_is_done() {
         let last = tuning.cells.last().unwrap();
         assert_eq!(last.judged, judged, "{last:?}");
         assert_eq!(last.foreign.unwrap() > 0.4, !judged);
-        assert_eq!(tuning.table.ways.is_empty(), !judged, "{tuning:?}");
+        // Cells before that may have ended before anything was told of others.
+        let ways = tuning.table.ways.get(&last.job.kind);
+        assert_eq!(ways.is_some_and(|ways| ways.contains_key(&class(last.job.bytes))), judged, "{tuning:?}");
     }
 }
 
