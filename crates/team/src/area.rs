@@ -10,6 +10,7 @@
 //! **Properties.** Each line has one writer (the count of the central barrier has all, by addition). No address is in shared memory.
 
 use crate::flag::{Flag, INLINE, LINE, Ticket};
+use crate::sync;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Slots of a rank, used in turn.
@@ -21,7 +22,7 @@ pub const CONTROL: usize = if cfg!(trimtab_model) { size_of::<Lines>() } else { 
 /// Cells of a rank's stage: one for each slot.
 pub const CELLS: usize = SLOTS;
 
-const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 6 };
+const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 5 };
 
 /// The lines of a rank. The order is the segment's format.
 #[repr(C)]
@@ -47,6 +48,8 @@ pub struct Lines {
     pub quota: Quota,
     /// What it found that others call, where it raised the alarm for that.
     pub finding: Finding,
+    /// Whether it is at others' own memory just now: see [`crate::direct`].
+    pub touching: Touching,
     /// For what comes later.
     _spare: [Flag; SPARE],
 }
@@ -67,10 +70,11 @@ impl Lines {
             rounds: std::array::from_fn(|_| Flag::new()),
             arrived: Flag::new(),
             released: Flag::new(),
-            alarm: Alarm(zero()),
+            alarm: Alarm(sync::AtomicU64::new(0)),
             mask: Mask(std::array::from_fn(|_| zero())),
             quota: Quota(zero()),
             finding: Finding { of: zero(), theirs: Words::default(), ours: Words::default() },
+            touching: Touching(sync::AtomicU64::new(0)),
             _spare: [],
         }
     }
@@ -116,10 +120,28 @@ impl Quota {
     }
 }
 
+/// Whether a rank is at others' own memory: one, else zero.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Touching(sync::AtomicU64);
+
+impl Touching {
+    /// Says so, before whatever this rank looks at next; or that it is over, after whatever it did.
+    pub fn say(&self, so: bool) {
+        self.0.store(u64::from(so), if so { sync::Ordering::SeqCst } else { sync::Ordering::Release });
+    }
+
+    /// What it says, after whatever this rank has seen before.
+    pub fn heard(&self) -> bool {
+        sync::full_fence();
+        self.0.load(sync::Ordering::Acquire) != 0
+    }
+}
+
 /// Whether a team is given up: zero, or one more than who is the cause, with a cause's code above.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Alarm(AtomicU64);
+pub struct Alarm(sync::AtomicU64);
 
 /// Why a team was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,8 +160,13 @@ impl Alarm {
     /// What was raised first, if anything.
     #[inline(always)]
     pub fn heard(&self) -> Option<(Cause, u32)> {
-        let word = self.0.load(Ordering::Relaxed);
+        let word = self.0.load(sync::Ordering::Relaxed);
         if word == 0 { None } else { Self::read(word) }
+    }
+
+    /// Whether anything was raised, after whatever this rank has said before.
+    pub fn is_raised(&self) -> bool {
+        self.0.load(sync::Ordering::SeqCst) != 0
     }
 
     #[cold]
@@ -162,7 +189,7 @@ impl Alarm {
             Cause::Timeout => 4,
         };
         let word = code << 32 | u64::from(rank.wrapping_add(1));
-        match self.0.compare_exchange(0, word, Ordering::SeqCst, Ordering::SeqCst) {
+        match self.0.compare_exchange(0, word, sync::Ordering::SeqCst, sync::Ordering::SeqCst) {
             Ok(_) => (cause, rank),
             Err(first) => Self::read(first).unwrap_or((cause, rank)),
         }

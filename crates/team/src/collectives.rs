@@ -64,11 +64,11 @@ impl Station {
         self.barrier(self.barrier_by.get(), signature).await
     }
 
-    /// Whether buffers may lie in the segment: they do not where nobody has asked for a block of it. Ranks ask in the same order among
-    /// their calls, so all come to the same.
+    /// Whether buffers may be taken from where they lie: they are not in the segment where nobody has asked for a block of it, unless all
+    /// are threads that see each other's memory. Ranks ask in the same order among their calls, so all come to the same.
     #[inline(always)]
     pub fn has_blocks(&self) -> bool {
-        self.blocks.get() > 0
+        self.blocks.get() > 0 || self.direct.get()
     }
 
     /// Carries out a call; `blocks` is what [`Self::has_blocks`] said when it was made.
@@ -86,24 +86,31 @@ impl Station {
         if call.sync.enter == When::All {
             self.barrier(self.barrier_by.get(), signature).await?;
         }
-        match call.kind {
-            Kind::Broadcast if call.bytes() <= INLINE => self.broadcast_inline(call, signature).await?,
-            Kind::Allreduce if blocks && call.bytes() >= RESIDENT => {
-                self.allreduce_large(call, signature).await?
-            }
-            Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => {
-                self.allreduce_flat(call, signature).await?
-            }
-            Kind::Allreduce => self.allreduce_staged(call, signature).await?,
-            Kind::Broadcast => {
-                self.rounds(call, self.broadcast_part(call, blocks), blocks, signature).await?
-            }
-            _ => self.rounds(call, part(call, self.rank), blocks, signature).await?,
+        let moved = self.move_data(call, blocks, signature).await;
+        if moved.is_err() && blocks && call.bytes() >= RESIDENT {
+            self.settle();
         }
+        moved?;
         if call.sync.leave == When::All {
             self.barrier(self.barrier_by.get(), signature).await?;
         }
         Ok(())
+    }
+
+    #[inline(always)]
+    async fn move_data(&self, call: &Call, blocks: bool, signature: u32) -> Result<()> {
+        match call.kind {
+            Kind::Broadcast if call.bytes() <= INLINE => self.broadcast_inline(call, signature).await,
+            Kind::Allreduce if blocks && call.bytes() >= RESIDENT => {
+                self.allreduce_large(call, signature).await
+            }
+            Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => {
+                self.allreduce_flat(call, signature).await
+            }
+            Kind::Allreduce => self.allreduce_staged(call, signature).await,
+            Kind::Broadcast => self.rounds(call, self.broadcast_part(call, blocks), blocks, signature).await,
+            _ => self.rounds(call, part(call, self.rank), blocks, signature).await,
+        }
     }
 
     #[inline(always)]
@@ -185,7 +192,7 @@ impl Station {
 
     async fn allreduce_large(&self, call: &Call, signature: u32) -> Result<()> {
         let ticket = self.next_ticket();
-        let ours = [self.offset_of(call.input), self.offset_of(call.output)];
+        let ours = [self.place_of(call, call.input), self.place_of(call, call.output)];
         self.tell(ticket, ours, signature).await?;
         if self.central.get() {
             self.meet(signature).await?;
@@ -241,6 +248,7 @@ impl Station {
             for source in sources.iter_mut() {
                 *source = source.wrapping_add(begin);
             }
+            let _touch = self.touch()?;
             let mut block = [0_u64; BLOCK / 8];
             let block = block.as_mut_ptr().cast::<u8>();
             let mut from = begin;

@@ -42,6 +42,7 @@ pub mod barrier;
 pub mod call;
 pub mod choice;
 pub mod collectives;
+pub mod direct;
 pub mod error;
 pub mod flag;
 pub mod life;

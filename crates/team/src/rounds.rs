@@ -164,7 +164,8 @@ impl Station {
                 self.done();
             }
             if over {
-                if resident.own && call.sync.leave != When::None {
+                // What is the caller's alone it may drop when the call returns.
+                if resident.own && (call.sync.leave != When::None || self.offset_of(call.input) == 0) {
                     self.taken(call, ticket).await?;
                 }
                 return Ok(());
@@ -181,7 +182,7 @@ impl Station {
         if part.gives != Gives::Nothing {
             let (from, to) = (call.input as usize, call.output as usize);
             let written = part.takes != Takes::Nothing && from < to + gets * size && to < from + gives * size;
-            let at = if written { 0 } else { self.offset_of(call.input) };
+            let at = if written { 0 } else { self.place_of(call, call.input) };
             resident.own = at != 0;
             self.tell(ticket, [at, 0], signature).await?;
         }
@@ -284,10 +285,11 @@ impl Station {
             );
             match part.uses {
                 Uses::Copies | Uses::Collects if std::ptr::eq(data, there) => {}
-                // SAFETY: as below. A rank that lies may have told of bytes that overlap with our output.
-                Uses::Copies | Uses::Collects if !lies.is_null() => unsafe {
-                    std::ptr::copy(data, there, bytes);
-                },
+                Uses::Copies | Uses::Collects if !lies.is_null() => {
+                    let _touch = self.touch()?;
+                    // SAFETY: as below. A rank that lies may have told of bytes that overlap with our output.
+                    unsafe { std::ptr::copy(data, there, bytes) };
+                }
                 // SAFETY: the output has one block, by the caller's promise.
                 Uses::Copies => unsafe { copy(data, call.output.add(from), bytes) },
                 // SAFETY: the output has a block for each rank, by the caller's promise.
@@ -300,6 +302,7 @@ impl Station {
         if part.uses == Uses::Folds
             && let Some(kernel) = &call.kernel
         {
+            let _touch = if resident.others { Some(self.touch()?) } else { None };
             let sources = self.sources.borrow();
             // SAFETY: all have `bytes` bytes, by what is said above; the output is no other's.
             unsafe {

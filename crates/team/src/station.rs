@@ -40,6 +40,8 @@ pub struct Station {
     pub crowded: bool,
     /// All ranks are threads of this process, and no other has the memory.
     pub(crate) private: bool,
+    /// And nobody was given it: [`crate::direct`].
+    pub(crate) direct: Cell<bool>,
     /// The last ticket taken.
     ticket: Cell<Ticket>,
     /// The last barrier.
@@ -104,6 +106,7 @@ impl Station {
             rank,
             crowded,
             private,
+            direct: Cell::new(false),
             ticket: Cell::new(0),
             barriers: Cell::new(0),
             centrals: Cell::new(0),
@@ -150,6 +153,11 @@ impl Station {
         self.blocking.replace(block)
     }
 
+    /// Whether waits wait now.
+    pub(crate) fn blocks_now(&self) -> bool {
+        self.blocking.get()
+    }
+
     /// Where in the heap an address is, plus one; zero if it is not there.
     #[inline]
     pub(crate) fn offset_of<T>(&self, address: *const T) -> u64 {
@@ -162,8 +170,12 @@ impl Station {
         std::ptr::with_exposed_provenance_mut(self.heap.0)
     }
 
-    /// What a rank says is in the heap, as an address here. It is another's word, so it is looked at.
+    /// What a rank says is in the heap, as an address here. It is another's word, so it is looked at; that of a thread of this process is an
+    /// address, and as good as its pointer.
     pub(crate) fn resident(&self, told: u64, bytes: usize) -> Result<*mut u8> {
+        if self.direct.get() {
+            return Ok(std::ptr::with_exposed_provenance_mut(told as usize));
+        }
         let offset = usize::try_from(told.wrapping_sub(1)).unwrap_or(usize::MAX);
         if offset.checked_add(bytes).is_none_or(|end| end > self.heap.1) {
             return Err(Error::Refused("a rank told of a buffer outside of the segment".to_owned()));

@@ -4,7 +4,19 @@
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(trimtab_model)]
-pub(crate) use model::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use model::{AtomicU32, AtomicU64, Ordering, full_fence, pause};
+
+/// Orders all that this thread did before with all that it does after, as all threads see it.
+#[cfg(not(trimtab_model))]
+pub(crate) fn full_fence() {
+    std::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// Lets others go on.
+#[cfg(not(trimtab_model))]
+pub(crate) fn pause() {
+    std::thread::yield_now();
+}
 
 /// What stands in for the processor and the kernel while a model runs. Not in any program.
 #[cfg(trimtab_model)]
@@ -26,6 +38,16 @@ pub mod model {
         NotLookedAgain,
         /// Slots are used again without asking.
         NotVacant,
+    }
+
+    pub(crate) fn full_fence() {
+        if !broken(Broken::RaisedWithoutFence) {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn pause() {
+        loom::thread::yield_now();
     }
 
     thread_local! {
@@ -99,6 +121,17 @@ pub mod model {
                         return;
                     }
                     self.0.store(value, order);
+                }
+                pub(crate) fn compare_exchange(
+                    &self,
+                    seen: $number,
+                    value: $number,
+                    _: Ordering,
+                    _: Ordering,
+                ) -> Result<$number, $number> {
+                    let before = self.0.compare_exchange(seen, value, Ordering::AcqRel, Ordering::Acquire);
+                    full_fence();
+                    before
                 }
                 pub(crate) fn fetch_add(&self, value: $number, order: Ordering) -> $number {
                     let before = self.0.fetch_add(value, Ordering::AcqRel);

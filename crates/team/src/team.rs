@@ -23,7 +23,7 @@ use crate::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is asked of a new team.
@@ -106,6 +106,8 @@ pub struct Team {
     mapping: Arc<Mapping>,
     geometry: Geometry,
     options: Options,
+    /// Whether anybody outside of this process may have the segment.
+    given: Arc<AtomicBool>,
 }
 
 impl Team {
@@ -122,7 +124,7 @@ impl Team {
         let geometry = Geometry::plan_with(options.ranks, CONTROL, stage, options.heap)?;
         let mapping = Arc::new(Mapping::create(geometry.total)?);
         Header::write(&mapping, &geometry, u128::from(std::process::id()), 1)?;
-        Ok(Self { mapping, geometry, options })
+        Ok(Self { mapping, geometry, options, given: Arc::new(AtomicBool::new(false)) })
     }
 
     /// The team of which another process passed the segment. What it says of itself is checked; how to wait is this process's to say.
@@ -133,7 +135,7 @@ impl Team {
             return Err(Error::NotATeam("laid out by another version".to_owned()));
         }
         let options = Options { ranks: geometry.ranks, cell, heap: geometry.heap_bytes, ..options };
-        Ok(Self { mapping: Arc::new(mapping), geometry, options })
+        Ok(Self { mapping: Arc::new(mapping), geometry, options, given: Arc::new(AtomicBool::new(true)) })
     }
 
     /// The team that this process was started into, and the rank it has there: `TRIMTAB_TEAM` says so. `None` where it is not set.
@@ -203,12 +205,14 @@ impl Team {
     /// What a child needs in its environment to be a rank: name and value. The descriptor must be kept over its exec
     /// ([`crate::segment::meet::keep_over_exec`]).
     pub fn invitation(&self, rank: u32) -> (&'static str, String) {
+        self.given.store(true, Ordering::Relaxed);
         let invitation = Invitation { fd: self.mapping.fd().as_raw_fd(), rank, ranks: self.geometry.ranks };
         (VARIABLE, invitation.to_value())
     }
 
     /// The segment's descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
+        self.given.store(true, Ordering::Relaxed);
         self.mapping.fd()
     }
 
@@ -275,11 +279,13 @@ impl Team {
         let kept: Option<Table> =
             if kept { store::kept(|| rank.key()).map(|tuning| tuning.table) } else { None };
         // All must try ways out, or none.
-        let mut said = [u64::from(kept.is_some()), u64::from(tables == Tables::Lazy)];
+        let direct = private && !self.given.load(Ordering::Relaxed);
+        let mut said = [u64::from(kept.is_some()), u64::from(tables == Tables::Lazy), u64::from(direct)];
         rank.mine().broadcast(&mut said, 0)?;
         let table = if first { first_table(kept, crowded, &masks) } else { None };
         rank.install_of_first(table.as_ref())?;
         rank.station.kept_barrier.set(said[0] != 0);
+        rank.station.set_direct(private && said[2] != 0);
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }

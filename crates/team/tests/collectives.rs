@@ -463,3 +463,44 @@ fn blocks_go_through_every_collective_as_slices_do() {
         }
     });
 }
+
+/// Threads take each other's buffers where they are. These are so long that the C library gives them back to the kernel when they are freed: whoever
+/// still read one would be ended by SIGSEGV.
+#[test]
+fn buffers_of_calls_that_failed_are_read_by_nobody() {
+    const LONG: usize = 100_000;
+    for turn in 0..60_usize {
+        team(Options::new(3), |rank| {
+            let kinds = [Kind::Allreduce, Kind::Alltoall, Kind::Broadcast, Kind::Allgather, Kind::Scan];
+            for (number, kind) in kinds.into_iter().cycle().enumerate() {
+                // One of them leaves, each time at another call.
+                if rank.rank() as usize == turn % 3 && number == turn % 7 {
+                    return;
+                }
+                let long = || vec![u64::from(rank.rank()); 3 * LONG];
+                let (input, mut output) = (long(), long());
+                let calls = rank.mine();
+                let outcome = match kind {
+                    Kind::Allreduce => calls.allreduce(&input, &mut output, Operator::Sum),
+                    Kind::Alltoall => calls.alltoall(&input, &mut output),
+                    Kind::Broadcast => calls.broadcast(&mut output, number as u32 % 3),
+                    Kind::Allgather => calls.allgather(&input[..LONG], &mut output),
+                    _ => calls.scan(&input, &mut output, Operator::Max),
+                };
+                let right: u64 = match kind {
+                    Kind::Allreduce => 3,
+                    Kind::Alltoall | Kind::Allgather => 2,
+                    Kind::Broadcast => number as u64 % 3,
+                    _ => u64::from(rank.rank()),
+                };
+                match outcome {
+                    Ok(()) => assert_eq!(output[3 * LONG - 1], right, "{kind:?}"),
+                    Err(error) => {
+                        assert_eq!(error, trimtab_team::Error::PeerLeft(turn as u32 % 3));
+                        return;
+                    }
+                }
+            }
+        });
+    }
+}

@@ -336,7 +336,7 @@ fn pieces(count: u32) {
             let at = buffer.as_mut_ptr();
             let call = Call { count: ELEMENTS, ..call(Kind::Broadcast, 0, at, at) };
             // SAFETY: as many numbers, on the stack.
-            now(unsafe { station.carry_out(&call) }).unwrap();
+            now(unsafe { station.carry_out(&call, false) }).unwrap();
             assert_eq!(buffer, [round; ELEMENTS]);
         }
     };
@@ -357,4 +357,29 @@ fn pieces_are_read_before_their_cells_are_used_again() {
 #[should_panic]
 fn pieces_would_be_overwritten_by_a_root_that_did_not_ask() {
     model(Broken::NotVacant, || pieces(2));
+}
+
+/// Rank 1 reads memory of rank 0's, which gives the team up and then writes it.
+fn shown() {
+    team(2, |station| {
+        station.set_direct(true);
+        let memory = station.area.slot(0, 1).payload();
+        if station.rank == 0 {
+            station.settle();
+            touch(memory, true);
+        } else if let Ok(_touch) = station.touch() {
+            touch(memory, false);
+        }
+    });
+}
+
+#[test]
+fn nobody_reads_what_was_shown_when_its_owner_has_settled() {
+    model(Broken::Nothing, shown);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn without_fences_somebody_would() {
+    model(Broken::RaisedWithoutFence, shown);
 }

@@ -43,6 +43,9 @@ impl Rank {
         };
         let resident = match kind {
             _ if bytes < crate::collectives::RESIDENT => "",
+            _ if self.station.direct.get() => {
+                "; but for calls that were started or have an operator of their own, threads of one process take it from where it is"
+            }
             Kind::Allreduce => "; without staging where all buffers lie in the segment",
             _ => "; without staging where inputs lie in the segment",
         };

@@ -22,6 +22,7 @@ use super::{Cell as Found, Job, Origin, Tried, candidates, in_force, with};
 use crate::Result;
 use crate::call::{Call, Kind, Sync};
 use crate::choice::{Flat, Manner, class};
+use crate::collectives::RESIDENT;
 use crate::flag::INLINE;
 use crate::reduce::{Kernel, Operator, Type};
 use crate::station::Station;
@@ -108,7 +109,10 @@ impl Lazy {
         let manner = if barrier { Manner::Mine } else { Manner::of(call.what()) };
         let bytes = if barrier { 0 } else { call.bytes() };
         // Whoever starts such a call must count it no more than who waits for it.
-        let free = matches!(manner, Manner::Loose | Manner::HeavyLoose) || (bytes <= INLINE && !barrier);
+        let free = matches!(manner, Manner::Loose | Manner::HeavyLoose)
+            || (bytes <= INLINE && !barrier)
+            // Threads take such from each other where it is: no way is chosen.
+            || (bytes >= RESIDENT && station.direct.get());
         let place = Flat::place(manner, call.kind, class(bytes));
         let due = self.due[place].get();
         if free || due > 0 || self.paused.get() {

@@ -388,18 +388,25 @@ fn each(
     Ok(0)
 }
 
-/// While this lives, ways are not tried out in calls.
-struct Paused(Option<(Rc<lazy::Lazy>, bool)>);
+/// While this lives, ways are not tried out in calls, and threads do not take long messages from where they are: that is no way of the
+/// table's, and what is tuned with threads is for teams of processes, too.
+struct Paused {
+    lazy: Option<(Rc<lazy::Lazy>, bool)>,
+    direct: (Rc<Station>, bool),
+}
 
 impl Paused {
     fn of(rank: &Rank) -> Self {
-        Self(rank.lazy.as_ref().map(|lazy| (Rc::clone(lazy), lazy.pause(true))))
+        let lazy = rank.lazy.as_ref().map(|lazy| (Rc::clone(lazy), lazy.pause(true)));
+        Self { lazy, direct: (Rc::clone(&rank.station), rank.station.direct.replace(false)) }
     }
 }
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        if let Some((lazy, before)) = &self.0 {
+        let (station, direct) = &self.direct;
+        station.set_direct(*direct);
+        if let Some((lazy, before)) = &self.lazy {
             lazy.pause(*before);
         }
     }
