@@ -189,7 +189,7 @@ impl Watch {
     }
 
     /// The first rank found dead of those who have not `left`: by one poll for each 64 that does not wait, a question for each that
-    /// has no descriptor, and a look into /proc for [`AT_ONCE`] whose numbers may outlive them.
+    /// has no descriptor, and a look into /proc for `AT_ONCE` whose numbers may outlive them.
     pub fn dead(&self, left: impl Fn(u32) -> bool) -> Option<u32> {
         let turn = self.turn.get();
         self.turn.set(if turn + AT_ONCE < self.eyes.len() { turn + AT_ONCE } else { 0 });

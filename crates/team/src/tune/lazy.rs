@@ -4,10 +4,10 @@
 //! than the rest, they would wait for each other for ever.
 //!
 //! **Idea.** Calls of a cell (kind, class of size, manner) are counted, and the count alone says which way the next one goes: candidates
-//! run in turns ([`judge::Trial`]). Each rank notes when it came and when it left, by the machine's clock. When a round is over the ranks exchange what they
+//! run in turns ([`super::judge::Trial`]). Each rank notes when it came and when it left, by the machine's clock. When a round is over the ranks exchange what they
 //! noted, at the beginning of the cell's next call: a call took from when the last came to when the last left, so who comes late makes
 //! nothing slow. All hear the same and come to the same verdict. From then on one call in many is a sample; a choice that has become
-//! slower than its record for long is tried anew ([`judge::Drift`]).
+//! slower than its record for long is tried anew ([`super::judge::Drift`]).
 //!
 //! **Cost.** A trial has at most [`CALLS`] calls of each candidate, and ends when they have cost [`Limits::spend`] more than the usual way, by one round
 //! at most. Each round adds one exchange of some hundred bytes, each window of samples another, which is one call in [`Drift::WINDOW`] times [`Drift::every`]. What
