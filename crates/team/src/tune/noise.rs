@@ -1,7 +1,7 @@
 //! Whether others used the machine while something was measured.
 //!
 //! **Idea.** What the machine's processors did, less what the ranks' threads did, is what others did. The kernel counts the machine's time in
-//! ticks of up to 10 ms, so shares are told over [`WINDOW`] at least, which reaches back before a short measurement.
+//! ticks of up to 10 ms, so shares are told over `WINDOW` at least, which reaches back before a short measurement.
 
 use super::Overseer;
 use crate::Result;

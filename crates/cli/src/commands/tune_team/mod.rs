@@ -1,6 +1,6 @@
 //! `trimtab tune-team`: which way each collective of a team goes quickest on this machine, found beforehand and kept.
 //!
-//! [`ranks`] makes teams of threads or processes and lets them measure, [`page`] shows what came of it. How it is measured and judged is the
+//! `ranks` makes teams of threads or processes and lets them measure, `page` shows what came of it. How it is measured and judged is the
 //! library's (`trimtab_team::tune`), and so is what is kept and where. A signal ends it before the next cell: what was finished is
 //! kept and said.
 
