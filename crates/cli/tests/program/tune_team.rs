@@ -103,7 +103,7 @@ fn what_would_be_measured_is_listed() {
         assert!(page.contains(wanted), "{wanted}: {page}");
     }
     // What fits beside a flag, or goes in one round, has no choice.
-    assert!(!page.contains("/256/") && !page.contains("allreduce/32768/"), "{page}");
+    assert!(!page.contains("allreduce/256/") && !page.contains("allreduce/32768/"), "{page}");
     let planned = json(tune(&sandbox, "--list --ranks 2 --ops barrier"));
     assert_eq!(planned["teams"][0]["cells"].as_array().unwrap().len(), 1);
     assert_eq!(files(&sandbox), 0);
