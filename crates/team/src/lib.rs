@@ -45,6 +45,7 @@ pub mod collectives;
 pub mod direct;
 pub mod error;
 pub mod flag;
+pub mod habit;
 pub mod life;
 pub mod membership;
 pub mod near;

@@ -3,30 +3,26 @@
 //! **Problem.** Spinning is 50 times faster than sleeping while everybody has a processor, and a thousand times slower when somebody
 //! waits for ours. Nobody knows beforehand; a program's own threads, a quota or another program may change it at any time.
 //!
-//! **Idea.** A [`Patience`] begins with what occupancy says (nothing where there are more ranks than processors) and learns: where spinning
-//! was in vain several times in a row it is cut to a sixteenth, and tried anew now and then. Ranks that share processors give them to each
-//! other by yielding, several times as quick as to sleep and be woken, as long as nobody else takes what is given away: after a yield that
-//! came back late they sleep at once for a multiple of that time. Who sleeps wakes up every few milliseconds to see whether those it waits for
-//! live.
+//! **Idea.** A [`Patience`] begins with what occupancy says (nothing where there are more ranks than processors) and learns how long to spin
+//! ([`crate::habit`]). Ranks that share processors give them to each other by yielding, several times as quick as to sleep and be woken, as long
+//! as nobody else takes what is given away: after a yield that came back late they sleep at once for a multiple of that time. Who sleeps wakes
+//! up every few milliseconds to see whether those it waits for live.
 //!
 //! **Properties.** No rank waits longer than [`SLICE`] without looking for faults, in one wait or in many short ones of the same call; nothing
 //! is asked of the clock before the first spins are over.
 
 use crate::flag::{Flag, Ticket, reached};
-use std::cell::Cell;
+use crate::habit::Habit;
+use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The longest sleep before faults are looked for. Longer than most kernels' ticks: a timer that is not the next to ring costs less to set.
 pub const SLICE: Duration = Duration::from_millis(8);
-/// What a spin may take where every rank has a processor: some two sleeps and wake-ups.
-const SPIN: Duration = Duration::from_micros(20);
-/// So many waits in a row that spinning did not help make it short.
-const FUTILE: u32 = 4;
-/// Every so many waits that went past their spinning it is tried in full again.
-const ANEW: u32 = 64;
-/// And so many times as long.
-const LONGER: u32 = 5;
+/// What a spin takes where every rank has a processor: about a sleep and a wake-up, so that who is late by one is not slept for.
+const SPIN: Duration = Duration::from_micros(60);
+/// So many spins until a clock is looked at again.
+const UNWATCHED: u32 = 64;
 
 /// Yields of a wait before it sleeps, where every rank has a processor, ...
 const YIELDS: u32 = 4;
@@ -55,27 +51,29 @@ pub enum Policy {
 #[derive(Debug)]
 pub struct Patience {
     policy: Policy,
-    full: u32,
     now: Cell<u32>,
+    /// What the next wait that is longer than its spin spins beyond it.
+    once: Cell<Duration>,
+    /// None where nobody learns.
+    habit: Option<RefCell<Habit>>,
     yields: u32,
     /// Nothing is yielded before this.
     resents: Cell<Option<Instant>>,
-    futile: Cell<u32>,
-    past: Cell<u32>,
 }
 
 impl Patience {
     /// For a policy, where `crowded` says that there are more ranks than processors for them.
     pub fn new(policy: Policy, crowded: bool) -> Self {
-        let (full, yields) = match policy {
+        let (spins, yields) = match policy {
             Policy::Auto if crowded => (0, YIELDS_CROWDED),
             Policy::Auto => (spins_in(SPIN), YIELDS),
             Policy::Spin => (u32::MAX, 0),
             Policy::Yield => (if crowded { 0 } else { spins_in(SPIN) }, u32::MAX),
             Policy::Park => (0, 0),
         };
-        let (now, resents) = (Cell::new(full), Cell::new(None));
-        Self { policy, full, now, yields, resents, futile: Cell::new(0), past: Cell::new(0) }
+        let habit = (policy == Policy::Auto && !crowded).then(|| RefCell::new(Habit::new(SPIN)));
+        let once = Cell::new(Duration::ZERO);
+        Self { policy, now: Cell::new(spins), once, habit, yields, resents: Cell::new(None) }
     }
 
     /// The policy, for another team of the same rank.
@@ -107,23 +105,13 @@ impl Patience {
         late
     }
 
-    /// A wait went past its spinning, and slept or not.
-    fn learn(&self, slept: bool) {
-        if self.policy != Policy::Auto || self.full == 0 {
-            return;
+    /// A wait went past its spinning, took so long in all until now, and slept or not.
+    fn learn(&self, slept: bool, waited: Duration, now: Instant) {
+        if let Some(habit) = &self.habit {
+            let spin = habit.borrow_mut().after(slept, waited, now);
+            self.now.set(spins_in(spin.each));
+            self.once.set(spin.once);
         }
-        self.past.set(self.past.get().wrapping_add(1));
-        self.futile.set(if slept { self.futile.get() + 1 } else { 0 });
-        // Ranks that wake each other in turn would go on so for ever, as a wake-up takes longer than a spin: one that now and then spins
-        // past a wake-up brings them into step again.
-        self.now.set(if self.past.get().is_multiple_of(ANEW) {
-            self.futile.set(0);
-            self.full.saturating_mul(LONGER)
-        } else if self.futile.get() >= FUTILE {
-            self.full / 16
-        } else {
-            self.full
-        });
     }
 }
 
@@ -181,14 +169,15 @@ pub fn linger(
     private: bool,
     faults: &dyn Faults,
 ) -> crate::Result<u64> {
-    let mut now = Instant::now();
+    let begin = Instant::now();
+    let mut now = spin_on(flag, wanted, patience.once.take(), begin);
     let mut yields = patience.yields(now);
     let mut looked = faults.looked(now);
     let mut slept = false;
     loop {
         let word = flag.look();
         if reached(word as Ticket, wanted) {
-            patience.learn(slept);
+            patience.learn(slept, now.duration_since(begin), now);
             return Ok(word);
         }
         if patience.policy == Policy::Spin {
@@ -217,6 +206,25 @@ pub fn linger(
             }
         }
     }
+}
+
+/// Spins for some more time, or until the flag is raised. Answers when that was.
+#[cfg(not(trimtab_model))]
+fn spin_on(flag: &Flag, wanted: Ticket, time: Duration, begin: Instant) -> Instant {
+    let mut now = begin;
+    while now.duration_since(begin) < time && !raised_soon(flag, wanted) {
+        now = Instant::now();
+    }
+    now
+}
+
+/// Whether it is raised within some spins.
+#[cfg(not(trimtab_model))]
+fn raised_soon(flag: &Flag, wanted: Ticket) -> bool {
+    (0..UNWATCHED).any(|_| {
+        std::hint::spin_loop();
+        flag.is(wanted)
+    })
 }
 
 fn sleep(flag: &Flag, wanted: Ticket, private: bool) {

@@ -25,12 +25,12 @@ mod tests;
 use super::{Plan, Reason};
 use crate::set::CpuSet;
 use crate::words::plural;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// How threads are to wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitPolicy {
     /// As the runtimes do by themselves where CPUs are the program's own; a moment of spinning and then sleep where not.
