@@ -13,8 +13,12 @@ use crate::flag::{Flag, INLINE, LINE, Ticket};
 use crate::sync;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Slots of a rank, used in turn.
-pub const SLOTS: usize = if cfg!(trimtab_model) { 2 } else { 8 };
+/// Slots of a rank, used in turn: in a model two, so that they come round soon, or five where more is under way at a time.
+pub const SLOTS: usize = match (cfg!(trimtab_model), option_env!("TRIMTAB_MODEL_SLOTS")) {
+    (true, None) => 2,
+    (true, Some(_)) => 5,
+    (false, _) => 8,
+};
 /// Rounds of a dissemination barrier of as many ranks as there may be.
 pub const ROUNDS: usize = if cfg!(trimtab_model) { 2 } else { 10 };
 /// Bytes of flags per rank.
