@@ -1,0 +1,366 @@
+//! Ranks that are processes read each other's buffers through the kernel, which copies them once.
+//!
+//! **Problem.** What goes through a cell is copied twice, and where all ranks give and take at once both copies are in everybody's way.
+//!
+//! **Idea.** Each rank says at which address of its own process its buffer is, and who needs it copies it from there (`process_vm_readv`): straight
+//! into its own buffer, or into a piece of memory as small as a cache, where it is combined.
+//!
+//! **Who.** Whether one may read another's memory is the kernel's to say: Yama, a container's filters, another user, another namespace may all
+//! forbid it. So each rank shows a *mark*, a number by lot in its own memory, and all read all others' marks when they join; only where everybody could, anybody
+//! does from then on. Whose memory a rank reads it knows from the kernel ([`crate::segment::owner`]): who lies about addresses gives away its
+//! own memory, and nobody else's. The last reading of a call reads the mark, too: a process that has become another one, or whose number another has
+//! now, has none.
+//!
+//! **When a call fails** its buffers are its caller's again while others may be reading them. Nobody waits for those: who has read looks
+//! afterwards whether the team was given up, which was said before the buffer changed, and then does not believe what it read.
+//!
+//! **Properties.** Others' memory is only read, and by the kernel alone: whatever it holds meanwhile, no more than bytes can be wrong. Calls that were started, and
+//! those with an operator of the caller's own, do not show their buffers, as in [`crate::direct`].
+
+use crate::area::{Area, Cause};
+use crate::call::{Call, Kind};
+use crate::segment::memfd::Mapping;
+use crate::segment::owner::Claim;
+use crate::station::Station;
+use crate::{Error, Result};
+use std::hash::{BuildHasher, Hasher};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A variable that says `off` (or `on`) for programs that leave [`crate::Options::pull`] as it is.
+pub const PULL: &str = "TRIMTAB_TEAM_PULL";
+
+/// What is read of all ranks together before it is combined: about half of a core's own cache, ...
+const SCRATCH: usize = 512 << 10;
+/// ... but of one no more than this, and no less than that, or the kernel's work for a reading counts.
+const PIECE: (usize, usize) = (8 << 10, 32 << 10);
+/// The most that is asked of the kernel at once, which has a bound.
+const AT_ONCE: usize = 1 << 30;
+/// So long is waited for an end of whose memory could not be read, before something else is to blame.
+const GONE: Duration = Duration::from_secs(1);
+
+/// Beside an address of a rank's own process; what is told without it lies in the segment.
+const ELSEWHERE: u64 = 1 << 63;
+
+/// Where a rank's buffer lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lies {
+    /// It is not shown: its bytes come through cells.
+    Nowhere,
+    /// At an address here.
+    Here(*mut u8),
+    /// At an address of its own process.
+    There(u64),
+}
+
+impl Lies {
+    /// So many bytes further.
+    pub(crate) fn add(self, bytes: usize) -> Self {
+        match self {
+            Self::Nowhere => self,
+            Self::Here(at) => Self::Here(at.wrapping_add(bytes)),
+            Self::There(at) => Self::There(at.wrapping_add(bytes as u64)),
+        }
+    }
+}
+
+/// A number in this process's memory by which others know it, gone when dropped.
+#[derive(Debug)]
+struct Mark(Box<AtomicU64>);
+
+impl Mark {
+    fn new() -> Self {
+        // The keys of hashers are the system's random numbers.
+        let number = std::hash::RandomState::new().build_hasher().finish().max(1);
+        Self(Box::new(AtomicU64::new(number)))
+    }
+
+    fn tell(&self, area: &Area, rank: u32) {
+        let at = std::ptr::from_ref(&*self.0).expose_provenance() as u64;
+        area.lines(rank).mark.tell(at, self.0.load(Ordering::Relaxed));
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// A rank's process, and its mark there.
+#[derive(Debug, Clone, Copy)]
+struct Peer {
+    pid: u32,
+    at: u64,
+    number: u64,
+}
+
+impl Peer {
+    /// Copies so many bytes at an address of its process, and sees to it that it is who it was.
+    ///
+    /// # Safety
+    /// `to` is valid for writing so many bytes.
+    unsafe fn read(
+        &self,
+        from: u64,
+        to: *mut u8,
+        bytes: usize,
+        proven: bool,
+    ) -> std::result::Result<(), String> {
+        let mut mark = 0_u64;
+        let (mut from, mut to, mut left) = (from, to, bytes);
+        loop {
+            let now = left.min(AT_ONCE);
+            let last = now == left;
+            let proof = if proven && last { size_of_val(&mark) } else { 0 };
+            let at = |address: u64| std::ptr::without_provenance_mut::<libc::c_void>(address as usize);
+            let theirs = [(from, now), (self.at, proof)]
+                .map(|(address, bytes)| libc::iovec { iov_base: at(address), iov_len: bytes });
+            let ours = [(to, now), ((&raw mut mark).cast::<u8>(), proof)]
+                .map(|(address, bytes)| libc::iovec { iov_base: address.cast(), iov_len: bytes });
+            let parts = if proof == 0 { 1 } else { 2 };
+            // SAFETY: the kernel writes to our two places alone, as many bytes as they have; theirs it looks up in their process.
+            let read = unsafe {
+                libc::process_vm_readv(self.pid as i32, ours.as_ptr(), parts, theirs.as_ptr(), parts, 0)
+            };
+            match usize::try_from(read) {
+                Err(_) => return Err(std::io::Error::last_os_error().to_string()),
+                Ok(read) if read != now + proof => return Err(format!("{read} of {now} bytes came")),
+                Ok(_) if proof != 0 && mark != self.number => {
+                    return Err("the process is another one by now".to_owned());
+                }
+                Ok(_) if last => return Ok(()),
+                Ok(_) => {}
+            }
+            from = from.wrapping_add(now as u64);
+            to = to.wrapping_add(now);
+            left -= now;
+        }
+    }
+
+    fn shows_its_mark(&self) -> bool {
+        // SAFETY: nothing is written but the mark, which is the function's own.
+        unsafe { self.read(self.at, std::ptr::null_mut(), 0, true) }.is_ok()
+    }
+}
+
+/// What a rank shows before all have come.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    mark: Mark,
+    claim: Claim,
+}
+
+impl Offer {
+    /// Shows a mark, and says whose it is; `None` where that cannot be, which all will see.
+    pub(crate) fn make(mapping: &Arc<Mapping>, area: &Area, rank: u32) -> Option<Self> {
+        let claim = Claim::stake(mapping, rank)?;
+        let mark = Mark::new();
+        mark.tell(area, rank);
+        Some(Self { mark, claim })
+    }
+
+    /// Reads all others' marks; `None` unless all could be read.
+    pub(crate) fn look(self, mapping: &Mapping, area: &Area) -> (Option<Peers>, Claim) {
+        let peer = |rank| {
+            let (at, number) = area.lines(rank).mark.told();
+            let peer = Peer { pid: Claim::owner(mapping, rank)?, at, number };
+            (number != 0 && peer.shows_its_mark()).then_some(peer)
+        };
+        let all: Option<Vec<Peer>> = (0..area.ranks()).map(peer).collect();
+        (all.map(|all| Peers { all, _mark: Rc::new(self.mark) }), self.claim)
+    }
+}
+
+/// The ranks of a team as whose memory is read.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    all: Vec<Peer>,
+    /// By which others know this one.
+    _mark: Rc<Mark>,
+}
+
+impl Peers {
+    /// Some of them, for a team that is made of those.
+    pub(crate) fn of(&self, members: &[u32]) -> Self {
+        let all = members.iter().map(|rank| self.all[*rank as usize]).collect();
+        Self { all, _mark: Rc::clone(&self._mark) }
+    }
+}
+
+/// What the environment says counts where a program leaves it at the default.
+pub(crate) fn wanted(option: bool, said: Option<&str>) -> Result<bool> {
+    match said {
+        None | Some("" | "on") => Ok(option),
+        Some("off") => Ok(false),
+        Some(other) => Err(Error::Argument(format!("{PULL} is \"{other}\", which is neither on nor off"))),
+    }
+}
+
+impl Station {
+    /// From now on ranks read these processes' memory, or nobody's; all must say the same.
+    pub(crate) fn set_peers(&self, peers: Option<Peers>) {
+        self.pull.set(peers.is_some());
+        self.peers.replace(peers.map(Rc::new));
+    }
+
+    /// Whether ranks read each other's buffers in a call of so many bytes.
+    #[inline]
+    pub(crate) fn pulls(&self, kind: Kind, bytes: usize) -> bool {
+        self.pull.get() && bytes >= least(kind, self.crowded)
+    }
+
+    /// What is told of a buffer of a call that is not in the segment.
+    pub(crate) fn shown(&self, call: &Call, address: *const u8) -> u64 {
+        let address = address.expose_provenance() as u64;
+        let own = call.kind.combines() && call.operator.is_none();
+        let may = self.blocks_now() && !own && self.pulls(call.kind, call.bytes());
+        // Some processors have marks of their own in an address's upper bits.
+        if may && address & ELSEWHERE == 0 { address | ELSEWHERE } else { 0 }
+    }
+
+    /// Where a rank says that so many bytes of its buffer are.
+    pub(crate) fn lies(&self, told: u64, bytes: usize) -> Result<Lies> {
+        if told == 0 {
+            return Ok(Lies::Nowhere);
+        }
+        if self.pull.get() && told & ELSEWHERE != 0 {
+            return Ok(Lies::There(told & !ELSEWHERE));
+        }
+        self.resident(told, bytes).map(Lies::Here)
+    }
+
+    /// Whether that is an address of another process.
+    pub(crate) fn is_elsewhere(&self, told: u64) -> bool {
+        self.pull.get() && told & ELSEWHERE != 0
+    }
+
+    /// Reads so many bytes of a rank's memory. `last` says that no more is read of it in this call.
+    ///
+    /// # Safety
+    /// `to` is valid for writing so many bytes.
+    pub(crate) unsafe fn fetch(
+        &self,
+        rank: u32,
+        from: u64,
+        to: *mut u8,
+        bytes: usize,
+        last: bool,
+    ) -> Result<()> {
+        let peers = self.peers.borrow();
+        let Some(peers) = &*peers else { return Err(Error::Revoked(self.rank)) };
+        // SAFETY: the caller's promise.
+        let read = unsafe { peers.all[rank as usize].read(from, to, bytes, last) };
+        match read {
+            Ok(()) => self.believe(),
+            Err(why) => Err(self.unread(rank, &why)),
+        }
+    }
+
+    /// After others' memory was read: it was as its owner had shown it, unless the team is given up.
+    pub fn believe(&self) -> Result<()> {
+        crate::sync::full_fence();
+        if self.area.lines(0).alarm.is_raised() { Err(self.alarmed_now()) } else { Ok(()) }
+    }
+
+    /// What to say when a rank's memory could not be read: most often that it has died.
+    #[cold]
+    fn unread(&self, rank: u32, why: &str) -> Error {
+        let begin = Instant::now();
+        while begin.elapsed() < GONE && !self.area.lines(0).alarm.is_raised() {
+            if self.company.left(rank) {
+                self.give_up(Cause::Left, rank);
+            } else if self.company.gone(rank) {
+                self.give_up(Cause::Died, rank);
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if self.area.lines(0).alarm.is_raised() {
+            return self.alarmed_now();
+        }
+        self.give_up(Cause::Timeout, self.rank);
+        Error::Refused(format!(
+            "the memory of rank {rank} cannot be read any more ({why}), and the team is given up; {PULL}=off lets teams do without that"
+        ))
+    }
+
+    /// Combines bytes `from` to `to` of where ranks' inputs lie, each `skip` bytes further than it says, into the same bytes of the output.
+    /// This rank's own input is the call's.
+    ///
+    /// # Safety
+    /// All are as long as that; nobody writes them meanwhile but this rank, and that only where they are its output.
+    pub(crate) unsafe fn fold_shown(
+        &self,
+        call: &Call,
+        ranks: u32,
+        skip: usize,
+        from: usize,
+        to: usize,
+    ) -> Result<()> {
+        let Some(kernel) = &call.kernel else { return Ok(()) };
+        let (lowest, highest) = PIECE;
+        let each = (SCRATCH / ranks as usize / 64 * 64).clamp(lowest, highest);
+        let mut scratch = self.scratch.borrow_mut();
+        scratch.resize(ranks as usize * each / 8, 0);
+        let scratch = scratch.as_mut_ptr().cast::<u8>();
+        let mut at = from;
+        while at < to {
+            let bytes = (to - at).min(each);
+            let last = at + bytes == to;
+            for rank in 0..ranks {
+                let lies = self.residents.borrow()[rank as usize].add(skip + at);
+                let source = match lies {
+                    _ if rank == self.rank => call.input.wrapping_add(skip + at),
+                    Lies::Here(here) => here.cast_const(),
+                    Lies::There(there) => {
+                        let place = scratch.wrapping_add(rank as usize * each);
+                        // SAFETY: the scratch has so many bytes for each rank.
+                        unsafe { self.fetch(rank, there, place, bytes, last) }?;
+                        place
+                    }
+                    Lies::Nowhere => return Err(Error::Revoked(self.rank)),
+                };
+                self.sources.borrow_mut()[rank as usize] = source;
+            }
+            let sources = self.sources.borrow();
+            // SAFETY: all have `bytes` bytes from there on, by the caller's promise.
+            unsafe {
+                kernel.fold(
+                    call.output.wrapping_add(at),
+                    &sources[..ranks as usize],
+                    bytes / call.elements.size(),
+                );
+            }
+            at += bytes;
+        }
+        Ok(())
+    }
+}
+
+/// From so many bytes on ranks read each other's memory.
+fn least(kind: Kind, crowded: bool) -> usize {
+    match kind {
+        // Who only gives stages while the others take: that is as quick.
+        Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter | Kind::Scan if !crowded => usize::MAX,
+        Kind::Barrier => usize::MAX,
+        _ => 32 << 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_switches_it_off_and_never_on() {
+        assert_eq!(
+            [None, Some("on"), Some("off")].map(|said| wanted(true, said)),
+            [Ok(true), Ok(true), Ok(false)]
+        );
+        assert_eq!(wanted(false, Some("on")), Ok(false));
+        assert!(wanted(true, Some("of")).unwrap_err().to_string().contains("neither on nor off"));
+    }
+}
