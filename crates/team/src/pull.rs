@@ -36,6 +36,8 @@ pub const PULL: &str = "TRIMTAB_TEAM_PULL";
 const SCRATCH: usize = 512 << 10;
 /// ... but of one no more than this, and no less than that, or the kernel's work for a reading counts.
 const PIECE: (usize, usize) = (8 << 10, 32 << 10);
+/// Less is copied by a program before the kernel has looked up where it is.
+const LEAST: usize = 32 << 10;
 /// The most that is asked of the kernel at once, which has a bound.
 const AT_ONCE: usize = 1 << 30;
 /// So long is waited for an end of whose memory could not be read, before something else is to blame.
@@ -209,7 +211,7 @@ impl Station {
     /// Whether ranks read each other's buffers in a call of so many bytes.
     #[inline]
     pub(crate) fn pulls(&self, kind: Kind, bytes: usize) -> bool {
-        self.pull.get() && bytes >= least(kind, self.crowded)
+        self.pull.get() && bytes >= least(kind, self.ranks(), self.crowded)
     }
 
     /// What is told of a buffer of a call that is not in the segment.
@@ -268,8 +270,8 @@ impl Station {
     /// What to say when a rank's memory could not be read: most often that it has died.
     #[cold]
     fn unread(&self, rank: u32, why: &str) -> Error {
-        let begin = Instant::now();
-        while begin.elapsed() < GONE && !self.area.lines(0).alarm.is_raised() {
+        let (begin, most) = (Instant::now(), self.deadline.get().map_or(GONE, |deadline| deadline.min(GONE)));
+        while begin.elapsed() < most && !self.area.lines(0).alarm.is_raised() {
             if self.company.left(rank) {
                 self.give_up(Cause::Left, rank);
             } else if self.company.gone(rank) {
@@ -340,19 +342,37 @@ impl Station {
     }
 }
 
-/// From so many bytes on ranks read each other's memory.
-fn least(kind: Kind, crowded: bool) -> usize {
+/// From so many bytes on ranks read each other's memory: where that was quicker on two processors, by 15 to 60 %.
+///
+/// The kernel copies some third slower than a program does. That pays where every byte would be copied into a cell for one reader: where every rank has
+/// something else for each other. It does not where one copy in a cell serves several, or where who gives would be idle
+/// meanwhile and others wait for the reader.
+fn least(kind: Kind, ranks: u32, crowded: bool) -> usize {
     match kind {
-        // Who only gives stages while the others take: that is as quick.
-        Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter | Kind::Scan if !crowded => usize::MAX,
-        Kind::Barrier => usize::MAX,
-        _ => 32 << 10,
+        Kind::Alltoall | Kind::ReduceScatter => LEAST,
+        Kind::Scatter if crowded => LEAST,
+        Kind::Allgather if ranks == 2 => LEAST,
+        // Of which ranks read slices.
+        Kind::Allreduce if !crowded => LEAST * ranks as usize,
+        _ => usize::MAX,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_one_copy_gives_to_several_is_staged() {
+        use Kind::{Allgather, Allreduce, Alltoall, Barrier, Broadcast};
+        assert_eq!(
+            [(2, false), (8, true)].map(|(ranks, crowded)| least(Alltoall, ranks, crowded)),
+            [LEAST; 2]
+        );
+        assert_eq!([2, 3].map(|ranks| least(Allgather, ranks, false)), [LEAST, usize::MAX]);
+        assert_eq!([false, true].map(|crowded| least(Allreduce, 4, crowded)), [4 * LEAST, usize::MAX]);
+        assert_eq!([Broadcast, Barrier].map(|kind| least(kind, 2, true)), [usize::MAX; 2]);
+    }
 
     #[test]
     fn the_environment_switches_it_off_and_never_on() {
