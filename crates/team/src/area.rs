@@ -22,7 +22,7 @@ pub const CONTROL: usize = if cfg!(trimtab_model) { size_of::<Lines>() } else { 
 /// Cells of a rank's stage: one for each slot.
 pub const CELLS: usize = SLOTS;
 
-const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 4 };
+const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 3 };
 
 /// The lines of a rank. The order is the segment's format.
 #[repr(C)]
@@ -52,6 +52,8 @@ pub struct Lines {
     pub touching: Touching,
     /// Where others may see whether it is the process that they take it for: see [`crate::pull`].
     pub mark: Mark,
+    /// Whether a call of its has failed, so that what it shows is no more what it was.
+    pub withdrawn: Touching,
     /// For what comes later.
     _spare: [Flag; SPARE],
 }
@@ -78,6 +80,7 @@ impl Lines {
             finding: Finding { of: zero(), theirs: Words::default(), ours: Words::default() },
             touching: Touching(sync::AtomicU64::new(0)),
             mark: Mark { at: zero(), number: zero() },
+            withdrawn: Touching(sync::AtomicU64::new(0)),
             _spare: [],
         }
     }
@@ -123,7 +126,7 @@ impl Quota {
     }
 }
 
-/// Whether a rank is at others' own memory: one, else zero.
+/// Whether a rank is at others' own memory, or something else that it says of itself: one, else zero.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Touching(sync::AtomicU64);

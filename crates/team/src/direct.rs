@@ -65,8 +65,7 @@ impl Station {
         }
         // Whatever failed has said so already, with a better reason.
         self.give_up(Cause::Mismatch, self.rank);
-        // Not even the first change of a buffer is seen before that.
-        crate::sync::full_fence();
+        self.withdraw();
         if !self.direct.get() {
             return;
         }

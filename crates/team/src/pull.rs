@@ -11,8 +11,8 @@
 //! own memory, and nobody else's. The last reading of a call reads the mark, too: a process that has become another one, or whose number another has
 //! now, has none.
 //!
-//! **When a call fails** its buffers are its caller's again while others may be reading them. Nobody waits for those: who has read looks
-//! afterwards whether the team was given up, which was said before the buffer changed, and then does not believe what it read.
+//! **When a call fails** its buffers are its caller's again while others may be reading them. Nobody waits for those: who fails says so before
+//! it returns; who has read looks for that afterwards, and then does not believe what it read.
 //!
 //! **Properties.** Others' memory is only read, and by the kernel alone: whatever it holds meanwhile, no more than bytes can be wrong. Calls that were started, and
 //! those with an operator of the caller's own, do not show their buffers, as in [`crate::direct`].
@@ -24,6 +24,7 @@ use crate::segment::owner::Claim;
 use crate::station::Station;
 use crate::{Error, Result};
 use std::hash::{BuildHasher, Hasher};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,17 +101,42 @@ struct Peer {
 }
 
 impl Peer {
-    /// Copies so many bytes at an address of its process, and sees to it that it is who it was.
+    /// Copies so many bytes at an address of its process; if `proven`, only of the process that it was when ranks met.
     ///
     /// # Safety
     /// `to` is valid for writing so many bytes.
-    unsafe fn read(
+    unsafe fn read(&self, from: u64, to: *mut u8, bytes: usize, proven: bool) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        let read = unsafe { self.read_by(self.pid, from, to, bytes, proven) };
+        match read {
+            Err(why) if why.raw_os_error() == Some(libc::ESRCH) => {
+                // Asked for by its first thread, which may have ended while others go on.
+                let mut others = self.threads();
+                // SAFETY: the caller's promise.
+                let found =
+                    others.any(|thread| unsafe { self.read_by(thread, from, to, bytes, true) }.is_ok());
+                if found { Ok(()) } else { Err(why) }
+            }
+            read => read,
+        }
+    }
+
+    fn threads(&self) -> impl Iterator<Item = u32> {
+        let listed = std::fs::read_dir(format!("/proc/{}/task", self.pid));
+        let named = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        listed.into_iter().flatten().flatten().filter_map(named)
+    }
+
+    /// # Safety
+    /// As [`Self::read`].
+    unsafe fn read_by(
         &self,
+        thread: u32,
         from: u64,
         to: *mut u8,
         bytes: usize,
         proven: bool,
-    ) -> std::result::Result<(), String> {
+    ) -> io::Result<()> {
         let mut mark = 0_u64;
         let (mut from, mut to, mut left) = (from, to, bytes);
         loop {
@@ -123,15 +149,16 @@ impl Peer {
             let ours = [(to, now), ((&raw mut mark).cast::<u8>(), proof)]
                 .map(|(address, bytes)| libc::iovec { iov_base: address.cast(), iov_len: bytes });
             let parts = if proof == 0 { 1 } else { 2 };
-            // SAFETY: the kernel writes to our two places alone, as many bytes as they have; theirs it looks up in their process.
-            let read = unsafe {
-                libc::process_vm_readv(self.pid as i32, ours.as_ptr(), parts, theirs.as_ptr(), parts, 0)
-            };
+            let thread = libc::pid_t::try_from(thread).unwrap_or(-1);
+            // SAFETY: the kernel writes to our two places alone, as many bytes as they have; theirs it looks up in their process. It goes in
+            // this order, so that the mark is as old as the bytes or younger.
+            let read =
+                unsafe { libc::process_vm_readv(thread, ours.as_ptr(), parts, theirs.as_ptr(), parts, 0) };
             match usize::try_from(read) {
-                Err(_) => return Err(std::io::Error::last_os_error().to_string()),
-                Ok(read) if read != now + proof => return Err(format!("{read} of {now} bytes came")),
+                Err(_) => return Err(io::Error::last_os_error()),
+                Ok(read) if read != now + proof => return Err(io::Error::other("not all of it is there")),
                 Ok(_) if proof != 0 && mark != self.number => {
-                    return Err("the process is another one by now".to_owned());
+                    return Err(io::Error::other("the process is another one by now"));
                 }
                 Ok(_) if last => return Ok(()),
                 Ok(_) => {}
@@ -256,20 +283,26 @@ impl Station {
         // SAFETY: the caller's promise.
         let read = unsafe { peers.all[rank as usize].read(from, to, bytes, last) };
         match read {
-            Ok(()) => self.believe(),
+            Ok(()) => self.believe(rank),
             Err(why) => Err(self.unread(rank, &why)),
         }
     }
 
-    /// After others' memory was read: it was as its owner had shown it, unless the team is given up.
-    pub fn believe(&self) -> Result<()> {
+    /// After a call has failed and the team is given up: from here on nobody believes what is read of its buffers.
+    pub fn withdraw(&self) {
+        self.area.lines(self.rank).withdrawn.say(true);
+        // Not even the first change of a buffer is seen before that.
         crate::sync::full_fence();
-        if self.area.lines(0).alarm.is_raised() { Err(self.alarmed_now()) } else { Ok(()) }
+    }
+
+    /// After a rank's memory was read: it was as its owner had shown it, unless that has failed since.
+    pub fn believe(&self, rank: u32) -> Result<()> {
+        if self.area.lines(rank).withdrawn.heard() { Err(self.alarmed_now()) } else { Ok(()) }
     }
 
     /// What to say when a rank's memory could not be read: most often that it has died.
     #[cold]
-    fn unread(&self, rank: u32, why: &str) -> Error {
+    fn unread(&self, rank: u32, why: &io::Error) -> Error {
         let (begin, most) = (Instant::now(), self.deadline.get().map_or(GONE, |deadline| deadline.min(GONE)));
         while begin.elapsed() < most && !self.area.lines(0).alarm.is_raised() {
             if self.company.left(rank) {

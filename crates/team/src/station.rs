@@ -401,7 +401,9 @@ impl Station {
     /// Whether a wait is in vain, of a call that has waited so long.
     fn fault(&self, flag: &Flag, wanted: Ticket, of: u32, waited: Duration) -> Option<Error> {
         if self.area.lines(0).alarm.heard().is_some() {
-            return Some(self.alarmed(&self.said.get()));
+            // Others may have been through with this call before one left or failed in the next. In this order: what came before the alarm counts.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+            return if flag.is(wanted) { None } else { Some(self.alarmed(&self.said.get())) };
         }
         // Who ended or left may have raised the flag before: looked at in this order, what was raised counts.
         let (dead, needed) = (self.company.dead(), if of == ANYBODY { 0..self.ranks() } else { of..of + 1 });

@@ -18,7 +18,7 @@ use trimtab_team::{Call, Error, Kernel, Kind, Operator, Options, Rank, Result, S
 
 /// More than any machine needs: that an answer comes at all is what is tested.
 const LIMIT: Duration = Duration::from_secs(30);
-const HEAP: usize = 4 << 20;
+const HEAP: usize = 32 << 20;
 
 /// What a started process is to do.
 const PLAYS: u64 = 0;
@@ -145,7 +145,7 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     // SAFETY: as long as each other.
     unsafe { std::ptr::copy_nonoverlapping(input.as_ptr(), from.at(), gives) };
     let block = if some_in_segment {
-        Some(rank.alloc::<u8>(gives.max(gets).max(count * 8 * ranks as usize))?)
+        Some(rank.alloc::<u8>(count * elements.size() * ranks as usize)?)
     } else {
         None
     };
@@ -317,8 +317,7 @@ fn some_ranks() {
 
 /// Plays in as many processes as ranks need that have so many threads each; answers whether they read each other's memory.
 fn game(ranks: u32, threads: u32, hows: &[(u32, u64)], until: Duration, seed: u64) -> bool {
-    let team =
-        Team::new(Options { heap: HEAP * ranks as usize, gather: LIMIT, ..Options::new(ranks) }).unwrap();
+    let team = Team::new(Options { heap: HEAP, gather: LIMIT, ..Options::new(ranks) }).unwrap();
     let mut children = Vec::new();
     for first in (threads..ranks).step_by(threads as usize) {
         let how = hows.iter().find(|how| how.0 == first).map_or(PLAYS, |how| how.1);
