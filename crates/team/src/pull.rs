@@ -385,8 +385,8 @@ fn least(kind: Kind, ranks: u32, crowded: bool) -> usize {
         Kind::Alltoall | Kind::ReduceScatter => LEAST,
         Kind::Scatter if crowded => LEAST,
         Kind::Allgather if ranks == 2 => LEAST,
-        // Of which ranks read slices.
-        Kind::Allreduce if !crowded => LEAST * ranks as usize,
+        // Of which ranks read slices, twice.
+        Kind::Allreduce if !crowded => 2 * LEAST * ranks as usize,
         _ => usize::MAX,
     }
 }
@@ -403,7 +403,7 @@ mod tests {
             [LEAST; 2]
         );
         assert_eq!([2, 3].map(|ranks| least(Allgather, ranks, false)), [LEAST, usize::MAX]);
-        assert_eq!([false, true].map(|crowded| least(Allreduce, 4, crowded)), [4 * LEAST, usize::MAX]);
+        assert_eq!([false, true].map(|crowded| least(Allreduce, 4, crowded)), [8 * LEAST, usize::MAX]);
         assert_eq!([Broadcast, Barrier].map(|kind| least(kind, 2, true)), [usize::MAX; 2]);
     }
 

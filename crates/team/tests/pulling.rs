@@ -103,9 +103,9 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     let sync = all.of(&[Sync::MINE, Sync::STRICT, Sync::LOOSE]);
     let root = all.below(ranks.into()) as u32;
     // Around the least that is read, times ranks where slices are, and a piece that is combined; and anything.
-    let edge = all.of(&[32 << 10, (32 << 10) * ranks as usize, 64 << 10, 96 << 10]);
+    let edge = all.of(&[32 << 10, (64 << 10) * ranks as usize, 64 << 10, 96 << 10]);
     let count = match all.below(4) {
-        0 => all.below(80_000) as usize,
+        0 => all.below(90_000) as usize,
         1 => edge / elements.size() - 1,
         2 => edge / elements.size() + all.below(3) as usize,
         _ => edge / elements.size(),
