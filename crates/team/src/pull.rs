@@ -25,6 +25,7 @@ use crate::station::Station;
 use crate::{Error, Result};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -238,7 +239,7 @@ impl Station {
     /// Whether ranks read each other's buffers in a call of so many bytes.
     #[inline]
     pub(crate) fn pulls(&self, kind: Kind, bytes: usize) -> bool {
-        self.pull.get() && bytes >= least(kind, self.ranks(), self.crowded)
+        self.pull.get() && sizes(kind, self.ranks(), self.crowded).contains(&bytes)
     }
 
     /// What is told of a buffer of a call that is not in the segment.
@@ -375,19 +376,19 @@ impl Station {
     }
 }
 
-/// From so many bytes on ranks read each other's memory: where that was quicker on two processors, by 15 to 60 %.
+/// Of which blocks' bytes ranks read each other's memory: where that was quicker on two processors, by 15 to 60 %.
 ///
-/// The kernel copies some third slower than a program does. That pays where every byte would be copied into a cell for one reader: where every rank has
-/// something else for each other. It does not where one copy in a cell serves several, or where who gives would be idle
-/// meanwhile and others wait for the reader.
-fn least(kind: Kind, ranks: u32, crowded: bool) -> usize {
+/// The kernel copies some third slower than a program does. That pays where every byte would be copied into a cell for one reader. It does not where
+/// one copy in a cell serves several, or where who gives would be idle meanwhile and the others wait for the reader.
+fn sizes(kind: Kind, ranks: u32, crowded: bool) -> Range<usize> {
     match kind {
-        Kind::Alltoall | Kind::ReduceScatter => LEAST,
-        Kind::Scatter if crowded => LEAST,
-        Kind::Allgather if ranks == 2 => LEAST,
+        Kind::Alltoall | Kind::ReduceScatter | Kind::Scatter => LEAST..usize::MAX,
+        Kind::Allgather if ranks == 2 => LEAST..usize::MAX,
+        // Longer ones leave the cache as they are read, and a root that stages them works at the same time.
+        Kind::Broadcast if ranks == 2 && !crowded => 2 * LEAST..24 * LEAST,
         // Of which ranks read slices, twice.
-        Kind::Allreduce if !crowded => 2 * LEAST * ranks as usize,
-        _ => usize::MAX,
+        Kind::Allreduce if !crowded => 2 * LEAST * ranks as usize..usize::MAX,
+        _ => 0..0,
     }
 }
 
@@ -397,14 +398,16 @@ mod tests {
 
     #[test]
     fn what_one_copy_gives_to_several_is_staged() {
-        use Kind::{Allgather, Allreduce, Alltoall, Barrier, Broadcast};
-        assert_eq!(
-            [(2, false), (8, true)].map(|(ranks, crowded)| least(Alltoall, ranks, crowded)),
-            [LEAST; 2]
-        );
-        assert_eq!([2, 3].map(|ranks| least(Allgather, ranks, false)), [LEAST, usize::MAX]);
-        assert_eq!([false, true].map(|crowded| least(Allreduce, 4, crowded)), [8 * LEAST, usize::MAX]);
-        assert_eq!([Broadcast, Barrier].map(|kind| least(kind, 2, true)), [usize::MAX; 2]);
+        let first = |kind, ranks, crowded| {
+            (0..60).map(|log| 1_usize << log).find(|bytes| sizes(kind, ranks, crowded).contains(bytes))
+        };
+        let from = |kib: usize| Some(kib << 10);
+        assert_eq!([first(Kind::Alltoall, 2, false), first(Kind::Alltoall, 8, true)], [from(32); 2]);
+        assert_eq!([2, 3].map(|ranks| first(Kind::Allgather, ranks, false)), [from(32), None]);
+        assert_eq!([false, true].map(|crowded| first(Kind::Allreduce, 4, crowded)), [from(256), None]);
+        assert_eq!([2, 3].map(|ranks| first(Kind::Broadcast, ranks, false)), [from(64), None]);
+        assert!(!sizes(Kind::Broadcast, 2, false).contains(&(1 << 20)));
+        assert_eq!([Kind::Gather, Kind::Barrier].map(|kind| first(kind, 2, true)), [None; 2]);
     }
 
     #[test]

@@ -96,8 +96,11 @@ fn given(step: u64, rank: u32, elements: Type, bytes: usize) -> Vec<u8> {
 fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     let (ranks, me) = (rank.ranks(), rank.rank());
     let kind = all.of(&Kind::ALL);
-    let kind =
-        if all.below(2) == 0 { all.of(&[Kind::Allreduce, READ[0], READ[1], Kind::Allgather]) } else { kind };
+    let kind = if all.below(2) == 0 {
+        all.of(&[Kind::Allreduce, READ[0], READ[1], Kind::Allgather, Kind::Broadcast])
+    } else {
+        kind
+    };
     let elements = all.of(&Type::ALL);
     let operator = all.of(&[Operator::Sum, Operator::Max, Operator::Prod]);
     let sync = all.of(&[Sync::MINE, Sync::STRICT, Sync::LOOSE]);
