@@ -396,6 +396,40 @@ fn sizes(kind: Kind, ranks: u32, crowded: bool) -> Range<usize> {
 mod tests {
     use super::*;
 
+    /// Only of this process, which may always be read.
+    #[test]
+    #[cfg(not(any(miri, trimtab_model)))]
+    fn what_was_read_counts_if_all_of_it_came_from_who_has_the_mark() {
+        let mark = Mark::new();
+        let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
+        let peer = Peer { pid: std::process::id(), at, number: mark.0.load(Ordering::Relaxed) };
+        let shown: Vec<u8> = (0..100_000).map(|at| at as u8).collect();
+        let mut got = vec![0; shown.len()];
+        let mut read = |peer: &Peer, from: u64, proven| {
+            // SAFETY: as long as that.
+            unsafe { peer.read(from, got.as_mut_ptr(), got.len(), proven) }.map(|()| got.clone())
+        };
+        let from = shown.as_ptr().expose_provenance() as u64;
+        assert_eq!(read(&peer, from, true).unwrap(), shown);
+        let other = Peer { number: peer.number ^ 1, ..peer };
+        assert!(read(&other, from, false).is_ok());
+        assert!(read(&other, from, true).unwrap_err().to_string().contains("another one"));
+        // Nothing is there, or not all of it.
+        assert!(read(&peer, 8, true).is_err());
+        // SAFETY: new pages at an address of the kernel's choice, of which the second half is given back.
+        let half = unsafe {
+            let (flags, size) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 128 << 10);
+            let half = libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, flags, -1, 0);
+            assert_ne!(half, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(half.byte_add(size / 2), size / 2, libc::PROT_NONE), 0);
+            half.expose_provenance() as u64
+        };
+        assert!(read(&peer, half, true).is_err());
+        assert!(peer.shows_its_mark());
+        mark.0.store(0, Ordering::Relaxed);
+        assert!(!peer.shows_its_mark());
+    }
+
     #[test]
     fn what_one_copy_gives_to_several_is_staged() {
         let first = |kind, ranks, crowded| {

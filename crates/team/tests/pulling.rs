@@ -171,6 +171,12 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     make(call(source, target)?, started)?;
     // SAFETY: as many bytes as the call has written.
     let got = unsafe { std::slice::from_raw_parts(target, gets) }.to_vec();
+    // What is its own a rank may use again at once, however slow the others are.
+    for buffer in [&mut from, &mut to] {
+        let (at, len) = (buffer.at(), buffer.len);
+        // SAFETY: the buffer's own bytes.
+        unsafe { std::ptr::write_bytes(at, 0xee, len) };
+    }
     rank.fence()?;
     from.get();
     to.get();
