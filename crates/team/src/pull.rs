@@ -416,7 +416,7 @@ mod tests {
         assert!(read(&other, from, true).unwrap_err().to_string().contains("another one"));
         // Nothing is there, or not all of it.
         assert!(read(&peer, 8, true).is_err());
-        // SAFETY: new pages at an address of the kernel's choice, of which the second half is given back.
+        // SAFETY: new pages at an address of the kernel's choice, of which the second half may not be read.
         let half = unsafe {
             let (flags, size) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 128 << 10);
             let half = libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, flags, -1, 0);
