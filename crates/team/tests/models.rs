@@ -9,10 +9,9 @@
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests of raw memory")]
 
 use loom::sync::Arc;
-use loom::sync::atomic::Ordering::Relaxed;
 use loom::thread;
 use std::time::Instant;
-use trimtab_team::area::{Area, CELLS, Cause, Lines};
+use trimtab_team::area::{Area, CELLS, Lines};
 use trimtab_team::barrier::Barrier;
 use trimtab_team::choice::Table;
 use trimtab_team::flag::{Flag, reached};
@@ -387,10 +386,11 @@ fn without_fences_somebody_would() {
 
 /// Rank 1 copies what rank 0 shows, as the kernel does, without asking first; rank 0 fails, and then writes it anew.
 fn pulled() {
-    let memory: &'static _ = Box::leak(Box::new(loom::sync::atomic::AtomicU64::new(1)));
+    use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    let memory: &'static _ = Box::leak(Box::new(AtomicU64::new(1)));
     team(2, move |station| {
         if station.rank == 0 {
-            station.give_up(Cause::Timeout, 0);
+            station.give_up(trimtab_team::area::Cause::Timeout, 0);
             station.withdraw();
             memory.store(2, Relaxed);
             return;
