@@ -431,6 +431,38 @@ mod tests {
     }
 
     #[test]
+    #[cfg(not(any(miri, trimtab_model)))]
+    fn a_process_is_read_whose_first_thread_has_ended() {
+        let mark = Mark::new();
+        let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
+        // SAFETY: what the child uses of the C library is ready for that; it is ended below.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; the first thread ends alone.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0);
+                std::thread::spawn(|| std::thread::sleep(Duration::from_secs(60)));
+                libc::syscall(libc::SYS_exit, 0);
+            }
+        }
+        let peer = Peer { pid: child as u32, at, number: mark.0.load(Ordering::Relaxed) };
+        // SAFETY: nothing is written but the mark, which is the function's own.
+        let by_first = || unsafe { peer.read_by(peer.pid, at, std::ptr::null_mut(), 0, true) };
+        let begin = Instant::now();
+        while by_first().is_ok() && begin.elapsed().as_secs() < 20 {}
+        let (first, any) = (by_first(), peer.shows_its_mark());
+        // SAFETY: a child of ours, which has not been waited for.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        let forbidden = |why: &io::Error| why.raw_os_error() != Some(libc::ESRCH);
+        assert!(any || first.as_ref().is_err_and(forbidden), "{first:?}");
+        assert!(first.is_err() && !peer.shows_its_mark());
+    }
+
+    #[test]
     fn what_one_copy_gives_to_several_is_staged() {
         let first = |kind, ranks, crowded| {
             (0..60).map(|log| 1_usize << log).find(|bytes| sizes(kind, ranks, crowded).contains(bytes))
