@@ -446,3 +446,33 @@ fn nobody_reads_what_was_shown_when_its_owner_has_settled() {
 fn without_fences_somebody_would() {
     model(Broken::RaisedWithoutFence, shown);
 }
+
+/// Rank 1 copies what rank 0 shows, as the kernel does, without asking first; rank 0 fails, and then writes it anew.
+fn pulled() {
+    use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    let memory: &'static _ = Box::leak(Box::new(AtomicU64::new(1)));
+    team(2, move |station| {
+        if station.rank == 0 {
+            station.give_up(trimtab_team::area::Cause::Timeout, 0);
+            station.withdraw();
+            memory.store(2, Relaxed);
+            return;
+        }
+        let read = memory.load(Relaxed);
+        match station.believe(0) {
+            Ok(()) => assert_eq!(read, 1),
+            Err(error) => assert_eq!(error, Error::Revoked(0)),
+        }
+    });
+}
+
+#[test]
+fn nobody_believes_what_was_read_after_its_owner_has_failed() {
+    model(Broken::Nothing, pulled);
+}
+
+#[test]
+#[should_panic = "assertion `left == right` failed"]
+fn without_fences_somebody_would_believe_it() {
+    model(Broken::RaisedWithoutFence, pulled);
+}
