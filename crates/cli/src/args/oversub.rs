@@ -49,7 +49,7 @@ pub struct OversubArgs {
     /// Threads for each core of the two: even as 1:1, or uneven as 1:4.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [Mix(1, 1), Mix(2, 2), Mix(1, 4)])]
     pub mixes: Vec<Mix>,
-    /// Problem class of all programs: S, W, A, B or C. Without it W, and S with --quick.
+    /// Problem class of all programs: S, W, A, B or C. Without it W.
     #[arg(long, value_name = "CLASS")]
     pub class: Option<Class>,
     /// How often each case is run; fewer than 5 give no intervals.
@@ -61,7 +61,7 @@ pub struct OversubArgs {
     /// Begin nothing more after so many minutes: what was not run is said, and can be run by --resume.
     #[arg(long, value_name = "M", value_parser = minutes)]
     pub minutes: Option<f64>,
-    /// A few telling cases of class S, at most ten minutes: for a first look.
+    /// A few telling cases, at most ten minutes: for a first look.
     #[arg(long)]
     pub quick: bool,
     /// List cases and commands, say what cannot be run here, and run nothing.

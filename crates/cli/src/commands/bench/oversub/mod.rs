@@ -17,7 +17,7 @@ mod running;
 
 use super::series::{self, Came, Ended, Outlet, Rounds, Series};
 use super::team::peers::said;
-use crate::args::{OversubArgs, OversubCellArgs, Program};
+use crate::args::{Class, OversubArgs, OversubCellArgs, Program};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::{print, progress, run as command_run};
 use crate::exit::{self, Exit};
@@ -204,14 +204,7 @@ impl<'a> Bench<'a> {
             about.rate = Some(calibrate(&tools)?);
         }
         let outlet = match &args.json {
-            Some(file) if before.is_some() => {
-                if args.svg.is_some() {
-                    bail!(
-                        "--svg and --resume: draw the record when it is complete, by --from FILE --svg FILE"
-                    );
-                }
-                Outlet::resume(file)?
-            }
+            Some(file) if before.is_some() => Outlet::resume(file, args.svg.as_deref())?,
             file => Outlet::open(file.as_deref(), args.svg.as_deref())?,
         };
         let samples = before.map(|(_, study)| study.samples).unwrap_or_default();
@@ -273,7 +266,7 @@ impl<'a> Bench<'a> {
         };
         let mut ran = together.ran.into_iter();
         let Some(ran) = ran.next() else { return Ok(None) };
-        let mut sample = sample(&job, round, &ran, None);
+        let mut sample = sample(&job, self.plan.class, round, &ran, None);
         // Longer than anything may take is no bound of anything.
         if sample.status == Status::Slower {
             (sample.status, sample.seconds) = (Status::Failed, None);
@@ -311,7 +304,7 @@ impl<'a> Bench<'a> {
 }
 
 /// A sample of a run, without what is known of all that ran together.
-fn sample(job: &Job, round: u32, ran: &Ran, beside: Option<Baseline>) -> Sample {
+fn sample(job: &Job, class: Class, round: u32, ran: &Ran, beside: Option<Baseline>) -> Sample {
     let (status, seconds, error) = match &ran.ending {
         Ending::Well(said) => match programs::read(job.program, &job.cell, said) {
             Ok(seconds) => (Status::Done, Some(seconds), None),
@@ -333,7 +326,11 @@ fn sample(job: &Job, round: u32, ran: &Ran, beside: Option<Baseline>) -> Sample 
         user: ran.cpu.map(|(user, _)| user),
         system: ran.cpu.map(|(_, system)| system),
         balance: None,
-        interval: job.program.interval(),
+        interval: job.program.interval_of(
+            class,
+            job.cell.runtime,
+            beside.map(|beside| beside.seconds).or(seconds),
+        ),
         foreign: None,
         error,
     }
@@ -394,7 +391,7 @@ impl Series for Bench<'_> {
         let Some(together) = running::run(&timed, &self.cpus, interrupt) else { return Ok(Came::Stopped) };
         let mut came = Came::Well;
         for (((job, timed), beside), ran) in step.jobs.iter().zip(&timed).zip(beside).zip(&together.ran) {
-            let mut sample = sample(job, round, ran, beside);
+            let mut sample = sample(job, self.plan.class, round, ran, beside);
             (sample.balance, sample.foreign) = (together.balance, together.foreign);
             self.record(&sample, timed, ran)?;
             if let Some(error) = &sample.error {

@@ -23,11 +23,14 @@ pub(super) fn page(
 ) -> String {
     let mut text = head(about);
     for runtime in Runtime::ALL {
-        let of: Vec<&Summary> = summaries
-            .iter()
-            .filter(|one| one.cell.company.is_none() && one.cell.runtime == runtime)
-            .collect();
-        if of.iter().any(|one| one.slowdown.is_some()) {
+        let alone = |one: &&Summary| one.cell.company.is_none() && one.cell.runtime == runtime;
+        // What is in pairs alone has a baseline here, and nothing beside it.
+        let beside = |one: &Summary| one.slowdown.is_some() || one.failed > 0;
+        let shown: Vec<String> =
+            summaries.iter().filter(alone).filter(|one| beside(one)).map(|one| one.cell.name()).collect();
+        let of: Vec<&Summary> =
+            summaries.iter().filter(alone).filter(|one| shown.contains(&one.cell.name())).collect();
+        if !of.is_empty() {
             let _ = write!(
                 text,
                 "\n{}: time over that of one thread per core, by threads per core\n\n{}",

@@ -2,7 +2,7 @@
 
 use super::programs::{Tools, deaf, waits};
 use crate::args::{Class, Couple, Mix, OversubArgs, Program};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
 use trimtab_core::study::{Arrangement, Cell, Company, Grip, Runtime};
@@ -22,7 +22,7 @@ const USUAL: [Program; 11] = [
     Program::Zones,
 ];
 const QUICK: [Program; 6] =
-    [Program::Cg, Program::Ep, Program::Is, Program::Barriers1ms, Program::Pipeline, Program::Zones];
+    [Program::Cg, Program::Ep, Program::Ft, Program::Barriers1ms, Program::Pipeline, Program::Zones];
 const WAITS: [WaitPolicy; 4] = [WaitPolicy::Keep, WaitPolicy::Spin, WaitPolicy::Yield, WaitPolicy::Sleep];
 const QUICK_WAITS: [WaitPolicy; 3] = [WaitPolicy::Keep, WaitPolicy::Spin, WaitPolicy::Sleep];
 const PAIRS: [(Program, Program); 3] =
@@ -87,7 +87,7 @@ fn or<T: Clone + PartialEq>(named: &[T], usual: &[T]) -> Vec<T> {
 /// Decides on these CPUs, one of each core.
 pub(super) fn plan(args: &OversubArgs, tools: &Tools, cpus: &CpuSet) -> Plan {
     let quick = args.quick;
-    let class = args.class.unwrap_or(if quick { Class::S } else { Class::W });
+    let class = args.class.unwrap_or(Class::W);
     let mut plan = Plan {
         class,
         rounds: if quick && args.rounds == ROUNDS { QUICK_ROUNDS } else { args.rounds },
@@ -97,13 +97,22 @@ pub(super) fn plan(args: &OversubArgs, tools: &Tools, cpus: &CpuSet) -> Plan {
     };
     if quick {
         plan.left_out.push(
-            "--quick: class S, few programs, few ways: what is named by other options is added; not for conclusions about memory"
+            "--quick: few programs, few ways, few rounds; what other options name is taken as named"
                 .to_owned(),
         );
     }
-    let mut chosen = Chosen { args, tools, cpus, quick, lacking: BTreeSet::new(), plan };
+    let mut chosen =
+        Chosen { args, tools, cpus, quick, lacking: BTreeMap::new(), deaf: BTreeMap::new(), plan };
     chosen.alone();
     chosen.pairs();
+    for ((runtime, why), waits) in chosen.deaf {
+        let waits: Vec<&str> = waits.into_iter().collect();
+        chosen.plan.left_out.push(format!("{runtime} with --waits {}: {why}", waits.join(", ")));
+    }
+    for ((runtime, why), programs) in chosen.lacking {
+        let programs: Vec<&str> = programs.into_iter().collect();
+        chosen.plan.left_out.push(format!("{} by {runtime} cannot be run here: {why}", programs.join(", ")));
+    }
     chosen.plan
 }
 
@@ -113,7 +122,9 @@ struct Chosen<'a> {
     cpus: &'a CpuSet,
     quick: bool,
     /// Of which it was said already that it cannot be run.
-    lacking: BTreeSet<String>,
+    lacking: BTreeMap<(Runtime, String), BTreeSet<&'static str>>,
+    /// Ways to wait that runtimes have no words for.
+    deaf: BTreeMap<(Runtime, &'static str), BTreeSet<&'static str>>,
     plan: Plan,
 }
 
@@ -121,12 +132,13 @@ impl Chosen<'_> {
     /// Whether it can be run here; if not, that is said once.
     fn is_here(&mut self, program: Program, runtime: Runtime) -> bool {
         let Some(why) = self.tools.lacks(program, runtime) else { return true };
-        self.leave_out(format!("{} by {runtime} cannot be run here: {why}", program.word()));
+        let lacking = self.lacking.entry((runtime, why)).or_default();
+        lacking.insert(program.word());
         false
     }
 
     fn leave_out(&mut self, said: String) {
-        if self.lacking.insert(said.clone()) {
+        if !self.plan.left_out.contains(&said) {
             self.plan.left_out.push(said);
         }
     }
@@ -174,7 +186,8 @@ impl Chosen<'_> {
                     for (grip, wait) in self.ways() {
                         let cell = Cell { grip, wait, ..self.cell(program, runtime, per_core, cores) };
                         if let Some(why) = deaf(runtime, wait) {
-                            self.leave_out(format!("{runtime} with --waits {wait}: {why}"));
+                            let deaf = self.deaf.entry((runtime, why)).or_default();
+                            deaf.insert(wait.word());
                         } else if wait == WaitPolicy::Auto && waits(runtime, wait, &cell).is_empty() {
                             self.leave_out(format!(
                                 "--waits auto leaves {runtime} as it is where every thread has a core"

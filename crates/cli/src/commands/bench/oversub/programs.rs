@@ -3,7 +3,7 @@
 use super::super::programs::folder;
 use super::super::team::peers::Peers;
 use crate::args::{Class, OversubArgs, Program};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,6 +19,8 @@ const PIPELINE: &str = "balance_pipeline";
 const ZONES: &str = "nested_solver";
 /// Work between two planes of the pipeline, in seconds: about that of LU, class W.
 const PLANE: f64 = 0.000_2;
+/// Milliseconds that ranks repeat a kernel for, at least: short ones would be lost in noise.
+const LEAST: &str = "100";
 /// Variables of the user that would make all ways alike.
 const REMOVED: [&str; 14] = [
     "OMP_WAIT_POLICY",
@@ -62,6 +64,31 @@ impl Program {
             Self::Pipeline => Some(PLANE),
             _ => None,
         }
+    }
+
+    /// How often all threads of a NAS kernel meet in a run: barriers and ends of parallel regions, counted in GCC's OpenMP. LU's threads wait
+    /// for their neighbours besides, which is no meeting of all.
+    fn meetings(self, class: Class) -> Option<f64> {
+        match (self, class) {
+            (Self::Bt, Class::S) => Some(383.0),
+            (Self::Bt, _) => Some(1_223.0),
+            (Self::Cg, Class::S | Class::W | Class::A) => Some(2_087.0),
+            (Self::Ep, _) => Some(4.0),
+            (Self::Ft, Class::S | Class::W | Class::A) => Some(47.0),
+            (Self::Is, _) => Some(60.0),
+            (Self::Mg, Class::S) => Some(136.0),
+            (Self::Mg, Class::W) => Some(184.0),
+            (Self::Sp, Class::S) => Some(623.0),
+            (Self::Sp, _) => Some(2_423.0),
+            _ => None,
+        }
+    }
+
+    /// Mean seconds between two meetings of all threads when the baseline takes so long; `None` where that is not known.
+    pub(super) fn interval_of(self, class: Class, runtime: Runtime, baseline: Option<f64>) -> Option<f64> {
+        let by_threads = peer(runtime).is_none();
+        let counted = || Some(baseline? / self.meetings(class)?);
+        self.interval().or_else(counted).filter(|_| by_threads)
     }
 
     /// Whether this runtime has it.
@@ -115,7 +142,16 @@ impl Tools {
     /// There is no folder of programs, or what was named is not there.
     pub(super) fn find(args: &OversubArgs) -> Result<Self> {
         let trimtab = std::env::current_exe().context("cannot find trimtab itself")?;
-        let folder = folder(args.programs.as_deref(), &trimtab, &[])?;
+        let folder = match &args.programs {
+            Some(named) if !named.is_dir() => {
+                bail!("{} is no folder: --programs names one as make -C bench fills it", named.display())
+            }
+            Some(named) => std::path::absolute(named)?,
+            // What is installed has no NAS kernels.
+            None => {
+                folder(None, &trimtab, &[BARRIERS, "cg"]).or_else(|_| folder(None, &trimtab, &[BARRIERS]))?
+            }
+        };
         let peers = Peers::find(args.peer.as_deref(), Some(&folder), &trimtab)?;
         Ok(Self { trimtab, folder, peers })
     }
@@ -143,7 +179,8 @@ impl Tools {
                 let file = self.compiled(program, runtime);
                 let make =
                     if runtime == Runtime::Libomp { "make -C bench CC=clang" } else { "make -C bench" };
-                (!file.is_file()).then(|| format!("{} is not there: build it with {make}", file.display()))
+                let folder = file.parent().unwrap_or(Path::new("."));
+                (!file.is_file()).then(|| format!("not in {} ({make})", folder.display()))
             }
         }
     }
@@ -215,7 +252,7 @@ impl Tools {
             "-m",
             "stream",
         ]);
-        add(&["-B", "1", "-T", "1"]);
+        add(&["-B", "1", "-T", LEAST]);
         match cell.runtime {
             Runtime::TeamThread => add(&["-k", "thread"]),
             Runtime::TeamProcess => add(&["-k", "process"]),
