@@ -1,12 +1,14 @@
 /*
  * Equal threads that pass planes on, as an OpenMP team that waits by itself.
  *
- * The same work and report as balance_omp, but there are no barriers: a thread
- * may begin with a phase when its neighbour before it has ended the same.  It
- * waits by looking at the neighbour's flag, and does nothing else: neither does
- * it give its CPU away, nor does the runtime know that it waits.  This is how
- * the published NAS LU for OpenMP passes planes on, and many programs with
- * flags of their own; what OMP_WAIT_POLICY and its kin say does not reach it.
+ * The same work and report as balance_omp, but there are no barriers: phases
+ * are the planes of sweeps, forth and back.  In a sweep forth a thread may begin
+ * with a plane when its neighbour before it has ended the same, in one back when
+ * the neighbour behind it has.  It waits by looking at the neighbour's flag, and
+ * does nothing else: neither does it give its CPU away, nor does the runtime
+ * know that it waits.  This is how the published NAS LU for OpenMP passes planes
+ * on, and many programs with flags of their own; what OMP_WAIT_POLICY and its
+ * kin say does not reach it.
  */
 #define _GNU_SOURCE
 
@@ -16,6 +18,9 @@
 #include <omp.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+/* Planes of a sweep: those of LU, class W. */
+#define PLANES 32
 
 struct stage {
     _Alignas(128) _Atomic uint64_t phases;
@@ -57,8 +62,9 @@ int main(int argc, char **argv)
         }
         if (team == (int)threads)
             for (uint64_t phase = 1; phase <= spmd.phases; phase++) {
-                if (number > 0)
-                    await_neighbour(&stages[number - 1], phase);
+                const int neighbour = (phase - 1) / PLANES % 2 == 0 ? number - 1 : number + 1;
+                if (neighbour >= 0 && neighbour < team)
+                    await_neighbour(&stages[neighbour], phase);
                 spmd_phase(&spmd, &workers[number]);
                 atomic_store_explicit(&stages[number].phases, phase, memory_order_release);
             }

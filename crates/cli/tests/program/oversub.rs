@@ -63,7 +63,7 @@ fn cases_are_listed_with_their_commands_and_what_is_left_out() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let said =
-        bench(&sandbox, cpus, "--list --kernels cg,ep --class S --runtimes libgomp,libomp").ends().ok();
+        bench(&sandbox, cpus, "--list --kernels cg,ep --pairs cg+ep --class S --runtimes libgomp,libomp").ends().ok();
     let line = |name: &str| {
         let found = said.lines().find(|line| line.starts_with(&format!("{name}: ")));
         found.unwrap_or_else(|| panic!("{name}: {said}")).to_owned()
@@ -189,7 +189,7 @@ fn what_takes_too_long_is_stopped_and_shown_as_more() {
     let few =
         "--kernels cg --runtimes libgomp --pairs none --grips floating --waits keep --per-core 2 --rounds 1";
     let page = bench(&sandbox, cpus, &format!("{few} --json record")).ends().out();
-    let row = page.lines().find(|line| line.contains("floating")).unwrap_or_else(|| panic!("{page}"));
+    let row = page.lines().find(|line| line.starts_with("cg.W ")).unwrap_or_else(|| panic!("{page}"));
     assert!(row.split_whitespace().last().unwrap().starts_with('>'), "{page}");
     let samples = study::read(&text(&sandbox.path("record"))).unwrap().samples;
     let slow = samples.iter().find(|sample| sample.cell.per_core == 2).unwrap();
