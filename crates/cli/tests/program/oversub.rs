@@ -58,12 +58,26 @@ fn runs(text: &str) -> BTreeMap<(u32, String), usize> {
     runs
 }
 
+/// All keys of a value and of what is in it.
+fn every_key(value: &Value, see: &mut dyn FnMut(&str)) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+            see(key);
+            every_key(value, see);
+        }),
+        Value::Array(items) => items.iter().for_each(|item| every_key(item, see)),
+        _ => {}
+    }
+}
+
 #[test]
 fn cases_are_listed_with_their_commands_and_what_is_left_out() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let said =
-        bench(&sandbox, cpus, "--list --kernels cg,ep --pairs cg+ep --class S --runtimes libgomp,libomp").ends().ok();
+        bench(&sandbox, cpus, "--list --kernels cg,ep --pairs cg+ep --class S --runtimes libgomp,libomp")
+            .ends()
+            .ok();
     let line = |name: &str| {
         let found = said.lines().find(|line| line.starts_with(&format!("{name}: ")));
         found.unwrap_or_else(|| panic!("{name}: {said}")).to_owned()
@@ -215,6 +229,14 @@ fn pairs_share_all_cores_or_have_half_of_them_each() {
             log.lines().any(|line| line.contains("threads=1") && line.ends_with(&format!("on={cpu}"))),
             "{log}"
         );
+    }
+    let described: Vec<&str> = include_str!("../../../../docs/json.md")
+        .split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter)))
+        .collect();
+    for line in &all {
+        every_key(line, &mut |key| {
+            assert!(described.contains(&key), "{key} is not described in docs/json.md: {line}")
+        });
     }
     let pairs = of(&all, "pair");
     assert_eq!(pairs.len(), 2, "{record}");

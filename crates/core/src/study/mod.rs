@@ -290,7 +290,7 @@ pub struct Sample {
     pub system: Option<f64>,
     /// Lowest over highest user time of the cores meanwhile, of whomever; `None` for runs too short for the kernel's ticks.
     pub balance: Option<f64>,
-    /// Mean seconds between two meetings of all threads *at the baseline's speed*, where that is known.
+    /// Mean seconds between two meetings of all threads (of a pipeline, between two planes) *at the baseline's speed*, where that is known.
     pub interval: Option<f64>,
     /// Share of the machine's time that others used or that a host kept, where that is known.
     pub foreign: Option<f64>,
