@@ -17,7 +17,7 @@ use trimtab_core::study::{Family, Grip, Runtime};
 /// pinned, floating and balanced by speed, waiting in several ways. Pairs of programs share all cores or have half of them each. Each case
 /// is run beside its baseline, one thread for each core: what is shown is its time over that of the baseline run just before, as medians with
 /// 95 % bootstrap intervals. A case that takes too many times its baseline's time is stopped, and shown as more than that. First it is
-/// measured what sched_yield does on this kernel. With as many rounds as by default this takes hours, with --quick at most ten minutes;
+/// measured what sched_yield does on this kernel. As by default this takes an hour or two, with --quick at most ten minutes;
 /// use a machine that is otherwise idle.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]

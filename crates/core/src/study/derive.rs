@@ -96,8 +96,8 @@ pub struct Pair {
     pub throughput: Option<Estimate>,
     /// The lesser slow-down over the greater: 1 is fair.
     pub fairness: Option<Estimate>,
-    /// Whether one was stopped, since it took too long: it is slower than is said.
-    pub at_least: bool,
+    /// Whether either was stopped in some round, since it took too long: it is slower than is said.
+    pub at_least: [bool; 2],
     /// Throughput of each round, in order.
     #[serde(skip)]
     throughputs: Vec<f64>,
@@ -156,7 +156,7 @@ fn pair(first: &Cell, second: &Cell, group: &[[&Sample; 2]], seed: u64) -> Optio
         ],
         throughput: stats::estimate(&throughputs, seed),
         fairness: stats::estimate(&each(&|[one, other]| one.min(*other) / one.max(*other)), seed),
-        at_least: group.iter().flatten().any(|one| one.status == Status::Slower),
+        at_least: [0, 1].map(|place: usize| group.iter().any(|both| both[place].status == Status::Slower)),
         throughputs,
     })
 }

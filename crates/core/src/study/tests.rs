@@ -117,6 +117,7 @@ fn pairs_have_the_throughput_of_both_and_the_fairness_of_the_slower() {
     assert!((shared.throughput.unwrap().median - 1.2).abs() < 1e-12);
     assert_eq!(shared.fairness.unwrap().median, 0.5);
     assert_eq!((partitioned.throughput.unwrap().median, partitioned.fairness.unwrap().median), (1.0, 1.0));
+    assert_eq!((shared.at_least, partitioned.at_least), ([false, false], [false, false]));
     let beside = sharing(&pairs, 1);
     assert_eq!(beside.len(), 1);
     assert!((beside[0].gain.unwrap().median - 1.2).abs() < 1e-12);

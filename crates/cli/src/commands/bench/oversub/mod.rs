@@ -1,6 +1,6 @@
 //! `trimtab bench oversub`: more threads than cores, as an instrument.
 //!
-//! What is measured is data of `trimtab_core::study`: cells, samples, and what they come to. [`plan`] decides which cases there are, [`programs`] knows how
+//! What is measured is data of `trimtab_core::study`: cells, samples, and what they come to. [`mod@plan`] decides which cases there are, [`programs`] knows how
 //! each is started, [`running`] runs one or two at once and stops what takes too long, [`page`] and [`chart`] show it.
 //!
 //! A case is run beside its baseline (alone, a thread for each core, as Linux and the runtime have it by themselves): a baseline serves the case

@@ -219,9 +219,15 @@ fn sharing(about: &About, pairs: &[Pair]) -> String {
         ("SHARING GAINS", Align::Right),
     ]);
     let beside = study::sharing(pairs, about.seed);
-    for pair in pairs {
+    let mut sorted: Vec<&Pair> = pairs.iter().collect();
+    sorted.sort_by_key(|pair| {
+        let Pair { first, second, arrangement, .. } = *pair;
+        let names = (first.name(), second.name(), first.runtime);
+        (names, first.per_core, second.per_core, first.wait.word(), *arrangement)
+    });
+    for pair in sorted {
         let Pair { first, second, arrangement, slowdowns, throughput, fairness, at_least, .. } = pair;
-        let more = if *at_least { ">" } else { "" };
+        let more = at_least.map(|more| if more { ">" } else { "" });
         let or_dash = |found: &Option<Estimate>| found.map_or_else(|| "-".to_owned(), estimate);
         let gain = beside.iter().find(|one| std::ptr::eq(one.shared, pair)).and_then(|one| one.gain);
         table.row([
@@ -230,8 +236,8 @@ fn sharing(about: &About, pairs: &[Pair]) -> String {
             first.runtime.to_string(),
             first.wait.to_string(),
             arrangement.to_string(),
-            format!("{more}{}", or_dash(&slowdowns[0])),
-            format!("{more}{}", or_dash(&slowdowns[1])),
+            format!("{}{}", more[0], or_dash(&slowdowns[0])),
+            format!("{}{}", more[1], or_dash(&slowdowns[1])),
             or_dash(throughput),
             or_dash(fairness),
             gain.map_or_else(String::new, |gain| format!("{}x", estimate(gain))),
