@@ -22,7 +22,7 @@ use trimtab_core::study::{Family, Grip, Runtime};
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OversubArgs {
-    /// Programs: NAS kernels bt, cg, ep, ft, is, lu, mg, sp (ft and is also by MPI and teams); barriers-1ms, -10ms, -100ms; pipeline, whose threads spin
+    /// Programs: NAS kernels bt, cg, ep, ft, is, lu, mg, sp (ep, ft and is also by MPI and teams); barriers-1ms, -10ms, -100ms; pipeline, whose threads spin
     /// on flags; zones, with teams in teams. Without it all but bt and sp, which take long.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub kernels: Vec<Program>,

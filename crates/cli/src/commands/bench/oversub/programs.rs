@@ -93,7 +93,8 @@ impl Program {
 
     /// Whether this runtime has it.
     pub(super) fn has(self, runtime: Runtime) -> bool {
-        matches!(runtime, Runtime::Libgomp | Runtime::Libomp) || matches!(self, Self::Ft | Self::Is)
+        matches!(runtime, Runtime::Libgomp | Runtime::Libomp)
+            || matches!(self, Self::Ep | Self::Ft | Self::Is)
     }
 }
 
