@@ -36,8 +36,8 @@ pub struct OversubArgs {
     /// Where threads may run: pinned, floating, balanced (by speed). Without it all, and with --quick floating.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub grips: Vec<Grip>,
-    /// How threads wait, as `trimtab run --wait-policy` has it: keep (as the runtime does by itself), spin, yield, sleep, auto. Without it the
-    /// first four; what a runtime has no variable for is left out.
+    /// How threads wait, as `trimtab run --wait-policy` has it: keep (as the runtime does by itself), spin, yield, sleep, auto. Without it
+    /// all, and for pairs keep and auto; what a runtime has no variable for is left out.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub waits: Vec<WaitPolicy>,
     /// Every way to wait with every grip, and not only with floating threads.

@@ -1,6 +1,6 @@
 //! What is run: the cases of a round, by groups that have their baselines in common.
 
-use super::programs::{Tools, deaf, waits};
+use super::programs::{Tools, deaf, waits as waits_of};
 use crate::args::{Class, Couple, Mix, OversubArgs, Program};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::place::waiting::WaitPolicy;
@@ -23,7 +23,8 @@ const USUAL: [Program; 11] = [
 ];
 const QUICK: [Program; 6] =
     [Program::Cg, Program::Ep, Program::Ft, Program::Barriers1ms, Program::Pipeline, Program::Zones];
-const WAITS: [WaitPolicy; 4] = [WaitPolicy::Keep, WaitPolicy::Spin, WaitPolicy::Yield, WaitPolicy::Sleep];
+const WAITS: [WaitPolicy; 5] =
+    [WaitPolicy::Keep, WaitPolicy::Auto, WaitPolicy::Spin, WaitPolicy::Yield, WaitPolicy::Sleep];
 const QUICK_WAITS: [WaitPolicy; 3] = [WaitPolicy::Keep, WaitPolicy::Spin, WaitPolicy::Sleep];
 const PAIRS: [(Program, Program); 3] =
     [(Program::Cg, Program::Ep), (Program::Ep, Program::Ep), (Program::Lu, Program::Barriers10ms)];
@@ -188,10 +189,13 @@ impl Chosen<'_> {
                         if let Some(why) = deaf(runtime, wait) {
                             let deaf = self.deaf.entry((runtime, why)).or_default();
                             deaf.insert(wait.word());
-                        } else if wait == WaitPolicy::Auto && waits(runtime, wait, &cell).is_empty() {
-                            self.leave_out(format!(
-                                "--waits auto leaves {runtime} as it is where every thread has a core"
-                            ));
+                        } else if wait == WaitPolicy::Auto && waits_of(runtime, wait, &cell).is_empty() {
+                            // As it is where every thread has a core, which is told apart only if asked for.
+                            if !self.args.waits.is_empty() {
+                                let why =
+                                    "it is left as it is where every thread has a core, or has no variable";
+                                self.leave_out(format!("{runtime} with --waits auto: {why}"));
+                            }
                         } else if grip == Grip::Balanced
                             && matches!(runtime, Runtime::OpenMpi | Runtime::Mpich)
                         {
@@ -212,7 +216,7 @@ impl Chosen<'_> {
         let couples = or(self.args.pairs.as_deref().unwrap_or(usual), &[]);
         let mixes = or(&self.args.mixes, &[]);
         let mixes = if self.quick && mixes.len() == 3 { vec![Mix(1, 1), Mix(1, 4)] } else { mixes };
-        let waits = or(&self.args.waits, &[WaitPolicy::Keep]);
+        let waits = or(&self.args.waits, &[WaitPolicy::Keep, WaitPolicy::Auto]);
         // Both by the same runtime, and that one of threads.
         let of_threads = |runtime: &Runtime| matches!(runtime, Runtime::Libgomp | Runtime::Libomp);
         let mut runtimes = or(&self.args.runtimes, &[Runtime::Libgomp, Runtime::Libomp]);
@@ -234,7 +238,11 @@ impl Chosen<'_> {
                     for &wait in waits.iter().filter(|wait| deaf(runtime, **wait).is_none()) {
                         for arrangement in Arrangement::ALL {
                             let step = self.pair([one, other], runtime, *mix, wait, arrangement);
-                            self.plan.steps.push(step);
+                            // Where it changes nothing it is as it is.
+                            let told = |job: &Job| !waits_of(job.cell.runtime, wait, &job.cell).is_empty();
+                            if wait != WaitPolicy::Auto || step.jobs.iter().any(told) {
+                                self.plan.steps.push(step);
+                            }
                         }
                     }
                 }

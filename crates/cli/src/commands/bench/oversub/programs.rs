@@ -8,10 +8,11 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use trimtab_core::ids::OsCpu;
 use trimtab_core::place::Action;
 use trimtab_core::place::waiting::{How, Occupancy, WaitPolicy, Waiting, Yield, decide};
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Cell, Grip, Runtime};
+use trimtab_core::study::{Arrangement, Cell, Company, Grip, Runtime};
 
 /// Programs with barriers, and their like without: their work is told in steps.
 const BARRIERS: &str = "balance_omp";
@@ -300,8 +301,11 @@ fn by_threads(program: Program, class: Class, cores: u32, per_core: u32, rate: O
 
 /// What tells a runtime how to wait: those of `trimtab run --wait-policy` that it reads.
 pub(super) fn waits(runtime: Runtime, wait: WaitPolicy, cell: &Cell) -> Vec<(String, String)> {
-    let occupancy =
-        Occupancy { threads: u64::from(cell.threads), cpus: u64::from(cell.cores), ..Occupancy::default() };
+    // Whoever starts a program where another runs sees that one, and that is all that matters of it here.
+    let shares = |company: &&Company| company.arrangement == Arrangement::Shared;
+    let shared = cell.company.iter().filter(shares).map(|_| OsCpu(0)).collect();
+    let (threads, cpus) = (u64::from(cell.threads), u64::from(cell.cores));
+    let occupancy = Occupancy { threads, cpus, shared, ..Occupancy::default() };
     variables(runtime, &decide(wait, &occupancy))
 }
 
@@ -408,6 +412,25 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_program_that_shares_its_cores_is_told_so() {
+        let beside = |arrangement| {
+            let company = Company {
+                program: "ep".to_owned(),
+                class: Some("S".to_owned()),
+                runtime: Runtime::Libgomp,
+                per_core: 1,
+                arrangement,
+                place: 1,
+            };
+            let cell = Cell { company: Some(company), ..cell(Runtime::Libgomp, 1, WaitPolicy::Auto) };
+            waits(Runtime::Libgomp, WaitPolicy::Auto, &cell)
+        };
+        let brief = ("GOMP_SPINCOUNT".to_owned(), "100".to_owned());
+        assert_eq!(beside(Arrangement::Shared), [brief]);
+        assert_eq!(beside(Arrangement::Partitioned), []);
     }
 
     #[test]
