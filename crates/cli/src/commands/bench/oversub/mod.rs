@@ -43,6 +43,8 @@ use trimtab_linux::sys::affinity;
 
 /// A baseline that takes longer hangs, in seconds.
 const HANG: f64 = 600.0;
+/// The same where all of it is to take ten minutes.
+const QUICK_HANG: f64 = 30.0;
 /// However quick its baseline, a case may take so long, in seconds: starting takes a part of it.
 const MOST_MIN: f64 = 2.0;
 /// A baseline serves so many cases.
@@ -260,7 +262,8 @@ impl<'a> Bench<'a> {
     ) -> Result<Option<Result<(), String>>> {
         let job = self.baseline_of(job);
         let key = (job.program, job.cell.runtime);
-        let timed = self.timed(&job, HANG);
+        let hang = if self.args.quick { QUICK_HANG } else { HANG };
+        let timed = self.timed(&job, hang);
         let Some(together) = running::run(std::slice::from_ref(&timed), &self.cpus, interrupt) else {
             return Ok(None);
         };
@@ -270,7 +273,7 @@ impl<'a> Bench<'a> {
         // Longer than anything may take is no bound of anything.
         if sample.status == Status::Slower {
             (sample.status, sample.seconds) = (Status::Failed, None);
-            sample.error = Some(format!("it hung for {HANG} s"));
+            sample.error = Some(format!("it hung for {hang} s"));
         }
         (sample.balance, sample.foreign) = (together.balance, together.foreign);
         self.record(&sample, &timed, &ran)?;
