@@ -3,6 +3,7 @@
 pub mod balance;
 pub mod bench;
 pub mod counters;
+pub mod oversub;
 pub mod serve;
 pub mod sim;
 pub mod sim_figures;
@@ -18,6 +19,7 @@ pub use balance::{
 };
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use counters::CountersArgs;
+pub use oversub::{Couple, Mix, OversubArgs, OversubCellArgs, Program};
 pub use serve::{
     Channel, ClearArgs, GuestArgs, GuestPort, ServeArgs, StatusArgs, TagArgs, Task, Way, WhatArgs,
 };

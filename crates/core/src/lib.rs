@@ -27,6 +27,7 @@ pub mod replay;
 pub mod set;
 pub mod setting;
 pub mod stats;
+pub mod study;
 pub mod tags;
 pub mod time;
 pub mod toll;

@@ -479,7 +479,7 @@ fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str
 }
 
 /// What `sched_yield` does on these CPUs.
-fn measured_yield(cpus: &CpuSet) -> Yield {
+pub(crate) fn measured_yield(cpus: &CpuSet) -> Yield {
     match yield_share(cpus) {
         None => Yield::Unknown,
         Some(YieldKind::Posix) => Yield::Posix,

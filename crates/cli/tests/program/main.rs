@@ -33,6 +33,7 @@ mod metrics;
 mod nested;
 mod nests;
 mod outputs;
+mod oversub;
 mod pictures;
 mod plans;
 mod ps;
