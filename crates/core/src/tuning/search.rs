@@ -37,6 +37,16 @@ enum Halt {
     Stopped,
 }
 
+/// A setting with one knob less than the best.
+struct Rival {
+    knob: Knob,
+    setting: Setting,
+    values: Vec<f64>,
+    /// Whether the knob adds something, as soon as that is known.
+    needed: Option<bool>,
+    gain: Option<f64>,
+}
+
 /// A candidate and how many times as good as the reference it looks.
 type Scored = (Setting, f64);
 
@@ -98,6 +108,19 @@ impl Search<'_> {
             Err(Halt::Stopped) => return (End::Stopped, None),
             // What is left is for the evidence.
             Err(Halt::Spent) | Ok(()) => {}
+        }
+        // What is plain by now is made lean first: that is one time of evidence less.
+        if self.looks(&best) >= PLAIN {
+            let reserve = self.reserve(&best);
+            let (lean, adds, halt) = self.lean(&best, reserve);
+            if let Some(Halt::Stopped) = halt {
+                return (End::Stopped, None);
+            }
+            match self.evidence(&lean) {
+                Ok(Some(winner)) => return (End::Won, Some(Winner { adds, ..winner })),
+                Ok(None) => {}
+                Err(halt) => return (halt.into(), None),
+            }
         }
         // What was joined may be worse than what it was joined from, by luck.
         let mut candidates = vec![best];
@@ -282,50 +305,19 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// The winner without the knobs that add nothing.
+    /// The winner without the knobs that add nothing, with evidence of its own.
     fn pruned(&mut self, mut winner: Winner) -> (End, Option<Winner>) {
-        let start = self.start.clone();
-        let mut lean = winner.setting.clone();
-        let adds = loop {
-            let changed: Vec<Knob> =
-                Knob::ALL.into_iter().filter(|knob| lean.get(*knob) != start.get(*knob)).collect();
-            if changed.len() < 2 {
-                break Vec::new();
-            }
-            self.bench.ahead(changed.len() * WITHOUT.1);
-            let mut asked = Vec::new();
-            let mut halted = None;
-            for knob in &changed {
-                let Some(rival) = put(&lean, *knob, start.get(*knob)) else { continue };
-                match self.adds(&lean, &rival) {
-                    Ok((needed, gain)) => asked.push((*knob, needed, gain)),
-                    Err(halt) => {
-                        halted = Some(halt);
-                        break;
-                    }
-                }
-            }
-            let adds = asked.iter().filter_map(|(knob, _, gain)| gain.map(|gain| (*knob, gain))).collect();
-            let idle = asked.iter().filter(|(_, needed, _)| !needed);
-            let idle = idle.min_by(|a, b| a.2.unwrap_or(1.0).total_cmp(&b.2.unwrap_or(1.0)));
-            match (idle.and_then(|(knob, ..)| put(&lean, *knob, start.get(*knob))), halted) {
-                // It was judged as a whole, and time for its parts is up.
-                (_, Some(halt)) => {
-                    if lean == winner.setting {
-                        winner.adds = adds;
-                    }
-                    let end = if matches!(halt, Halt::Stopped) { End::Stopped } else { End::Won };
-                    return (end, Some(winner));
-                }
-                (Some(less), None) => lean = less,
-                (None, None) => break adds,
-            }
-        };
+        let (lean, adds, halt) = self.lean(&winner.setting.clone(), Span::ZERO);
         if lean == winner.setting {
-            winner.adds = adds;
-            return (End::Won, Some(winner));
+            winner.adds.clone_from(&adds);
         }
-        // What is kept has evidence of its own.
+        match halt {
+            Some(Halt::Stopped) => return (End::Stopped, Some(winner)),
+            // It was judged as a whole, and time for its parts is up.
+            Some(Halt::Spent) => return (End::Won, Some(winner)),
+            None if lean == winner.setting => return (End::Won, Some(winner)),
+            None => {}
+        }
         match self.evidence(&lean) {
             Ok(Some(less)) => (End::Won, Some(Winner { adds, ..less })),
             Ok(None) | Err(Halt::Spent) => (End::Won, Some(winner)),
@@ -333,33 +325,77 @@ impl Search<'_> {
         }
     }
 
-    /// Whether a setting is better than a rival with one knob less, and how many times as good.
-    fn adds(&mut self, setting: &Setting, rival: &Setting) -> Result<(bool, Option<f64>), Halt> {
-        let (mut with, mut without) = (Vec::new(), Vec::new());
+    /// A setting without the knobs that add nothing, what each of the others adds, and why that was not asked to its end.
+    fn lean(&mut self, setting: &Setting, reserve: Span) -> (Setting, Vec<(Knob, f64)>, Option<Halt>) {
+        let start = self.start.clone();
+        let mut lean = setting.clone();
         loop {
-            with.extend(self.run(setting, Stage::Without, Span::ZERO)?);
-            match self.run(rival, Stage::Without, Span::ZERO)? {
-                Some(value) => without.push(value),
-                // Without it the program fails.
-                None => return Ok((true, None)),
+            let changed = Knob::ALL.into_iter().filter(|knob| lean.get(*knob) != start.get(*knob));
+            let mut rivals: Vec<Rival> = changed
+                .filter_map(|knob| {
+                    let setting = put(&lean, knob, start.get(knob))?;
+                    Some(Rival { knob, setting, values: Vec::new(), needed: None, gain: None })
+                })
+                .collect();
+            if rivals.len() < 2 {
+                return (lean, Vec::new(), None);
             }
-            if without.len() < WITHOUT.0 || with.len() < without.len() {
-                if self.entry(setting).failed.is_some() {
-                    return Ok((false, None));
+            self.bench.ahead((rivals.len() + 1) * WITHOUT.0);
+            let halt = self.adds(&lean, &mut rivals, reserve).err();
+            let idle = rivals.iter().filter(|rival| rival.needed == Some(false));
+            let idle = idle.min_by(|a, b| a.gain.unwrap_or(1.0).total_cmp(&b.gain.unwrap_or(1.0)));
+            match (idle, halt) {
+                (Some(idle), None) => lean = idle.setting.clone(),
+                (_, halt) => {
+                    let adds = rivals.iter().filter_map(|rival| Some((rival.knob, rival.gain?))).collect();
+                    return (lean, adds, halt);
                 }
+            }
+        }
+    }
+
+    /// Runs a setting and its rivals, each without one of its knobs, in turn until it is clear which knobs are needed.
+    fn adds(&mut self, setting: &Setting, rivals: &mut [Rival], reserve: Span) -> Result<(), Halt> {
+        let mut with = Vec::new();
+        for round in 1..=WITHOUT.1 {
+            if rivals.iter().all(|rival| rival.needed.is_some()) {
+                break;
+            }
+            with.extend(self.run(setting, Stage::Without, reserve)?);
+            for rival in rivals.iter_mut().filter(|rival| rival.needed.is_none()) {
+                match self.run(&rival.setting, Stage::Without, reserve)? {
+                    Some(value) => rival.values.push(value),
+                    // Without it the program fails.
+                    None => rival.needed = Some(true),
+                }
+            }
+            if round < WITHOUT.0 {
                 continue;
             }
-            let (answer, comparison) = judge(self.rules, &without, &with);
-            let gain = comparison.gain.map(|gain| gain.median);
-            let plain = gain.is_some_and(|gain| gain >= PLAIN)
-                && luck(self.rules.better, &without, &with) * 20.0 <= 1.0 + 1e-9;
-            match answer {
-                _ if plain => return Ok((true, gain)),
-                Answer::Better => return Ok((true, gain)),
-                Answer::No => return Ok((false, gain)),
-                Answer::More if without.len() >= WITHOUT.1 => return Ok((false, gain)),
-                Answer::More => {}
+            for rival in rivals.iter_mut().filter(|rival| rival.needed.is_none()) {
+                let (answer, comparison) = judge(self.rules, &rival.values, &with);
+                rival.gain = comparison.gain.map(|gain| gain.median);
+                let plain = rival.gain.is_some_and(|gain| gain >= PLAIN)
+                    && luck(self.rules.better, &rival.values, &with) * 20.0 <= 1.0 + 1e-9;
+                rival.needed = match answer {
+                    Answer::Better => Some(true),
+                    _ if plain => Some(true),
+                    Answer::No => Some(false),
+                    Answer::More => (round == WITHOUT.1).then_some(false),
+                };
             }
+        }
+        Ok(())
+    }
+
+    /// How many times as good as the start a setting looks by all that was measured.
+    fn looks(&mut self, setting: &Setting) -> f64 {
+        let start = self.start.clone();
+        let mut of = |setting: &Setting| median(&self.entry(setting).values);
+        match (of(&start), of(setting), self.rules.better) {
+            (Some(start), Some(setting), Better::Less) => start / setting,
+            (Some(start), Some(setting), Better::More) => setting / start,
+            _ => 1.0,
         }
     }
 

@@ -140,7 +140,7 @@ fn planted(seed: u64, noise: f64) -> Program {
 fn it_finds_what_the_full_grid_finds_in_less_than_a_quarter_of_its_time() {
     let (mut near, mut all) = (0, 0);
     let (mut spent, mut full) = (0.0, 0.0);
-    for seed in 0..60 {
+    for seed in 0..40 {
         for (noise, outliers) in [(0.01, 0), (0.03, 0), (0.02, 25)] {
             let mut program = planted(seed, noise);
             program.outliers = outliers;
@@ -155,19 +155,20 @@ fn it_finds_what_the_full_grid_finds_in_less_than_a_quarter_of_its_time() {
     }
     assert!(near * 100 >= all * 95, "{near} of {all} are within 3 %");
     assert!(spent < full / 4.0, "{:.3} of the grid", spent / full);
+    eprintln!("{near} of {all}, {:.3}", spent / full);
 }
 
 #[test]
 fn where_nothing_matters_nothing_is_kept() {
     let mut kept = 0;
-    for seed in 0..300 {
+    for seed in 0..200 {
         let mut program = Program::new(seed, [0.01, 0.05, 0.15][seed as usize % 3]);
         program.outliers = [0, 10][seed as usize % 2];
         let found = search(&rules(seed), &choices(), &Setting::new(), &mut program);
         kept += usize::from(found.winner.is_some());
         assert!(matches!(found.end, End::Nothing | End::Won));
     }
-    assert!(kept <= 1, "{kept} of 300");
+    assert!(kept <= 1, "{kept} of 200");
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn what_fails_is_out_and_a_start_that_fails_ends_it() {
 
 #[test]
 fn a_budget_is_kept_and_what_is_left_is_for_the_evidence() {
-    for (seed, seconds) in (0..40).flat_map(|seed| [0, 1, 15, 60, 100, 300].map(|seconds| (seed, seconds))) {
+    for (seed, seconds) in (0..12).flat_map(|seed| [0, 1, 15, 60, 100, 300].map(|seconds| (seed, seconds))) {
         let mut program = planted(seed, 0.02);
         let rules = Rules { budget: Span::from_ms(seconds * 1_000), ..rules(seed) };
         let found = search(&rules, &choices(), &Setting::new(), &mut program);
