@@ -304,3 +304,41 @@ fn what_run_is_told_reaches_the_program() {
         "{slice}"
     );
 }
+
+/// The names of all fields of a document, but for those that settings are made of.
+fn fields(value: &Value, found: &mut std::collections::BTreeSet<String>) {
+    match value {
+        Value::Object(fields_) => {
+            for (name, value) in fields_ {
+                found.insert(name.clone());
+                fields(value, found);
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_of_a_tuning_and_of_profiles_is_documented() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", RATE);
+    let tuned = quick(&sandbox, "--json --verify").arg(&app).ends();
+    let mut found = std::collections::BTreeSet::new();
+    for line in lines(&tuned.out()) {
+        found.insert(line["record"].as_str().unwrap().to_owned());
+        fields(&line, &mut found);
+    }
+    let tuned = quick(&sandbox, "").arg(&app).ends();
+    assert_eq!(tuned.code, Some(0), "{tuned}");
+    let list: Value = serde_json::from_str(&sandbox.trimtab("profiles --json").ends().ok()).unwrap();
+    fields(&list, &mut found);
+    fields(&serde_json::from_str(&text(&kept(&sandbox, "profiles")[0])).unwrap(), &mut found);
+    let described = include_str!("../../../../docs/json.md");
+    let words: std::collections::BTreeSet<&str> =
+        described.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter))).collect();
+    let missing: Vec<_> = found.iter().filter(|name| !words.contains(name.as_str())).collect();
+    assert!(found.contains("adds") && found.contains("conditions"), "{found:?}");
+    assert!(missing.is_empty(), "{missing:?} are not described in docs/json.md");
+}

@@ -182,6 +182,7 @@ pub struct Series {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Found {
     /// How it ended.
+    #[serde(flatten)]
     pub end: End,
     /// What is better.
     pub winner: Option<Winner>,

@@ -26,6 +26,8 @@ const PAIRS: (usize, usize) = (5, 15);
 const PLAIN: f64 = 1.2;
 /// Runs for what a knob adds.
 const WITHOUT: (usize, usize) = (3, 7);
+/// What a part of a proven whole adds may be chance once in so many times.
+const LUCK_PART: f64 = 20.0;
 /// An interval from a to b is narrow when b / a is below this: more runs will not tell more.
 const NARROW: f64 = 1.02;
 /// No run is stopped before this: starting takes its time, too.
@@ -375,13 +377,16 @@ impl Search<'_> {
             for rival in rivals.iter_mut().filter(|rival| rival.needed.is_none()) {
                 let (answer, comparison) = judge(self.rules, &rival.values, &with);
                 rival.gain = comparison.gain.map(|gain| gain.median);
-                let plain = rival.gain.is_some_and(|gain| gain >= PLAIN)
-                    && luck(self.rules.better, &rival.values, &with) * 20.0 <= 1.0 + 1e-9;
+                let above = |least: f64| rival.gain.is_some_and(|gain| gain >= least);
+                let unlikely = luck(self.rules.better, &rival.values, &with) * LUCK_PART <= 1.0 + 1e-9;
+                let last = round == WITHOUT.1;
+                let least = if last { 1.0 + self.rules.gain_min } else { PLAIN };
+                let needed = unlikely && above(least);
                 rival.needed = match answer {
                     Answer::Better => Some(true),
-                    _ if plain => Some(true),
+                    _ if needed => Some(true),
                     Answer::No => Some(false),
-                    Answer::More => (round == WITHOUT.1).then_some(false),
+                    Answer::More => last.then_some(false),
                 };
             }
         }
@@ -523,10 +528,21 @@ impl Samples {
     /// How many times as good as the reference a candidate looks.
     fn score(&self, better: Better, setting: &Setting) -> Option<f64> {
         let (_, values) = self.of.iter().find(|(of, _)| of == setting)?;
-        let (mine, reference) = (median(values)?, median(&self.references)?);
+        let (mine, reference) = (middle(values, better)?, middle(&self.references, better)?);
         Some(match better {
             Better::Less => reference / mine,
             Better::More => mine / reference,
         })
     }
+}
+
+/// The middle run, or the better one of the two in the middle: of two runs one may be disturbed, and hardly any is too quick.
+fn middle(values: &[f64], better: Better) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let at = match better {
+        Better::Less => values.len().checked_sub(1)? / 2,
+        Better::More => values.len() / 2,
+    };
+    values.get(at).copied()
 }

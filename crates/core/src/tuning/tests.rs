@@ -155,20 +155,19 @@ fn it_finds_what_the_full_grid_finds_in_less_than_a_quarter_of_its_time() {
     }
     assert!(near * 100 >= all * 95, "{near} of {all} are within 3 %");
     assert!(spent < full / 4.0, "{:.3} of the grid", spent / full);
-    eprintln!("{near} of {all}, {:.3}", spent / full);
 }
 
 #[test]
 fn where_nothing_matters_nothing_is_kept() {
     let mut kept = 0;
-    for seed in 0..200 {
+    for seed in 0..120 {
         let mut program = Program::new(seed, [0.01, 0.05, 0.15][seed as usize % 3]);
         program.outliers = [0, 10][seed as usize % 2];
         let found = search(&rules(seed), &choices(), &Setting::new(), &mut program);
         kept += usize::from(found.winner.is_some());
         assert!(matches!(found.end, End::Nothing | End::Won));
     }
-    assert!(kept <= 1, "{kept} of 200");
+    assert!(kept <= 1, "{kept} of 120");
 }
 
 #[test]
