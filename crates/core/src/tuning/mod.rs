@@ -1,12 +1,12 @@
 //! Tuning: which setting a program runs best in, found by trying some of all that there are.
 //!
 //! Unit: the metric's own; seconds where it is the time. Problem: a program has some ten switches around it, all combinations are thousands of runs, most of
-//! them slow ones, every run is noisy, and who tries much finds something that looks good by luck. Idea: [`search`] tries one knob at a time from where it
+//! them slow ones, every run is noisy, and who tries much finds something that looks good by luck. Idea: [`search()`] tries one knob at a time from where it
 //! stands and gives more runs to the better half only (successive halving), then joins what helped, looks round once more from there, since knobs act on each
 //! other, and at last measures the winner anew, in turn with the start. Only these last runs count as evidence: they took no part in the choice.
 //!
-//! What a verdict needs ([`judge`]): the bootstrap interval of the ratio excludes "no gain", the gain is at least [`Rules::gain_min`], and chance alone would
-//! order the runs so at most once in [`judge::LUCK`]. What a knob adds to the winner is judged in the same manner, and a knob that adds nothing is left out.
+//! What a verdict needs ([`judge`](mod@judge)): the bootstrap interval of the ratio excludes "no gain", the gain is at least [`Rules::gain_min`], and chance alone would
+//! order the runs so at most once in [`judge::LUCK`] comparisons. What a knob adds to the winner is judged in the same manner, and a knob that adds nothing is left out.
 //!
 //! Properties: equal answers and seed give equal questions, so that a search is resumed by giving the old answers again; never more time than the budget
 //! but for the run under way; nothing is stored that is inside the noise; a setting in which the program fails is asked no more. Time is what
@@ -18,6 +18,7 @@
 
 pub mod grid;
 pub mod judge;
+mod lean;
 mod search;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The search itself: one knob at a time, joined, once more around, and then the evidence.
 
-use super::judge::{Answer, judge, luck};
+use super::judge::{Answer, judge};
 use super::{Bench, Choice, End, Found, Ran, Rules, Series, Stage, Winner};
 use crate::setting::{Knob, Setting};
 use crate::stats::{Better, Comparison, Interval, median, shuffled};
@@ -23,40 +23,26 @@ const FINALISTS: usize = 4;
 /// Pairs of runs in the evidence: at least, and at most.
 const PAIRS: (usize, usize) = (5, 15);
 /// A gain this large shows in three runs each.
-const PLAIN: f64 = 1.2;
-/// Runs for what a knob adds.
-const WITHOUT: (usize, usize) = (3, 7);
-/// What a part of a proven whole adds may be chance once in so many times.
-const LUCK_PART: f64 = 20.0;
+pub(super) const PLAIN: f64 = 1.2;
 /// An interval from a to b is narrow when b / a is below this: more runs will not tell more.
 const NARROW: f64 = 1.02;
 /// No run is stopped before this: starting takes its time, too.
 const LIMIT_MIN: Span = Span::from_ms(500);
 
 /// Why a part of the search ends before its time.
-enum Halt {
+pub(super) enum Halt {
     Spent,
     Stopped,
-}
-
-/// A setting with one knob less than the best.
-struct Rival {
-    knob: Knob,
-    setting: Setting,
-    values: Vec<f64>,
-    /// Whether the knob adds something, as soon as that is known.
-    needed: Option<bool>,
-    gain: Option<f64>,
 }
 
 /// A candidate and how many times as good as the reference it looks.
 type Scored = (Setting, f64);
 
-struct Search<'a> {
-    rules: &'a Rules,
+pub(super) struct Search<'a> {
+    pub(super) rules: &'a Rules,
     choices: &'a [Choice],
-    start: &'a Setting,
-    bench: &'a mut dyn Bench,
+    pub(super) start: &'a Setting,
+    pub(super) bench: &'a mut dyn Bench,
     series: Vec<Series>,
     times: Vec<(Setting, Vec<f64>)>,
     runs: usize,
@@ -83,7 +69,7 @@ pub fn search(rules: &Rules, choices: &[Choice], start: &Setting, bench: &mut dy
 }
 
 /// A setting with a knob at a value, or left alone.
-fn put(setting: &Setting, knob: Knob, value: Option<&str>) -> Option<Setting> {
+pub(super) fn put(setting: &Setting, knob: Knob, value: Option<&str>) -> Option<Setting> {
     match value {
         Some(value) => setting.clone().with(knob, value).ok(),
         None => Some(setting.clone().without(knob)),
@@ -278,7 +264,7 @@ impl Search<'_> {
     }
 
     /// Runs candidate and start in turn until it is clear which is better. Nothing that was measured before counts.
-    fn evidence(&mut self, candidate: &Setting) -> Result<Option<Winner>, Halt> {
+    pub(super) fn evidence(&mut self, candidate: &Setting) -> Result<Option<Winner>, Halt> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         self.bench.ahead(2 * PAIRS.0);
         while before.len() < PAIRS.1 {
@@ -305,92 +291,6 @@ impl Search<'_> {
             }
         }
         Ok(None)
-    }
-
-    /// The winner without the knobs that add nothing, with evidence of its own.
-    fn pruned(&mut self, mut winner: Winner) -> (End, Option<Winner>) {
-        let (lean, adds, halt) = self.lean(&winner.setting.clone(), Span::ZERO);
-        if lean == winner.setting {
-            winner.adds.clone_from(&adds);
-        }
-        match halt {
-            Some(Halt::Stopped) => return (End::Stopped, Some(winner)),
-            // It was judged as a whole, and time for its parts is up.
-            Some(Halt::Spent) => return (End::Won, Some(winner)),
-            None if lean == winner.setting => return (End::Won, Some(winner)),
-            None => {}
-        }
-        match self.evidence(&lean) {
-            Ok(Some(less)) => (End::Won, Some(Winner { adds, ..less })),
-            Ok(None) | Err(Halt::Spent) => (End::Won, Some(winner)),
-            Err(Halt::Stopped) => (End::Stopped, Some(winner)),
-        }
-    }
-
-    /// A setting without the knobs that add nothing, what each of the others adds, and why that was not asked to its end.
-    fn lean(&mut self, setting: &Setting, reserve: Span) -> (Setting, Vec<(Knob, f64)>, Option<Halt>) {
-        let start = self.start.clone();
-        let mut lean = setting.clone();
-        loop {
-            let changed = Knob::ALL.into_iter().filter(|knob| lean.get(*knob) != start.get(*knob));
-            let mut rivals: Vec<Rival> = changed
-                .filter_map(|knob| {
-                    let setting = put(&lean, knob, start.get(knob))?;
-                    Some(Rival { knob, setting, values: Vec::new(), needed: None, gain: None })
-                })
-                .collect();
-            if rivals.len() < 2 {
-                return (lean, Vec::new(), None);
-            }
-            self.bench.ahead((rivals.len() + 1) * WITHOUT.0);
-            let halt = self.adds(&lean, &mut rivals, reserve).err();
-            let idle = rivals.iter().filter(|rival| rival.needed == Some(false));
-            let idle = idle.min_by(|a, b| a.gain.unwrap_or(1.0).total_cmp(&b.gain.unwrap_or(1.0)));
-            match (idle, halt) {
-                (Some(idle), None) => lean = idle.setting.clone(),
-                (_, halt) => {
-                    let adds = rivals.iter().filter_map(|rival| Some((rival.knob, rival.gain?))).collect();
-                    return (lean, adds, halt);
-                }
-            }
-        }
-    }
-
-    /// Runs a setting and its rivals, each without one of its knobs, in turn until it is clear which knobs are needed.
-    fn adds(&mut self, setting: &Setting, rivals: &mut [Rival], reserve: Span) -> Result<(), Halt> {
-        let mut with = Vec::new();
-        for round in 1..=WITHOUT.1 {
-            if rivals.iter().all(|rival| rival.needed.is_some()) {
-                break;
-            }
-            with.extend(self.run(setting, Stage::Without, reserve)?);
-            for rival in rivals.iter_mut().filter(|rival| rival.needed.is_none()) {
-                match self.run(&rival.setting, Stage::Without, reserve)? {
-                    Some(value) => rival.values.push(value),
-                    // Without it the program fails.
-                    None => rival.needed = Some(true),
-                }
-            }
-            if round < WITHOUT.0 {
-                continue;
-            }
-            for rival in rivals.iter_mut().filter(|rival| rival.needed.is_none()) {
-                let (answer, comparison) = judge(self.rules, &rival.values, &with);
-                rival.gain = comparison.gain.map(|gain| gain.median);
-                let above = |least: f64| rival.gain.is_some_and(|gain| gain >= least);
-                let unlikely = luck(self.rules.better, &rival.values, &with) * LUCK_PART <= 1.0 + 1e-9;
-                let last = round == WITHOUT.1;
-                let least = if last { 1.0 + self.rules.gain_min } else { PLAIN };
-                let needed = unlikely && above(least);
-                rival.needed = match answer {
-                    Answer::Better => Some(true),
-                    _ if needed => Some(true),
-                    Answer::No => Some(false),
-                    Answer::More => last.then_some(false),
-                };
-            }
-        }
-        Ok(())
     }
 
     /// How many times as good as the start a setting looks by all that was measured.
@@ -429,7 +329,12 @@ impl Search<'_> {
     }
 
     /// One run; its metric, or nothing where the program fails. A run that was stopped counts as if it had ended then, which flatters it.
-    fn run(&mut self, setting: &Setting, stage: Stage, reserve: Span) -> Result<Option<f64>, Halt> {
+    pub(super) fn run(
+        &mut self,
+        setting: &Setting,
+        stage: Stage,
+        reserve: Span,
+    ) -> Result<Option<f64>, Halt> {
         if self.entry(setting).failed.is_some() {
             return Ok(None);
         }
