@@ -94,6 +94,11 @@ impl World {
         self.folder("XDG_CACHE_HOME", ".cache")
     }
 
+    /// The folder for what is kept for good.
+    pub fn data(&self) -> Option<PathBuf> {
+        self.folder("XDG_DATA_HOME", ".local/share")
+    }
+
     fn folder(&self, variable: &str, below_home: &str) -> Option<PathBuf> {
         let named = self.raw(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = || {

@@ -33,5 +33,6 @@ pub mod time;
 pub mod toll;
 pub mod topology;
 pub mod trace;
+pub mod tuning;
 pub mod words;
 pub mod yardstick;

@@ -10,6 +10,7 @@ pub mod generate;
 pub mod guest;
 mod interrupt;
 pub mod plan;
+pub mod profiles;
 mod progress;
 pub mod ps;
 mod ranks;
@@ -23,6 +24,7 @@ mod svg;
 pub mod tag;
 pub mod top;
 pub mod topo;
+pub mod tune;
 pub mod tune_team;
 
 use std::io::{self, Write};

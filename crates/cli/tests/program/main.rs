@@ -55,6 +55,7 @@ mod team_ranks;
 mod threads;
 mod top;
 mod transparent;
+mod tune;
 mod tune_team;
 mod uncore;
 mod users;
