@@ -41,6 +41,12 @@ impl World {
         self.raw(name)?.to_str().map(str::to_owned)
     }
 
+    /// This world with a variable as if the user had set it.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
     /// The names of all variables that are text.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.variables.keys().filter_map(|name| name.to_str())

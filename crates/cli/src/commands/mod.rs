@@ -11,6 +11,7 @@ pub mod guest;
 mod interrupt;
 pub mod plan;
 mod progress;
+pub mod profile;
 pub mod ps;
 mod ranks;
 pub mod replay;

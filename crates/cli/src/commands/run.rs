@@ -7,6 +7,7 @@ use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
 use crate::leftovers;
 use crate::nest::{self, Nesting};
+use crate::profile;
 use crate::reserve::{Order, Reserved, reserve};
 use crate::say::{self, Volume};
 use crate::situation::{HOLD, Situation};
@@ -114,6 +115,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     };
     // From here on there may be two of us, and all that follows is the program's.
     let mut word = None;
+    let meetings = watch.as_ref().and_then(|(_, told)| told.meetings());
     if let Some((asked, told)) = watch {
         match child::two().context("no process can be had for the program").map_err(failed)? {
             Two::Parent(child) => {
@@ -123,6 +125,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
                     machine: situation.machine,
                     label: printable(label.as_bytes()),
                     guest_reports,
+                    program,
                     volume,
                 };
                 return wrapper::stay(world, child, asked, told, &run);
@@ -174,6 +177,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let yields = waiting.asks_for_yield(mpi).then(|| measured_yield(&plan.mask));
     environment.extend(waiting.variables(yields.unwrap_or_default(), &user));
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
+    if let Some(path) = &meetings {
+        profile::count_meetings(world, &program, &mut environment, path);
+    }
     if args.run.env == EnvMode::Print {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
         return Ok(exit::DONE);
@@ -198,7 +204,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         set(&mut variables, HOLD, format!("{depth} {descriptor}{id}"));
     }
     if let Some(word) = &mut word {
-        wrapper::begins(word, &plan.mask);
+        let left = waiting.left_to_user(&user);
+        let facts = meetings.as_ref().map(|_| profile::Facts::now(&waiting, &left));
+        wrapper::begins(word, &plan.mask, facts.as_ref());
     }
     let why = become_program(&program, &args.command, world, &variables);
     if let Some(word) = &mut word {
