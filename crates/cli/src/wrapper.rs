@@ -316,7 +316,9 @@ impl Post {
             Ok(live) => {
                 bell.hang(live.stopper());
                 let counts = self.asked.counting.always() || profiles;
-                Watched::new(live).closely(reports).touching(profiles).counting(counts, volume)
+                // Of what cannot be counted a profile tells by itself.
+                let said = if profiles { Volume::Quiet } else { volume };
+                Watched::new(live).closely(reports).touching(profiles).counting(counts, said)
             }
             // It may have ended before the first look.
             Err(LiveError::Ended(_) | LiveError::NoProcess(_)) => {
