@@ -94,7 +94,8 @@ impl Facts {
 /// Lets guests count, also in programs that are not placed by a guest: launchers, whose ranks it reaches.
 pub fn count_meetings(world: &World, program: &Program, environment: &mut Vec<Variable>, path: &str) {
     let reader = "trimtab's guest library";
-    let variable = |name: &str, value: String| Variable { name: name.to_owned(), reader, action: Action::Set { value } };
+    let variable =
+        |name: &str, value: String| Variable { name: name.to_owned(), reader, action: Action::Set { value } };
     if !unreached(program).is_empty() && program.family != Some(Family::Launcher) {
         return;
     }
@@ -115,7 +116,9 @@ fn unreached(program: &Program) -> Vec<String> {
         Some(SecureExec::SetUid | SecureExec::SetGid | SecureExec::Capabilities) => {
             say("it runs with more privilege than its user, so the loader ignores preloads");
         }
-        None if program.takes_preload() == Some(false) => say("it is statically linked, so that nothing can be preloaded"),
+        None if program.takes_preload() == Some(false) => {
+            say("it is statically linked, so that nothing can be preloaded")
+        }
         None if program.takes_preload().is_none() => say("its file cannot be read"),
         None => {}
     }
@@ -172,7 +175,9 @@ impl Profiling {
     /// It cannot, or something else would be lost.
     pub fn open(ask: &Ask) -> Result<Self> {
         let claim = match &ask.output {
-            Some(path) => Some(Claim::open(&format!("--output {}", path.display()), path, Kind::Profile, 0o666)?),
+            Some(path) => {
+                Some(Claim::open(&format!("--output {}", path.display()), path, Kind::Profile, 0o666)?)
+            }
             None => None,
         };
         let page = PageFile::create().context("no memory can be had in which meetings are counted")?;
@@ -211,7 +216,10 @@ fn assemble(setting: &Setting, met: &Meetings, rest: &Rest<'_>) -> Profile {
     let cores: BTreeSet<_> = usable.iter().filter_map(core).collect();
     let threads = audited.map_or(&[][..], |audited| &audited.threads);
     let longest = threads.iter().map(|thread| thread.run).max().unwrap_or_default();
-    let worked = threads.iter().filter(|thread| thread.run > Span::ZERO && thread.run >= longest.times(WORKED)).count();
+    let worked = threads
+        .iter()
+        .filter(|thread| thread.run > Span::ZERO && thread.run >= longest.times(WORKED))
+        .count();
     let waits = threads.iter().filter_map(|thread| Some((thread.run, thread.wait?)));
     let (ran, waited) = waits.fold((Span::ZERO, Span::ZERO), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let is_counted = met.guests > 0;
@@ -237,7 +245,10 @@ fn assemble(setting: &Setting, met: &Meetings, rest: &Rest<'_>) -> Profile {
         unseen.push("remote memory: the kernel did not say on which nodes its pages were".to_owned());
     }
     if close.touched.is_none() {
-        unseen.push("working set: it ended before touched pages could be looked at twice; what was resident is taken".to_owned());
+        unseen.push(
+            "working set: it ended before touched pages could be looked at twice; what was resident is taken"
+                .to_owned(),
+        );
     }
     Profile {
         program: rest.program.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -305,8 +316,12 @@ fn time(span: Span) -> String {
 /// What the interval means.
 fn grain(mean: Span) -> &'static str {
     match mean.seconds() {
-        fine if fine < 1e-4 => "very fine-grained: whatever delays one thread delays all; a CPU for each thread, and nobody else there",
-        fine if fine < 1e-3 => "fine-grained: it suffers from others on its CPUs, and from more threads than CPUs",
+        fine if fine < 1e-4 => {
+            "very fine-grained: whatever delays one thread delays all; a CPU for each thread, and nobody else there"
+        }
+        fine if fine < 1e-3 => {
+            "fine-grained: it suffers from others on its CPUs, and from more threads than CPUs"
+        }
         coarse if coarse < 5e-2 => "medium: sharing CPUs costs something where threads wait by spinning",
         _ => "coarse-grained: threads hardly depend on each other's moment",
     }
@@ -370,15 +385,19 @@ fn words(profile: &Profile, met: &Meetings, end: End) -> String {
         line(format!("{misses:.2} misses of the last cache for 1,000 instructions"));
     }
     if let Some(resident) = profile.resident {
-        let huge = profile.huge_share.map_or_else(String::new, |huge| format!(", {} of it in huge pages", percent(huge)));
-        let remote = profile.remote_share.map_or_else(String::new, |far| format!(", {} of it remote", percent(far)));
+        let huge = profile
+            .huge_share
+            .map_or_else(String::new, |huge| format!(", {} of it in huge pages", percent(huge)));
+        let remote =
+            profile.remote_share.map_or_else(String::new, |far| format!(", {} of it remote", percent(far)));
         line(format!("{} of memory at the most{huge}{remote}", bytes(resident)));
     }
     if let Some(set) = profile.working_set {
         line(format!("working set about {}", bytes(set)));
     }
     if let (Some(faults), Some((own, forced))) = (profile.faults, profile.switches) {
-        let yields = profile.yields.map_or_else(String::new, |yields| format!(", {}", plural(yields, "yield")));
+        let yields =
+            profile.yields.map_or_else(String::new, |yields| format!(", {}", plural(yields, "yield")));
         line(format!("{}, {own} switches by itself, {forced} forced{yields}", plural(faults, "page fault")));
     }
     if let Some(overhead) = profile.overhead {
@@ -406,7 +425,10 @@ pub fn measure(
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     // Nobody else can put anything in the place of a folder of our own.
     let folder = std::env::temp_dir().join(format!("trimtab-profile-{}-{number}", std::process::id()));
-    DirBuilder::new().mode(0o700).create(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
     let done = measure_in(&folder, command, setting, options, stdout);
     let _ = std::fs::remove_dir_all(&folder);
     done
@@ -426,7 +448,8 @@ fn measure_in(
     if !setting.is_empty() {
         run.args(["--set", &setting.to_string()]);
     }
-    let status = run.arg("--").args(command).stdout(stdout).status().context("trimtab cannot be started again")?;
+    let status =
+        run.arg("--").args(command).stdout(stdout).status().context("trimtab cannot be started again")?;
     match std::fs::read_to_string(&file) {
         Ok(text) if !text.is_empty() => Ok((read(&text)?, status)),
         _ => bail!("there is no profile: the program could not be started ({status})"),

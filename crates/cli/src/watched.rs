@@ -71,7 +71,15 @@ impl Pause {
 impl Watched {
     /// The host, as it is.
     pub fn new(live: Live) -> Self {
-        Self { live, closely: None, touching: false, respected: None, counts: false, volume: Volume::Quiet, pause: None }
+        Self {
+            live,
+            closely: None,
+            touching: false,
+            respected: None,
+            counts: false,
+            volume: Volume::Quiet,
+            pause: None,
+        }
     }
 
     /// With a closer look now and then, for a report.

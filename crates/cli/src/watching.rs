@@ -3,8 +3,8 @@
 use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
-use trimtab_core::account::Tally;
 use std::collections::BTreeMap;
+use trimtab_core::account::Tally;
 use trimtab_core::audit::Audit;
 use trimtab_core::balance::{Finding, Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
@@ -45,7 +45,8 @@ impl Watching {
         volume: Volume,
     ) -> Self {
         let settings = header.settings.clone();
-        let mut watching = Self { settings, recorder, audit: None, missed: None, figures, volume, tally: Tally::default() };
+        let mut watching =
+            Self { settings, recorder, audit: None, missed: None, figures, volume, tally: Tally::default() };
         watching.record(|recorder| recorder.begin(header));
         watching
     }
@@ -64,9 +65,11 @@ impl Watching {
 
     /// Misses of the last cache for 1,000 instructions; `None` where they were not counted.
     pub fn misses_per_kilo(&self) -> Option<f64> {
-        let sums = self.missed.as_ref()?.values().fold((0u64, 0u64), |sums, one| {
-            (sums.0.saturating_add(one.0), sums.1.saturating_add(one.1))
-        });
+        let sums = self
+            .missed
+            .as_ref()?
+            .values()
+            .fold((0u64, 0u64), |sums, one| (sums.0.saturating_add(one.0), sums.1.saturating_add(one.1)));
         (sums.1 > 0).then(|| 1e3 * sums.0 as f64 / sums.1 as f64)
     }
 
@@ -101,7 +104,9 @@ impl Watching {
         if let Some(missed) = &mut self.missed {
             for thread in &step.sample.threads {
                 let counts = thread.counts.and_then(|counts| counts.llc_misses.zip(counts.instructions));
-                if let Some(counts) = counts.filter(|_| missed.len() < MISSED_MAX || missed.contains_key(&thread.id)) {
+                if let Some(counts) =
+                    counts.filter(|_| missed.len() < MISSED_MAX || missed.contains_key(&thread.id))
+                {
                     missed.insert(thread.id, counts);
                 }
             }

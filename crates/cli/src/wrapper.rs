@@ -267,7 +267,8 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run
         if let Some(mut profile) = profile {
             let used = usage::of_all_children().unwrap_or_default().since(used_before);
             let Seen { watching, usable, close, facts, began } = &seen;
-            let audited = watching.audit.as_ref().map(|audit| audit.report(&run.machine, usable, spent, close));
+            let audited =
+                watching.audit.as_ref().map(|audit| audit.report(&run.machine, usable, spent, close));
             let rest = crate::profile::Rest {
                 machine: &run.machine,
                 usable,
@@ -309,7 +310,8 @@ impl Post {
             machine: self.machine.clone(),
         };
         let volume = self.volume;
-        let mut watching = Watching::begin(header, self.recorder, self.figures, volume).audited(reports).missing(profiles);
+        let mut watching =
+            Watching::begin(header, self.recorder, self.figures, volume).audited(reports).missing(profiles);
         let counting = self.asked.counting.choice();
         let options = Options { keep: self.keeper, counting, ..Options::default() };
         let mut host = match Live::with(&self.proc, &[Root::Tree(self.pid)], &usable, options) {

@@ -87,14 +87,8 @@ pub const fn bit(runtime: Runtime) -> u64 {
     }
 }
 
-const RUNTIMES: [Runtime; 6] = [
-    Runtime::Libgomp,
-    Runtime::Libomp,
-    Runtime::OpenMpi,
-    Runtime::Mpich,
-    Runtime::Team,
-    Runtime::Pthread,
-];
+const RUNTIMES: [Runtime; 6] =
+    [Runtime::Libgomp, Runtime::Libomp, Runtime::OpenMpi, Runtime::Mpich, Runtime::Team, Runtime::Pthread];
 
 /// The bucket of a time: one each from two to the power of n, and from root of two times that.
 pub const fn bucket(ns: u64) -> usize {
@@ -167,9 +161,9 @@ pub fn read(bytes: &[u8]) -> Option<Meetings> {
         }
         // A member of a region that was the program's last has not been told of its end: who opened the region knows.
         let leader = usize::try_from(row[row::LEADER]).ok().and_then(|at| rows.get(at.checked_sub(1)?));
-        let open = leader.filter(|_| row[row::ARRIVED] != 0).map_or(0, |leader| {
-            leader[row::ENDED].saturating_sub(row[row::ARRIVED])
-        });
+        let open = leader
+            .filter(|_| row[row::ARRIVED] != 0)
+            .map_or(0, |leader| leader[row::ENDED].saturating_sub(row[row::ARRIVED]));
         let (own, whole) = (row[row::WAITED].saturating_add(open), row[row::SPANNED].saturating_add(open));
         if whole > 0 {
             threads += 1;

@@ -209,7 +209,11 @@ fn mine() -> Option<(Row, usize)> {
 /// Does `work`, which is a meeting; what it answers says whether this thread counts for all.
 ///
 /// Holds nothing that would have to be dropped: cancellation unwinds through it.
-pub(crate) fn meet<T>(by: impl FnOnce() -> Runtime, work: impl FnOnce() -> T, leads: impl FnOnce(&T) -> bool) -> T {
+pub(crate) fn meet<T>(
+    by: impl FnOnce() -> Runtime,
+    work: impl FnOnce() -> T,
+    leads: impl FnOnce(&T) -> bool,
+) -> T {
     if !is_on() || INSIDE.get() {
         return work();
     }

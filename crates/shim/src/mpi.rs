@@ -43,10 +43,11 @@ impl Function {
         let next = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         let own = Self::look_up as *const c_void as usize;
         let found = if next.is_null() {
-            let other = objects::visit(|object| match object.defines(self.name).filter(|_| !object.holds(own)) {
-                Some(function) => ControlFlow::Break(function),
-                None => ControlFlow::Continue(()),
-            });
+            let other =
+                objects::visit(|object| match object.defines(self.name).filter(|_| !object.holds(own)) {
+                    Some(function) => ControlFlow::Break(function),
+                    None => ControlFlow::Continue(()),
+                });
             other.map_or(null_mut(), std::ptr::with_exposed_provenance_mut)
         } else {
             next

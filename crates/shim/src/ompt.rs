@@ -237,7 +237,13 @@ unsafe extern "C-unwind" fn implicit_task(
 }
 
 /// A barrier begins or is over on the calling thread. At the end of one that ends a region there is no region any more.
-unsafe extern "C-unwind" fn sync_region(kind: c_int, end: c_int, region: Word, _task: Word, _code: *const c_void) {
+unsafe extern "C-unwind" fn sync_region(
+    kind: c_int,
+    end: c_int,
+    region: Word,
+    _task: Word,
+    _code: *const c_void,
+) {
     if !is_barrier(kind) {
         return;
     }

@@ -37,7 +37,10 @@ fn put(mut world: World, setting: &Setting, args: &mut RunArgs) -> Result<World>
         let wrong = |why: String| anyhow!("{knob}={value}: {why}");
         match knob {
             Knob::Threads => world = world.with("OMP_NUM_THREADS", value),
-            Knob::Cores => args.place.cores = Some(value.parse::<Amount>().map_err(|why| anyhow!("cores={value}: {why}"))?),
+            Knob::Cores => {
+                args.place.cores =
+                    Some(value.parse::<Amount>().map_err(|why| anyhow!("cores={value}: {why}"))?)
+            }
             Knob::Smt => args.place.smt = Some(value.parse().map_err(|why| anyhow!("smt={value}: {why}"))?),
             Knob::Strategy => args.place.strategy = Some(value.parse().map_err(wrong)?),
             Knob::Memory => args.place.mem = Some(value.parse().map_err(wrong)?),
@@ -49,9 +52,12 @@ fn put(mut world: World, setting: &Setting, args: &mut RunArgs) -> Result<World>
             Knob::Pin => args.run.pin = PinMode::from_str(value, false).map_err(wrong)?,
             Knob::Balance if value == "none" => {}
             Knob::Balance => {
-                args.run.watch.balance = Some(value.parse().map_err(|why| anyhow!("balance={value}: {why}"))?);
+                args.run.watch.balance =
+                    Some(value.parse().map_err(|why| anyhow!("balance={value}: {why}"))?);
             }
-            Knob::Slice => bail!("slice={value} cannot be set here: the scheduler's slice is not an option of this command"),
+            Knob::Slice => bail!(
+                "slice={value} cannot be set here: the scheduler's slice is not an option of this command"
+            ),
         }
     }
     Ok(world)

@@ -35,6 +35,7 @@ mod nests;
 mod outputs;
 mod pictures;
 mod plans;
+mod profile;
 mod ps;
 mod ranks;
 mod refusals;

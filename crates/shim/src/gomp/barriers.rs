@@ -82,7 +82,9 @@ pub(crate) unsafe extern "C-unwind" fn GOMP_single_copy_end(data: *mut c_void) {
 
 unsafe extern "C-unwind" fn single_copy_end(data: *mut c_void, caller: usize) {
     type Function = unsafe extern "C-unwind" fn(*mut c_void);
-    let Some((library, function)) = behind(caller, const { position("GOMP_single_copy_end") }) else { return };
+    let Some((library, function)) = behind(caller, const { position("GOMP_single_copy_end") }) else {
+        return;
+    };
     // SAFETY: the address of the function of that name and type, and not 0.
     let real = unsafe { transmute::<usize, Function>(function) };
     // SAFETY: the caller's contract.

@@ -3,10 +3,10 @@
 use super::library::{self, Library, NAMES};
 use crate::meter::{self, Region};
 use crate::nest::{self, Runtime, Team};
-use trimtab_core::profile;
 use libc::{c_long, c_uint, c_void};
 use std::cell::Cell;
 use std::ptr::null_mut;
+use trimtab_core::profile;
 
 /// What a program runs in a team. May unwind: a cancelled thread does.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void);
