@@ -13,7 +13,7 @@ use crate::plan;
 use std::cell::Cell;
 use std::ffi::CString;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use trimtab_core::meetings::{BYTES, HEADER, MAGIC, ROW, ROWS, VARIABLE, bit, bucket, header, row};
 use trimtab_core::profile::Runtime;
 
@@ -142,8 +142,8 @@ impl Row {
         self.set(word, self.get(word).wrapping_add(value));
     }
 
-    /// A meeting from `begin` to `end`; `leads` counts the interval for all.
-    fn met(self, by: Runtime, begin: u64, end: u64, leads: bool) {
+    /// A meeting from `begin` to `end`.
+    fn met(self, by: Runtime, begin: u64, end: u64, leads: Lead) {
         self.add(row::MEETINGS, 1);
         self.add(row::RECORDS, 1);
         self.set(row::BY, self.get(row::BY) | bit(by));
@@ -152,21 +152,59 @@ impl Row {
             let span = end.saturating_sub(last);
             self.add(row::WAITED, end.saturating_sub(begin).min(span));
             self.add(row::SPANNED, span);
-            if leads {
-                self.add(row::INTERVALS, 1);
-                self.add(row::SUM, span);
-                self.add(row::BUCKET + bucket(span), 1);
+            if leads == Lead::Own {
+                self.interval(span);
             }
+        }
+        if let Lead::Took(span) = leads {
+            self.interval(span);
         }
         self.set(row::LAST, end);
     }
 }
 
+impl Row {
+    fn interval(self, span: u64) {
+        self.add(row::INTERVALS, 1);
+        self.add(row::SUM, span);
+        self.add(row::BUCKET + bucket(span), 1);
+    }
+}
+
+/// Whether a thread counts the interval for all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lead {
+    /// Another does.
+    No,
+    /// It does, and always: from the end of its last meeting.
+    Own,
+    /// It does this time, and so long was the interval.
+    Took(u64),
+}
+
+impl Lead {
+    /// The first of a team, always.
+    pub(crate) fn if_first(first: bool) -> Self {
+        if first { Self::Own } else { Self::No }
+    }
+
+    /// At a barrier that names another thread each time: from when it let its threads go last. The first time nothing is counted, and
+    /// nothing either when two barriers want the same place.
+    pub(crate) fn of_barrier(address: usize, end: u64) -> Self {
+        let Some((of, last)) = BARRIERS.get((address >> 5) % BARRIERS.len()) else { return Self::No };
+        let (of, last) = (of.swap(address, AcqRel), last.swap(end, AcqRel));
+        if of == address { Self::Took(end.saturating_sub(last)) } else { Self::No }
+    }
+}
+
+/// Barriers, and when each let its threads go last.
+static BARRIERS: [(AtomicUsize, AtomicU64); 64] = [const { (AtomicUsize::new(0), AtomicU64::new(0)) }; 64];
+
 /// What a record costs, in picoseconds.
 fn cost(scratch: Row) -> u64 {
     let record = || {
         let begin = now();
-        scratch.met(Runtime::Pthread, begin, now(), true);
+        scratch.met(Runtime::Pthread, begin, now(), Lead::Own);
     };
     let batch = || {
         let begin = now();
@@ -212,7 +250,7 @@ fn mine() -> Option<(Row, usize)> {
 pub(crate) fn meet<T>(
     by: impl FnOnce() -> Runtime,
     work: impl FnOnce() -> T,
-    leads: impl FnOnce(&T) -> bool,
+    leads: impl FnOnce(&T, u64) -> Lead,
 ) -> T {
     if !is_on() || INSIDE.get() {
         return work();
@@ -221,7 +259,8 @@ pub(crate) fn meet<T>(
     INSIDE.set(true);
     let begin = now();
     let result = work();
-    row.met(by(), begin, now(), leads(&result));
+    let end = now();
+    row.met(by(), begin, end, leads(&result, end));
     INSIDE.set(false);
     result
 }
@@ -311,7 +350,7 @@ impl Region {
         let arrived = row.get(row::ARRIVED);
         if arrived != 0 {
             row.set(row::ARRIVED, 0);
-            row.met(self.by, arrived, end, true);
+            row.met(self.by, arrived, end, Lead::Own);
         }
         row.set(row::ENDED, end);
     }
@@ -361,5 +400,5 @@ pub(crate) fn barrier_ends(by: Runtime, inside: bool) {
         return;
     }
     row.set(row::ARRIVED, 0);
-    row.met(by, arrived, end, index == 0);
+    row.met(by, arrived, end, Lead::if_first(index == 0));
 }

@@ -8,7 +8,7 @@
 //! Collective calls are meetings, whose intervals rank 0 counts; receiving and waiting for messages is waiting. A call that is made within
 //! another (most Fortran bindings call the C function) counts once. The modern Fortran module (`mpi_f08`) calls neither, and is not seen.
 
-use crate::meter;
+use crate::meter::{self, Lead};
 use crate::objects;
 use libc::{c_int, c_void};
 use std::ffi::CStr;
@@ -76,7 +76,7 @@ fn kind() -> Runtime {
 }
 
 fn meet<T>(work: impl FnOnce() -> T) -> T {
-    meter::meet(kind, work, |_| meter::is_first_rank())
+    meter::meet(kind, work, |_, _| Lead::if_first(meter::is_first_rank()))
 }
 
 fn wait<T>(work: impl FnOnce() -> T) -> T {

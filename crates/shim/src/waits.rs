@@ -1,6 +1,7 @@
 //! Barriers of the C library, and yields: counted where somebody wants to know, and else passed on.
 
-use crate::{meter, real};
+use crate::meter::{self, Lead};
+use crate::real;
 use libc::{c_int, c_void};
 use trimtab_core::profile::Runtime;
 
@@ -12,7 +13,11 @@ use trimtab_core::profile::Runtime;
 pub(crate) unsafe extern "C-unwind" fn pthread_barrier_wait(barrier: *mut c_void) -> c_int {
     // SAFETY: the caller's contract.
     let work = || unsafe { real::pthread_barrier_wait(barrier) };
-    meter::meet(|| Runtime::Pthread, work, |answer| *answer == libc::PTHREAD_BARRIER_SERIAL_THREAD)
+    let leads = |answer: &c_int, end| match *answer == libc::PTHREAD_BARRIER_SERIAL_THREAD {
+        true => Lead::of_barrier(barrier.addr(), end),
+        false => Lead::No,
+    };
+    meter::meet(|| Runtime::Pthread, work, leads)
 }
 
 /// Lets others run.

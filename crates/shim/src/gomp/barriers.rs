@@ -5,7 +5,7 @@
 
 use super::calls::position;
 use super::library::{self, Library};
-use crate::meter;
+use crate::meter::{self, Lead};
 use libc::c_void;
 use std::arch::naked_asm;
 use std::mem::transmute;
@@ -21,7 +21,7 @@ fn behind(caller: usize, at: usize) -> Option<(&'static Library, usize)> {
 /// Counts a meeting of libgomp; other runtimes tell of theirs.
 fn meet<T>(library: &'static Library, work: impl FnOnce() -> T) -> T {
     match library.is_gnu {
-        true => meter::meet(|| Runtime::Libgomp, work, |_| library.thread_number() == 0),
+        true => meter::meet(|| Runtime::Libgomp, work, |_, _| Lead::if_first(library.thread_number() == 0)),
         false => work(),
     }
 }
