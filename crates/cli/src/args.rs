@@ -4,6 +4,7 @@ pub mod balance;
 pub mod bench;
 pub mod counters;
 pub mod oversub;
+pub mod profile;
 pub mod serve;
 pub mod sim;
 pub mod sim_figures;
@@ -21,6 +22,7 @@ pub use balance::{
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use counters::CountersArgs;
 pub use oversub::{Couple, Mix, OversubArgs, OversubCellArgs, Program};
+pub use profile::ProfileArgs;
 pub use serve::{
     Channel, ClearArgs, GuestArgs, GuestPort, ServeArgs, StatusArgs, TagArgs, Task, Way, WhatArgs,
 };
@@ -54,6 +56,7 @@ use trimtab_core::setting::SLICES;
     trimtab run ./app            run on all free cores\n  trimtab run -c 8 ./app       run on 8 of them\n  \
     trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n  \
     trimtab top                  how threads run now\n  \
+    trimtab profile ./app        what a program wants of its surroundings\n  \
     trimtab attach PID           balance what runs already\n  \
     trimtab serve                balance what is tagged, for everybody\n\n\
     Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab"
@@ -79,6 +82,7 @@ pub enum Command {
     Ps(PsArgs),
     Top(TopArgs),
     Report(ReportArgs),
+    Profile(ProfileArgs),
     Counters(CountersArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
@@ -239,6 +243,9 @@ pub struct RunOnly {
     /// Say nothing but errors.
     #[arg(short, long, conflicts_with = "verbose", help_heading = "Otherwise")]
     pub quiet: bool,
+    /// What `trimtab profile` asks for; nobody types it.
+    #[arg(skip)]
+    pub profile: Option<crate::profile::Ask>,
 }
 
 /// Show what a run would get, and why, without running or reserving anything.

@@ -16,6 +16,7 @@ pub mod machine;
 pub mod metrics;
 pub mod nest;
 pub mod output;
+pub mod profile;
 pub mod recorder;
 pub mod reserve;
 pub mod say;

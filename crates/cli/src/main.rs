@@ -4,7 +4,7 @@ use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
 use trimtab_cli::commands::{
-    attach, bench, check, counters, detach, doctor, generate, guest, plan, profiles, ps,
+    attach, bench, check, counters, detach, doctor, generate, guest, plan, profile, profiles, ps,
 };
 use trimtab_cli::commands::{replay, report, run, serve, sim, status, tag, top, topo, tune, tune_team};
 use trimtab_cli::exit;
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Ps(args) => ps::run(&world, &args),
         Command::Top(args) => top::run(&world, &args),
         Command::Report(args) => report::run(&world, &args),
+        Command::Profile(args) => profile::run(world, args),
         Command::Counters(args) => counters::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
 /// A command line that does not parse. `run`'s own failures have a status that programs do not use.
 fn refused(error: &clap::Error) -> ExitCode {
     let _ = error.print();
-    let running = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    let running = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile");
     ExitCode::from(match (error.use_stderr(), running) {
         (false, _) => exit::DONE,
         (true, true) => exit::RUN_FAILED,

@@ -23,6 +23,8 @@ pub enum Kind {
     Report,
     /// The page of `trimtab report`.
     Page,
+    /// What was measured of a program, as text or as JSON.
+    Profile,
     /// Chrome trace events.
     Chrome,
     /// A picture, SVG.
@@ -38,6 +40,7 @@ impl Kind {
         match self {
             Self::Trace => "no trace",
             Self::Report => "no report of trimtab",
+            Self::Profile => "no profile of trimtab",
             Self::Page => "no page of trimtab report",
             Self::Chrome => "no file of trimtab report --chrome",
             Self::Picture => "no picture of trimtab",
@@ -49,6 +52,7 @@ impl Kind {
         match self {
             Self::Trace => begins("{\"header\":{\"trimtab-trace\":"),
             Self::Report => begins("trimtab: ") || begins("{\"schema\":\"trimtab.audit/"),
+            Self::Profile => begins("profile: ") || begins("{\"schema\":\"trimtab.profile/"),
             Self::Page => {
                 let mark = b"<meta name=\"generator\" content=\"trimtab report\">";
                 begins("<!doctype html>") && head.windows(mark.len()).any(|part| part == mark)

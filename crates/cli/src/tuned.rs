@@ -109,7 +109,7 @@ fn find(world: &World, args: &RunArgs, program: &Program, volume: Volume) -> Opt
 }
 
 /// Sets an option that the user left open; whether that was so.
-fn put(args: &mut RunArgs, knob: Knob, value: &str) -> bool {
+pub(crate) fn put(args: &mut RunArgs, knob: Knob, value: &str) -> bool {
     /// Fills what is empty, if the text is a value.
     fn fill<T>(option: &mut Option<T>, value: Option<T>) -> bool {
         let open = option.is_none() && value.is_some();

@@ -34,6 +34,8 @@ pub struct Watched {
     live: Live,
     /// Since when, and when the next close look is due; `None` when nobody wants one.
     closely: Option<(Instant, Duration)>,
+    /// Whether close looks also find out what memory is touched between them.
+    touching: bool,
     /// Threads that may run on fewer CPUs than these are left alone.
     respected: Option<CpuSet>,
     /// Whether hardware counts also where the policy does not ask for it.
@@ -69,12 +71,26 @@ impl Pause {
 impl Watched {
     /// The host, as it is.
     pub fn new(live: Live) -> Self {
-        Self { live, closely: None, respected: None, counts: false, volume: Volume::Quiet, pause: None }
+        Self {
+            live,
+            closely: None,
+            touching: false,
+            respected: None,
+            counts: false,
+            volume: Volume::Quiet,
+            pause: None,
+        }
     }
 
     /// With a closer look now and then, for a report.
     pub fn closely(mut self, wanted: bool) -> Self {
         self.closely = wanted.then(|| (Instant::now(), Duration::ZERO));
+        self
+    }
+
+    /// With what memory is touched between two closer looks, if `wanted`.
+    pub fn touching(mut self, wanted: bool) -> Self {
+        self.touching = wanted;
         self
     }
 
@@ -142,6 +158,8 @@ impl Watched {
             threads: audit.threads.iter().map(|thread| (thread.id, counted(thread))).collect(),
             remote: audit.remote_share(&nodes),
             huge: audit.huge_share(),
+            resident: audit.resident(),
+            touched: audit.touched(),
         }
     }
 
@@ -193,6 +211,9 @@ impl Host for Watched {
         {
             let before = spent();
             self.live.look_closely();
+            if self.touching {
+                self.live.forget_touched();
+            }
             let (now, cost) = (began.elapsed(), spent().saturating_sub(before));
             let later = (now * LATER_PERCENT / 100).min(now + SELDOM);
             *due = later.max(now + cost * PATIENCE);

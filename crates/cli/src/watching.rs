@@ -3,14 +3,19 @@
 use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
+use std::collections::BTreeMap;
 use trimtab_core::account::Tally;
 use trimtab_core::audit::Audit;
 use trimtab_core::balance::{Finding, Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
+use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Metric, Observer};
 use trimtab_core::set::CpuSet;
 use trimtab_core::trace::Header;
 use trimtab_core::words::plural;
+
+/// Of so many threads it is known what caches missed. Chosen: more than work at a time.
+const MISSED_MAX: usize = 8_192;
 
 /// Who is told.
 #[derive(Debug)]
@@ -21,6 +26,8 @@ pub struct Watching {
     recorder: Option<Recorder>,
     /// What is added up, if a report is wanted.
     pub audit: Option<Audit>,
+    /// Misses of the last cache, and instructions, by thread, if they are wanted.
+    missed: Option<BTreeMap<ThreadId, (u64, u64)>>,
     /// Figures for others, if they are wanted.
     figures: Option<Figures>,
     /// How much is said.
@@ -38,7 +45,8 @@ impl Watching {
         volume: Volume,
     ) -> Self {
         let settings = header.settings.clone();
-        let mut watching = Self { settings, recorder, audit: None, figures, volume, tally: Tally::default() };
+        let mut watching =
+            Self { settings, recorder, audit: None, missed: None, figures, volume, tally: Tally::default() };
         watching.record(|recorder| recorder.begin(header));
         watching
     }
@@ -47,6 +55,22 @@ impl Watching {
     pub fn audited(mut self, wanted: bool) -> Self {
         self.audit = wanted.then(Audit::new);
         self
+    }
+
+    /// Adds up what hardware counts of caches, if `wanted`.
+    pub fn missing(mut self, wanted: bool) -> Self {
+        self.missed = wanted.then(BTreeMap::new);
+        self
+    }
+
+    /// Misses of the last cache for 1,000 instructions; `None` where they were not counted.
+    pub fn misses_per_kilo(&self) -> Option<f64> {
+        let sums = self
+            .missed
+            .as_ref()?
+            .values()
+            .fold((0u64, 0u64), |sums, one| (sums.0.saturating_add(one.0), sums.1.saturating_add(one.1)));
+        (sums.1 > 0).then(|| 1e3 * sums.0 as f64 / sums.1 as f64)
     }
 
     /// Runs the loop until the host says that it is over, or `each` says stop; then looks once more, if that is added up.
@@ -76,6 +100,16 @@ impl Watching {
     fn step(&mut self, step: &Step<'_>) {
         if let Some(audit) = &mut self.audit {
             audit.take(step.sample);
+        }
+        if let Some(missed) = &mut self.missed {
+            for thread in &step.sample.threads {
+                let counts = thread.counts.and_then(|counts| counts.llc_misses.zip(counts.instructions));
+                if let Some(counts) =
+                    counts.filter(|_| missed.len() < MISSED_MAX || missed.contains_key(&thread.id))
+                {
+                    missed.insert(thread.id, counts);
+                }
+            }
         }
         if let Some(figures) = &mut self.figures {
             figures.take(step);

@@ -10,6 +10,7 @@ use crate::audit::Place;
 use crate::exit::{self, Exit};
 use crate::leftovers;
 use crate::metrics::{Figures, Offer};
+use crate::profile::{Facts, Profiling};
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use crate::watched::Watched;
@@ -19,7 +20,7 @@ use anyhow::{Context, anyhow};
 use std::io::{PipeReader, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use trimtab_core::audit::{Auditor, Close};
 use trimtab_core::balance::{Kind, Policy, Settings, policy};
 use trimtab_core::drive::Go;
@@ -30,6 +31,7 @@ use trimtab_core::trace::{Header, VERSION};
 use trimtab_linux::child::{Child, End, Word};
 use trimtab_linux::live::{Keeper, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::Pid;
+use trimtab_linux::program::Program;
 use trimtab_linux::sys::usage;
 
 /// What is to be done while the program runs.
@@ -44,6 +46,7 @@ pub struct Asked {
     at_leisure: bool,
     counting: CountingArgs,
     report: Option<ReportTo>,
+    profiles: bool,
 }
 
 /// Where it is told, open before the program begins.
@@ -52,6 +55,7 @@ pub struct Told {
     recorder: Option<Recorder>,
     metrics: Option<Offer>,
     report: Option<Place>,
+    profile: Option<Profiling>,
 }
 
 impl Told {
@@ -66,7 +70,13 @@ impl Told {
             recorder: options.trace.as_deref().map(|path| Recorder::open("--trace", path)).transpose()?,
             report: report.map(Place::take).transpose()?,
             metrics: options.metrics.as_ref().map(Offer::bind).transpose()?,
+            profile: args.profile.as_ref().map(Profiling::open).transpose()?,
         })
+    }
+
+    /// What a guest must know to count meetings, if they are to be counted.
+    pub fn meetings(&self) -> Option<String> {
+        self.profile.as_ref().map(Profiling::meetings)
     }
 }
 
@@ -82,6 +92,7 @@ impl Asked {
             && options.trace.is_none()
             && options.metrics.is_none()
             && report.is_none()
+            && args.profile.is_none()
         {
             let counters = options.counting.counters.as_ref().map(|_| "--counters");
             return match options.policy.given().or(counters) {
@@ -109,6 +120,7 @@ impl Asked {
             at_leisure,
             counting: options.counting.clone(),
             report,
+            profiles: args.profile.is_some(),
         }))
     }
 
@@ -130,13 +142,16 @@ pub struct Run {
     pub label: String,
     /// Whether the guest's own report goes into the same file before.
     pub guest_reports: bool,
+    /// What the program is.
+    pub program: Program,
     /// How much is said.
     pub volume: Volume,
 }
 
 /// What the child says before it becomes the program.
-pub fn begins(word: &mut Word, usable: &CpuSet) {
-    word.say(&usable.to_string());
+pub fn begins(word: &mut Word, usable: &CpuSet, facts: Option<&Facts>) {
+    let facts = facts.map_or_else(String::new, |facts| format!("\t{}", facts.line()));
+    word.say(&format!("{usable}{facts}"));
 }
 
 /// What it says when it could not.
@@ -145,12 +160,14 @@ pub fn failed(word: &mut Word) {
 }
 
 /// The CPUs of a program that has begun; `None` if it did not. Waits until one is known.
-fn begun(mut word: PipeReader) -> Option<CpuSet> {
+fn begun(mut word: PipeReader) -> Option<(CpuSet, Option<Facts>)> {
     let mut said = String::new();
     word.read_to_string(&mut said).ok()?;
     let mut lines = said.lines();
-    let usable = lines.next()?.parse().ok()?;
-    lines.next().is_none().then_some(usable)
+    let line = lines.next()?;
+    let (usable, facts) = line.split_once('\t').unwrap_or((line, ""));
+    let begun = (usable.parse().ok()?, Facts::read(facts));
+    lines.next().is_none().then_some(begun)
 }
 
 /// Ends the watching when the program ends, whichever of the two begins first.
@@ -180,6 +197,8 @@ struct Seen {
     watching: Watching,
     usable: CpuSet,
     close: Close,
+    facts: Option<Facts>,
+    began: Instant,
 }
 
 /// What the watching thread is given.
@@ -201,9 +220,10 @@ struct Post {
 /// The kernel does not let us wait for it.
 pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run) -> Result<u8, Exit> {
     let spent_before = usage::of_children().unwrap_or_default();
+    let used_before = usage::of_all_children().unwrap_or_default();
     let bell = Arc::new(Bell::default());
     let (kind, balances) = (asked.kind, asked.balances);
-    let Told { recorder, metrics, mut report } = told;
+    let Told { recorder, metrics, mut report, profile } = told;
     // Who asks gets an answer from now on, also while the program waits for its cores.
     let offered = metrics.map(|offer| Figures::on(offer, &run.machine, &asked.settings, run.volume));
     let figures = offered.and_then(|figures| {
@@ -228,6 +248,7 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run
     });
     let attended = child.attend(|| bell.ring());
     bell.ring();
+    let ended = Instant::now();
     let watched = watcher.and_then(|watcher| match watcher {
         Ok(thread) => thread.join().unwrap_or_default(),
         Err(error) => {
@@ -243,6 +264,25 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run
     if let Some(mut seen) = watched {
         let spent = usage::of_children().ok().map(|spent| Span::from(spent.saturating_sub(spent_before)));
         reported = finish(&mut seen, end, (kind, balances), report.as_mut(), spent, run);
+        if let Some(mut profile) = profile {
+            let used = usage::of_all_children().unwrap_or_default().since(used_before);
+            let Seen { watching, usable, close, facts, began } = &seen;
+            let audited =
+                watching.audit.as_ref().map(|audit| audit.report(&run.machine, usable, spent, close));
+            let rest = crate::profile::Rest {
+                machine: &run.machine,
+                usable,
+                wall: ended.saturating_duration_since(*began),
+                used,
+                facts: facts.as_ref(),
+                audited: audited.as_ref(),
+                close,
+                misses_per_kilo: watching.misses_per_kilo(),
+                program: &run.program,
+                end,
+            };
+            reported = reported.and(profile.finish(&rest));
+        }
     }
     let failed = reported.inspect_err(|error| say::warning(Volume::Normal, &format!("{error:#}"))).is_err();
     // A report that is missing is not to be taken for one that was not asked for; but a failure of the program's own is
@@ -255,9 +295,11 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run
 
 impl Post {
     /// Watches a program that has begun, until the bell rings.
-    fn watch(self, usable: CpuSet, bell: &Bell) -> Seen {
+    fn watch(self, (usable, facts): (CpuSet, Option<Facts>), bell: &Bell) -> Seen {
+        let began = Instant::now();
         let mut policy = self.asked.policy(&self.machine);
-        let reports = self.asked.report.is_some();
+        let profiles = self.asked.profiles;
+        let reports = self.asked.report.is_some() || profiles;
         let header = Header {
             version: VERSION,
             policy: self.asked.kind,
@@ -268,21 +310,25 @@ impl Post {
             machine: self.machine.clone(),
         };
         let volume = self.volume;
-        let mut watching = Watching::begin(header, self.recorder, self.figures, volume).audited(reports);
+        let mut watching =
+            Watching::begin(header, self.recorder, self.figures, volume).audited(reports).missing(profiles);
         let counting = self.asked.counting.choice();
         let options = Options { keep: self.keeper, counting, ..Options::default() };
         let mut host = match Live::with(&self.proc, &[Root::Tree(self.pid)], &usable, options) {
             Ok(live) => {
                 bell.hang(live.stopper());
-                Watched::new(live).closely(reports).counting(self.asked.counting.always(), volume)
+                let counts = self.asked.counting.always() || profiles;
+                // Of what cannot be counted a profile tells by itself.
+                let said = if profiles { Volume::Quiet } else { volume };
+                Watched::new(live).closely(reports).touching(profiles).counting(counts, said)
             }
             // It may have ended before the first look.
             Err(LiveError::Ended(_) | LiveError::NoProcess(_)) => {
-                return Seen { watching, usable, close: Close::default() };
+                return Seen { watching, usable, close: Close::default(), facts, began };
             }
             Err(error) => {
                 say::warning(volume, &format!("the program is not watched: {error}"));
-                return Seen { watching, usable, close: Close::default() };
+                return Seen { watching, usable, close: Close::default(), facts, began };
             }
         };
         if let Err(error) = watching.watch(&mut host, &mut *policy, &usable, &mut |_, _| Go::On) {
@@ -290,7 +336,7 @@ impl Post {
         }
         let (restored, fault) = host.restore();
         leftovers::tell(restored, fault, volume);
-        Seen { watching, usable, close: host.close(&self.machine) }
+        Seen { watching, usable, close: host.close(&self.machine), facts, began }
     }
 }
 
@@ -311,7 +357,7 @@ fn finish(
     spent: Option<Span>,
     run: &Run,
 ) -> Result<(), anyhow::Error> {
-    let Seen { watching, usable, close } = seen;
+    let Seen { watching, usable, close, .. } = seen;
     let why = match end {
         End::Exited(status) => format!("the program ended with status {status}"),
         End::Killed(signal) => format!("the program ended by signal {signal}"),

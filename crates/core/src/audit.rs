@@ -61,6 +61,10 @@ pub struct Close {
     pub remote: Option<f64>,
     /// The share of anonymous memory that is in huge pages.
     pub huge: Option<f64>,
+    /// Bytes in memory at the most, of all processes.
+    pub resident: Option<u64>,
+    /// Bytes touched between two close looks at the most, of all processes, where that was asked for.
+    pub touched: Option<u64>,
 }
 
 /// What was counted of one thread.

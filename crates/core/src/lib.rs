@@ -17,6 +17,7 @@ pub mod counts;
 pub mod drive;
 pub mod handoff;
 pub mod ids;
+pub mod meetings;
 pub mod meter;
 pub mod observe;
 pub mod pace;

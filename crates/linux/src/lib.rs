@@ -12,6 +12,7 @@ pub mod ledger;
 pub mod limits;
 pub mod live;
 pub mod machine;
+pub mod meetings;
 pub mod memory;
 pub mod perf;
 pub mod process;

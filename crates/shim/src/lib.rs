@@ -3,8 +3,8 @@
 //! The launcher decides where threads go, puts the plan into the environment ([`trimtab_core::handoff`]), names this
 //! library in `LD_PRELOAD` and becomes the program. The library applies the plan from inside: threads are born on
 //! their slots, the threads of nested teams are put in their places, programs that pinned threads start have the whole
-//! mask, and questions about the number of CPUs are answered from the plan. What it exports is here, in `gomp::calls` and in
-//! `programs`; a test has the list.
+//! mask, and questions about the number of CPUs are answered from the plan. For `trimtab profile` it counts how often threads meet
+//! (`meter`). What it exports is here, in `gomp::calls`, `gomp::barriers`, `mpi`, `waits` and in `programs`; a test has the list.
 //!
 //! A guest does not hurt its host:
 //!
@@ -14,7 +14,7 @@
 //!   of its own it stands down: everything passes through from then on.
 //! - What the program set itself stays: an affinity in a thread attribute, a mask a thread gave itself outside of regions.
 //! - It holds no lock while it calls anybody, keeps no descriptor and starts no thread. Its state is in static storage;
-//!   only for nested teams does it allocate, in ordinary code of the thread that opens one.
+//!   only for nested teams, and for counting, does it allocate, in ordinary code of the thread that opens one.
 //!
 //! The exports are `C-unwind`: a host that cancels its threads asynchronously may unwind through them, and a plain `C`
 //! function would turn that into an abort.
@@ -44,6 +44,10 @@ mod slots;
 #[cfg_attr(test, allow(dead_code))]
 mod gomp;
 #[cfg_attr(test, allow(dead_code))]
+mod meter;
+#[cfg_attr(test, allow(dead_code))]
+mod mpi;
+#[cfg_attr(test, allow(dead_code))]
 mod nest;
 #[cfg_attr(test, allow(dead_code))]
 mod ompt;
@@ -51,6 +55,8 @@ mod ompt;
 mod programs;
 #[cfg_attr(test, allow(dead_code))]
 mod real;
+#[cfg_attr(test, allow(dead_code))]
+mod waits;
 #[cfg_attr(test, allow(dead_code))]
 mod wide;
 
@@ -135,6 +141,7 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     let result = unsafe { real::dlclose(handle) };
     plan::guarded(|| {
         gomp::forget();
+        mpi::forget();
         Some(())
     });
     result
@@ -214,6 +221,7 @@ static LOADED: extern "C" fn() = loaded;
 extern "C" fn loaded() {
     real::resolve();
     gomp::note_start();
+    meter::begin();
     if let Some(plan) = plan::current() {
         // The standard library in here is our own copy, so this silences nobody else.
         std::panic::set_hook(Box::new(|_| {}));

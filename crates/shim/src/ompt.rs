@@ -12,9 +12,12 @@
 //!   without an event, and then every join looks.
 //! - The runtime's helper threads (`target nowait`) look like a team of eight. They are known by who opened it: the
 //!   runtime's own code, or no task at all. Leagues (`teams`) are no teams of threads here either.
+//! - Where meetings are counted, barriers are told too (`sync_region`). Members are told of the end of a region when the next one
+//!   begins; `meter` knows when it was over from who opened it.
 //! - One runtime has one tool. Where the user asked for another one, or another stands behind us, it is theirs.
 //! - BOLT runs OpenMP threads as user-level threads: what is bound there is another thing. It is left alone.
 
+use crate::meter;
 use crate::nest::{self, Runtime, Team};
 use crate::{objects, plan, real};
 use libc::{c_char, c_int, c_uint, c_void};
@@ -22,6 +25,7 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use trimtab_core::profile;
 
 /// A word that the runtime keeps for a tool.
 type Word = *mut *mut c_void;
@@ -30,6 +34,7 @@ type Look = unsafe extern "C-unwind" fn(*const c_char) -> *mut c_void;
 const PARALLEL_BEGIN: c_int = 3;
 const PARALLEL_END: c_int = 4;
 const IMPLICIT_TASK: c_int = 7;
+const SYNC_REGION: c_int = 23;
 
 const SCOPE_BEGIN: c_int = 1;
 const TASK_INITIAL: c_int = 1;
@@ -64,7 +69,7 @@ pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
     if let Some(other) = unsafe { real::ompt_start_tool(version, name) } {
         return other;
     }
-    if !nest::is_active() || names_another_tool() || is_on_user_level_threads() {
+    if !(nest::is_active() || meter::is_on()) || names_another_tool() || is_on_user_level_threads() {
         return null_mut();
     }
     nest::widen_until_next_team();
@@ -105,6 +110,10 @@ unsafe extern "C-unwind" fn initialize(look: Look, _: c_int, _: *mut c_void) -> 
         // SAFETY: each callback has the type of its event.
         unsafe { set(event, callback) };
     }
+    if meter::is_on() {
+        // SAFETY: as above.
+        unsafe { set(SYNC_REGION, sync_region as *const c_void) };
+    }
     1
 }
 
@@ -133,6 +142,7 @@ fn is_of_runtime(address: usize) -> bool {
 struct Region {
     /// `None` for one that is the runtime's own business.
     team: Option<Team>,
+    meetings: meter::Region,
     /// The one that its thread had opened before, and that is open still.
     below: *mut Self,
 }
@@ -152,7 +162,8 @@ thread_local! {
 impl Regions {
     /// Puts a region where it stays until [`give_up`](Self::give_up), on top of those that are open.
     fn push(&self, team: Option<Team>) -> *mut Region {
-        let region = Region { team, below: self.open.get() };
+        let meetings = meter::Region::open(profile::Runtime::Libomp);
+        let region = Region { team, meetings, below: self.open.get() };
         let room = self.room.replace(null_mut());
         let place = if room.is_null() {
             Box::into_raw(Box::new(region))
@@ -216,10 +227,36 @@ unsafe extern "C-unwind" fn implicit_task(
     }
     // SAFETY: null, or the word of a region that is open; in it null, or what lives until the region's end.
     match unsafe { region.as_ref().and_then(|region| region.cast::<Region>().as_ref()) } {
-        Some(Region { team: Some(team), .. }) => team.join(index),
+        Some(Region { team: Some(team), meetings, .. }) => {
+            team.join(index);
+            meetings.join(index);
+        }
         _ if index != 0 => nest::join_unknown(),
         _ => {}
     }
+}
+
+/// A barrier begins or is over on the calling thread. At the end of one that ends a region there is no region any more.
+unsafe extern "C-unwind" fn sync_region(
+    kind: c_int,
+    end: c_int,
+    region: Word,
+    _task: Word,
+    _code: *const c_void,
+) {
+    if !is_barrier(kind) {
+        return;
+    }
+    if end == SCOPE_BEGIN {
+        return meter::barrier_begins();
+    }
+    meter::barrier_ends(profile::Runtime::Libomp, !region.is_null());
+}
+
+/// Whether all of a team meet there: not where one waits for its tasks, and not in leagues.
+fn is_barrier(kind: c_int) -> bool {
+    // Barrier, implicit, explicit, of the implementation; since 5.1 implicit at the end of a loop, and of a region.
+    matches!(kind, 1..=4 | 8 | 9)
 }
 
 unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, flags: c_int, _code: *const c_void) {
@@ -244,6 +281,7 @@ unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, flags: c_int
             let closed = unsafe { &*last };
             regions.open.set(closed.below);
             if let Some(team) = &closed.team {
+                closed.meetings.close();
                 team.close();
             }
             // SAFETY: all members have been joined.

@@ -51,6 +51,8 @@ static OMPT_START_TOOL: Symbol = Symbol::new(c"ompt_start_tool");
 static SCHED_GETAFFINITY: Symbol = Symbol::new(c"sched_getaffinity");
 static PTHREAD_GETAFFINITY: Symbol = Symbol::new(c"pthread_getaffinity_np");
 static DLCLOSE: Symbol = Symbol::new(c"dlclose");
+static PTHREAD_BARRIER_WAIT: Symbol = Symbol::new(c"pthread_barrier_wait");
+static SCHED_YIELD: Symbol = Symbol::new(c"sched_yield");
 static ATTR_GETSIGMASK: Symbol = Symbol::new(c"pthread_attr_getsigmask_np"); // from glibc 2.32 on
 static ATTR_SETSIGMASK: Symbol = Symbol::new(c"pthread_attr_setsigmask_np");
 
@@ -65,6 +67,8 @@ pub(crate) fn resolve() {
         &SCHED_GETAFFINITY,
         &PTHREAD_GETAFFINITY,
         &DLCLOSE,
+        &PTHREAD_BARRIER_WAIT,
+        &SCHED_YIELD,
         &ATTR_GETSIGMASK,
         &ATTR_SETSIGMASK,
     ] {
@@ -185,6 +189,33 @@ pub(crate) unsafe fn dlclose(handle: *mut c_void) -> c_int {
         // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
         Some(close) => unsafe { transmute::<NonNull<c_void>, Close>(close)(handle) },
         None => -1,
+    }
+}
+
+/// The real `pthread_barrier_wait`; "not implemented" where there is none.
+///
+/// # Safety
+/// As `pthread_barrier_wait(3)`.
+pub(crate) unsafe fn pthread_barrier_wait(barrier: *mut c_void) -> c_int {
+    type Wait = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+    match PTHREAD_BARRIER_WAIT.found().or_else(|| PTHREAD_BARRIER_WAIT.look_up()) {
+        // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
+        Some(wait) => unsafe { transmute::<NonNull<c_void>, Wait>(wait)(barrier) },
+        None => libc::ENOSYS,
+    }
+}
+
+/// The real `sched_yield`.
+pub(crate) fn sched_yield() -> c_int {
+    match SCHED_YIELD.found() {
+        Some(symbol) => {
+            // SAFETY: the symbol of that name has that type.
+            let symbol = unsafe { transmute::<NonNull<c_void>, extern "C-unwind" fn() -> c_int>(symbol) };
+            symbol()
+        }
+        // Called before this library was: what the C library's own does, which cannot fail.
+        // SAFETY: takes nothing.
+        None => unsafe { libc::syscall(libc::SYS_sched_yield) as c_int },
     }
 }
 

@@ -25,12 +25,22 @@ fn exactly_the_intended_symbols_are_exported() {
         // A thread's own mask, for itself and for the programs it starts.
         "sched_getaffinity pthread_getaffinity_np execve execv execvp execvpe fexecve execveat",
         "posix_spawn posix_spawnp system popen",
+        // Where threads meet and wait: GNU's runtime, and the C library.
+        "GOMP_barrier GOMP_barrier_cancel GOMP_loop_end GOMP_loop_end_cancel GOMP_sections_end GOMP_sections_end_cancel",
+        "GOMP_single_copy_start GOMP_single_copy_end pthread_barrier_wait sched_yield",
     ]
     .iter()
     .flat_map(|line| line.split(' '))
     .collect();
+    // MPI's, for C and for Fortran.
+    let mpi = "Barrier Bcast Reduce Allreduce Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv Reduce_scatter \
+               Scan Recv Sendrecv Wait Waitall Waitany Probe";
+    let mpi: Vec<String> = mpi
+        .split_whitespace()
+        .flat_map(|name| [format!("MPI_{name}"), format!("mpi_{}_", name.to_lowercase())])
+        .collect();
     let plain = loops.map(|kind| format!("GOMP_parallel_loop_{kind}"));
-    expected.extend(old.iter().chain(&new).chain(&plain).map(String::as_str));
+    expected.extend(old.iter().chain(&new).chain(&plain).chain(&mpi).map(String::as_str));
     if cfg!(target_arch = "x86_64") {
         expected.extend(["execl", "execle", "execlp"]);
     }

@@ -10,6 +10,7 @@ pub mod generate;
 pub mod guest;
 mod interrupt;
 pub mod plan;
+pub mod profile;
 pub mod profiles;
 mod progress;
 pub mod ps;

@@ -7,6 +7,7 @@ use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
 use crate::leftovers;
 use crate::nest::{self, Nesting};
+use crate::profile;
 use crate::reserve::{Order, Reserved, reserve};
 use crate::say::{self, Volume};
 use crate::situation::{HOLD, Situation};
@@ -122,6 +123,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     };
     // From here on there may be two of us, and all that follows is the program's.
     let mut word = None;
+    let meetings = watch.as_ref().and_then(|(_, told)| told.meetings());
     if let Some((asked, told)) = watch {
         match child::two().context("no process can be had for the program").map_err(failed)? {
             Two::Parent(child) => {
@@ -131,6 +133,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
                     machine: situation.machine,
                     label: printable(label.as_bytes()),
                     guest_reports,
+                    program,
                     volume,
                 };
                 return wrapper::stay(world, child, asked, told, &run);
@@ -191,6 +194,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         environment.push(tuned::asks_for_huge_pages(&user, volume));
     }
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
+    if let Some(path) = &meetings {
+        profile::count_meetings(world, &program, &mut environment, path);
+    }
     if args.run.env == EnvMode::Print {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
         return Ok(exit::DONE);
@@ -221,7 +227,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         set(&mut variables, HOLD, format!("{depth} {descriptor}{id}"));
     }
     if let Some(word) = &mut word {
-        wrapper::begins(word, &plan.mask);
+        let left = waiting.left_to_user(&user);
+        let facts = meetings.as_ref().map(|_| profile::Facts::now(&waiting, &left));
+        wrapper::begins(word, &plan.mask, facts.as_ref());
     }
     if args.run.with_parent {
         // A process that was forked off has another parent.

@@ -36,6 +36,7 @@ mod outputs;
 mod oversub;
 mod pictures;
 mod plans;
+mod profile;
 mod ps;
 mod ranks;
 mod refusals;

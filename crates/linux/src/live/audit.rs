@@ -11,7 +11,7 @@ use super::threads::Thread;
 use super::{Live, counters};
 use crate::process::{Pid, Tid};
 use crate::text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use trimtab_core::ids::{OsCpu, OsNode, ThreadId};
 use trimtab_core::set::CpuSet;
@@ -59,6 +59,10 @@ pub struct MemoryAudit {
     pub anonymous: Option<u64>,
     /// How much of it in huge pages.
     pub huge: Option<u64>,
+    /// Bytes in memory at the most.
+    pub resident: Option<u64>,
+    /// Bytes touched between two looks at the most; missing where nobody asked ([`Live::forget_touched`]).
+    pub touched: Option<u64>,
 }
 
 impl MemoryAudit {
@@ -127,6 +131,16 @@ impl Audit {
         (all > 0.0).then(|| remote / all)
     }
 
+    /// Bytes that all processes had in memory, each at its most.
+    pub fn resident(&self) -> Option<u64> {
+        self.memory.values().filter_map(|memory| memory.resident).reduce(u64::saturating_add)
+    }
+
+    /// Bytes that all processes touched between two looks, each at its most.
+    pub fn touched(&self) -> Option<u64> {
+        self.memory.values().filter_map(|memory| memory.touched).reduce(u64::saturating_add)
+    }
+
     /// The share of anonymous memory that is in huge pages.
     pub fn huge_share(&self) -> Option<f64> {
         let read = self.memory.values().filter_map(|memory| Some((memory.anonymous?, memory.huge?)));
@@ -142,6 +156,8 @@ pub(super) struct Auditor {
     memory: BTreeMap<Pid, MemoryAudit>,
     more: u64,
     more_run: Span,
+    /// Processes whose marks of touched pages were taken away.
+    forgot: BTreeSet<Pid>,
 }
 
 impl Auditor {
@@ -181,6 +197,14 @@ impl Auditor {
 
     /// What was read last of a process's memory.
     fn remember(&mut self, pid: Pid, memory: MemoryAudit) {
+        let before = self.memory.get(&pid);
+        let most = |now: Option<u64>, before: Option<u64>| now.max(before);
+        let touched = memory.touched.filter(|_| self.forgot.contains(&pid));
+        let memory = MemoryAudit {
+            resident: most(memory.resident, before.and_then(|before| before.resident)),
+            touched: most(touched, before.and_then(|before| before.touched)),
+            ..memory
+        };
         self.memory.insert(pid, memory);
         if self.memory.len() > PROCESSES_MAX {
             let smallest = self.memory.iter().min_by_key(|(_, memory)| memory.bytes()).map(|(pid, _)| *pid);
@@ -225,6 +249,17 @@ impl Live {
         }
     }
 
+    /// Takes away the kernel's marks of touched pages, so that the next close look tells what was touched since. Costs each process a
+    /// walk through its page tables, and the processor the marks again.
+    pub fn forget_touched(&mut self) {
+        for pid in self.table.processes.keys() {
+            let marks = self.proc.join(pid.to_string()).join("clear_refs");
+            if self.audit.forgot.len() < PROCESSES_MAX && std::fs::write(marks, "1").is_ok() {
+                self.audit.forgot.insert(*pid);
+            }
+        }
+    }
+
     /// All that is known about the run by now.
     pub fn audit(&self) -> Audit {
         Audit {
@@ -254,7 +289,12 @@ fn memory(proc: &Path, pid: Pid) -> Option<MemoryAudit> {
         let line = text::field(rollup.as_ref()?, name)?;
         text::words(line).next().and_then(text::number::<u64>).map(|kb| kb.saturating_mul(1024))
     };
+    let status = text::read(&folder.join("status")).unwrap_or_default();
+    let peak = text::field(&status, b"VmHWM:").and_then(|line| text::words(line).next());
+    let peak = peak.and_then(text::number::<u64>).map(|kb| kb.saturating_mul(1024));
     Some(MemoryAudit {
+        resident: peak.or_else(|| kilobytes(b"Rss:")),
+        touched: kilobytes(b"Referenced:"),
         nodes: maps.map(|maps| pages(&maps)).unwrap_or_default(),
         anonymous: kilobytes(b"Anonymous:"),
         huge: kilobytes(b"AnonHugePages:"),
@@ -321,7 +361,12 @@ mod tests {
             BTreeMap::from([(OsNode(0), "0-1".parse().unwrap()), (OsNode(1), "2-3".parse().unwrap())]);
         let maps =
             b"7f00 default anon=4 dirty=4 N0=3 N1=1 kernelpagesize_kB=4\n7e00 default file=/N9=1 stack\n";
-        let memory = MemoryAudit { nodes: pages(maps), anonymous: Some(100), huge: Some(25) };
+        let memory = MemoryAudit {
+            nodes: pages(maps),
+            anonymous: Some(100),
+            huge: Some(25),
+            ..MemoryAudit::default()
+        };
         assert_eq!(memory.nodes, BTreeMap::from([(OsNode(0), 12 << 10), (OsNode(1), 4 << 10)]));
         let audit = Audit {
             threads: vec![thread(0, &[(0, 50), (2, 50)])],

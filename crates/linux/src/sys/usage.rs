@@ -5,14 +5,63 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+/// What processes have used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// CPU time in programs.
+    pub user: Duration,
+    /// CPU time in the kernel.
+    pub system: Duration,
+    /// Page faults that needed no device.
+    pub faults: u64,
+    /// Switches that threads made by themselves.
+    pub voluntary: u64,
+    /// Switches that were forced on them.
+    pub involuntary: u64,
+}
+
+impl Usage {
+    /// What was used since an earlier reading.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            faults: self.faults.saturating_sub(earlier.faults),
+            voluntary: self.voluntary.saturating_sub(earlier.voluntary),
+            involuntary: self.involuntary.saturating_sub(earlier.involuntary),
+        }
+    }
+}
+
+/// What all children have used that were waited for, and those that they waited for.
+///
+/// # Errors
+/// None that a kernel gives in practice.
+pub fn of_all_children() -> Result<Usage, Errno> {
+    read(libc::RUSAGE_CHILDREN)
+}
+
+/// What this process has used. It goes on counting in the program that the process becomes.
+///
+/// # Errors
+/// None that a kernel gives in practice.
+pub fn own() -> Result<Usage, Errno> {
+    read(libc::RUSAGE_SELF)
+}
+
 /// The CPU time of all children that were waited for, and of those that they waited for.
 ///
 /// # Errors
 /// None that a kernel gives in practice.
 pub fn of_children() -> Result<Duration, Errno> {
+    let usage = of_all_children()?;
+    Ok(usage.user + usage.system)
+}
+
+fn read(whose: libc::c_int) -> Result<Usage, Errno> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel writes one `rusage` to valid memory of that type, for which all zero is valid already.
-    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) } < 0 {
+    if unsafe { libc::getrusage(whose, usage.as_mut_ptr()) } < 0 {
         return Err(errno::last());
     }
     // SAFETY: zeroed at first, and written by the call that succeeded.
@@ -21,5 +70,12 @@ pub fn of_children() -> Result<Duration, Errno> {
         let (seconds, micros) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec));
         Duration::from_secs(seconds.unwrap_or(0)) + Duration::from_micros(micros.unwrap_or(0))
     };
-    Ok(time(usage.ru_utime) + time(usage.ru_stime))
+    let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
+    Ok(Usage {
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+        faults: count(usage.ru_minflt),
+        voluntary: count(usage.ru_nvcsw),
+        involuntary: count(usage.ru_nivcsw),
+    })
 }

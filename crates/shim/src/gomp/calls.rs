@@ -1,10 +1,12 @@
 //! The calls that open a team.
 
 use super::library::{self, Library, NAMES};
+use crate::meter::{self, Region};
 use crate::nest::{self, Runtime, Team};
 use libc::{c_long, c_uint, c_void};
 use std::cell::Cell;
 use std::ptr::null_mut;
+use trimtab_core::profile;
 
 /// What a program runs in a team. May unwind: a cancelled thread does.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void);
@@ -18,6 +20,7 @@ struct Call {
     data: *mut c_void,
     library: &'static Library,
     team: Team,
+    region: Region,
 }
 
 impl Call {
@@ -33,7 +36,7 @@ impl Call {
         threads: c_uint,
         mirrors: bool,
     ) -> Option<Self> {
-        if !nest::is_active() || !library.is_gnu {
+        if !(nest::is_active() || meter::is_on()) || !library.is_gnu {
             return None;
         }
         let threads = if threads == 0 { library.threads_most() } else { threads };
@@ -42,7 +45,8 @@ impl Call {
             true => unsafe { data.cast::<*mut c_void>().read_unaligned() },
             false => null_mut(),
         };
-        Some(Self { first, routine, data, library, team: nest::open(threads, Runtime::Gnu) })
+        let team = nest::open(threads, Runtime::Gnu);
+        Some(Self { first, routine, data, library, team, region: Region::open(profile::Runtime::Libgomp) })
     }
 }
 
@@ -52,13 +56,16 @@ impl Call {
 unsafe extern "C-unwind" fn member(call: *mut c_void) {
     // SAFETY: libgomp hands over what it was given, and joins its members before that is gone.
     let call = unsafe { &*call.cast::<Call>() };
-    call.team.join(call.library.thread_number());
+    let number = call.library.thread_number();
+    call.team.join(number);
+    call.region.join(number);
     // SAFETY: the program's own function with the program's own data.
     unsafe { (call.routine)(call.data) }
+    call.region.arrive();
 }
 
 /// The position of a name in [`NAMES`], found while compiling.
-const fn position(name: &str) -> usize {
+pub(super) const fn position(name: &str) -> usize {
     let mut at = 0;
     while at < NAMES.len() {
         let (known, name) = (NAMES[at].to_bytes(), name.as_bytes());
@@ -117,6 +124,7 @@ macro_rules! calls {
                     call.team.will_bear(&library.own);
                     // SAFETY: the caller's contract; the call outlives its team, which is joined before this returns.
                     let result = unsafe { real(member, (&raw mut call).cast(), threads, $($argument),*) };
+                    call.region.close();
                     call.team.close();
                     result
                 }
@@ -184,6 +192,7 @@ macro_rules! starts {
                     // SAFETY: the caller's contract; the call outlives its team.
                     unsafe { real(member, std::ptr::from_mut(call).cast(), threads, $($argument),*) };
                     call.team.join(0);
+                    call.region.join(0);
                 }
             }
         }
@@ -213,11 +222,15 @@ pub(crate) unsafe extern "C-unwind" fn GOMP_parallel_end() {
     type End = unsafe extern "C-unwind" fn();
     // SAFETY: the address of the function of that name, which takes and gives nothing, or 0, which is none.
     let real = unsafe { std::mem::transmute::<usize, Option<End>>(function) };
+    if let Some(call) = &record.call {
+        call.region.arrive();
+    }
     if let Some(real) = real {
         // SAFETY: the caller's contract.
         unsafe { real() };
     }
     if let Some(call) = &record.call {
+        call.region.close();
         call.team.close();
     }
     STARTED.set(record.outer);

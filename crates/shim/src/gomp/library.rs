@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 /// The functions that are stood in front of, in the order of [`Library::functions`].
-pub(super) const NAMES: [&CStr; 18] = [
+pub(super) const NAMES: [&CStr; 26] = [
     c"GOMP_parallel",
     c"GOMP_parallel_reductions",
     c"GOMP_parallel_sections",
@@ -28,6 +28,14 @@ pub(super) const NAMES: [&CStr; 18] = [
     c"GOMP_parallel_loop_guided_start",
     c"GOMP_parallel_loop_runtime_start",
     c"GOMP_parallel_end",
+    c"GOMP_barrier",
+    c"GOMP_barrier_cancel",
+    c"GOMP_loop_end",
+    c"GOMP_loop_end_cancel",
+    c"GOMP_sections_end",
+    c"GOMP_sections_end_cancel",
+    c"GOMP_single_copy_start",
+    c"GOMP_single_copy_end",
 ];
 
 /// A libgomp as seen by the functions of one object. Leaked: calls may be inside at any time.
@@ -104,7 +112,11 @@ fn known() -> impl Iterator<Item = &'static Library> {
 
 /// The libgomp of a function of the program; `None` where there is none at all.
 pub(super) fn of(routine: Routine) -> Option<&'static Library> {
-    let address = (routine as *const c_void).addr();
+    of_address((routine as *const c_void).addr())
+}
+
+/// The libgomp that code at this address calls.
+pub(super) fn of_address(address: usize) -> Option<&'static Library> {
     let found = known().find(|library| library.callers.contains(&address) && !library.gone.load(Relaxed));
     if found.is_some() {
         return found;

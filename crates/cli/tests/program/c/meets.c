@@ -1,0 +1,102 @@
+// Meets as often as it is told, after so many microseconds of work each time, and prints how often and how many nanoseconds
+// apart that was by its own clock. With OpenMP: barriers inside a region, and as many regions. With MPI: collective calls.
+// Else: a barrier of POSIX threads, between two.
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#if defined(MEETS_MPI)
+#include <mpi.h>
+#elif !defined(_OPENMP)
+#include <pthread.h>
+#endif
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1e9 + time.tv_nsec;
+}
+
+static void work(double us) {
+    double until = now() + 1e3 * us;
+    while (now() < until) {
+    }
+}
+
+static int times;
+static double us;
+
+#if defined(MEETS_MPI)
+static double begin, end;
+static void meet(void) {
+    double one = 1, sum;
+    int rank;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Barrier(MPI_COMM_WORLD);
+    begin = now();
+    for (int at = 0; at < times; at++) {
+        work(us);
+        switch (at % 3) {
+        case 0: MPI_Barrier(MPI_COMM_WORLD); break;
+        case 1: MPI_Allreduce(&one, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); break;
+        default: MPI_Bcast(&sum, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+        }
+    }
+    end = now();
+    if (rank == 0) {
+        printf("%d %.0f\n", times, (end - begin) / times);
+    }
+    MPI_Finalize();
+}
+#elif defined(_OPENMP)
+static void meet(void) {
+    double begin = now();
+#pragma omp parallel num_threads(2)
+    for (int at = 0; at < times; at++) {
+        work(us);
+#pragma omp barrier
+    }
+    for (int at = 0; at < times; at++) {
+#pragma omp parallel num_threads(2)
+        work(us);
+    }
+    // And the end of the first region.
+    printf("%d %.0f\n", 2 * times + 1, (now() - begin) / (2 * times + 1));
+}
+#else
+static pthread_barrier_t barrier;
+static double begin;
+static void *member(void *first) {
+    pthread_barrier_wait(&barrier);
+    if (first) {
+        begin = now();
+    }
+    for (int at = 0; at < times; at++) {
+        work(us);
+        pthread_barrier_wait(&barrier);
+    }
+    return NULL;
+}
+static void meet(void) {
+    pthread_t other;
+    pthread_barrier_init(&barrier, NULL, 2);
+    pthread_create(&other, NULL, member, NULL);
+    member(&barrier);
+    printf("%d %.0f\n", times, (now() - begin) / times);
+    pthread_join(other, NULL);
+}
+#endif
+
+int main(int count, char **words) {
+    times = count > 1 ? atoi(words[1]) : 100;
+    us = count > 2 ? atof(words[2]) : 100;
+    meet();
+    fflush(stdout);
+    if (count > 3) {
+        // Whoever is to kill it finds it here.
+        for (;;) {
+            work(1e3);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,176 @@
+//! `trimtab profile`: programs that know how often they meet are the judges of what is counted.
+
+use crate::util::{Sandbox, built, eventually, installed, need};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use trimtab_core::setting::Setting;
+
+/// Others may be on the machine, and may keep what they have.
+const OPTIONS: &str = "profile --json --share --survey none --output";
+
+fn profile(sandbox: &Sandbox, words: &[&str]) -> (Value, String) {
+    let file = sandbox.path("profile.json");
+    let said = sandbox.trimtab(OPTIONS).arg(&file).arg("--").args(words).ends().ok();
+    let text = std::fs::read_to_string(&file).unwrap();
+    (serde_json::from_str(&text).unwrap(), said)
+}
+
+/// What the program said of itself is what was counted.
+#[track_caller]
+fn agree(profile: &Value, said: &str, runtime: &str) {
+    let (count, apart) = said.trim().split_once(' ').unwrap();
+    let (count, apart): (u64, f64) = (count.parse().unwrap(), apart.parse().unwrap());
+    assert_eq!(profile["intervals"]["count"], count, "{profile}");
+    let mean = profile["intervals"]["mean"].as_f64().unwrap();
+    assert!((0.7..1.4).contains(&(mean / apart)), "{mean} {apart} {profile}");
+    assert_eq!(profile["runtimes"], serde_json::json!([runtime]));
+    let waiting = profile["waiting"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&waiting), "{profile}");
+    let quantile = |name: &str| profile["intervals"][name].as_u64().unwrap();
+    assert!(
+        quantile("tenth") <= quantile("median") && quantile("median") <= quantile("ninetieth"),
+        "{profile}"
+    );
+    assert!(profile["overhead"].as_f64().unwrap() > 0.0, "{profile}");
+}
+
+#[test]
+fn barriers_and_regions_of_libgomp_are_counted() {
+    let program = need!(built("gcc", "meets.c", &["-fopenmp"]), "gcc with OpenMP is needed");
+    let sandbox = Sandbox::new();
+    let (profile, said) = profile(&sandbox, &[program.to_str().unwrap(), "300", "200"]);
+    agree(&profile, &said, "libgomp");
+    assert!(profile["workers"].as_u64().unwrap() >= 2 && profile["wall"].as_u64().unwrap() > 0, "{profile}");
+}
+
+#[test]
+fn barriers_and_regions_of_libomp_are_counted() {
+    let program = need!(built("clang", "meets.c", &["-fopenmp"]), "clang with OpenMP is needed");
+    let sandbox = Sandbox::new();
+    let (profile, said) = profile(&sandbox, &[program.to_str().unwrap(), "300", "200"]);
+    agree(&profile, &said, "libomp");
+}
+
+#[test]
+fn barriers_of_posix_threads_are_counted() {
+    let program = need!(built("gcc", "meets.c", &["-pthread"]), "gcc is needed");
+    let sandbox = Sandbox::new();
+    let (profile, said) = profile(&sandbox, &[program.to_str().unwrap(), "300", "200"]);
+    agree(&profile, &said, "pthread");
+}
+
+#[test]
+fn collective_calls_of_open_mpi_and_mpich_are_counted_once_for_all_ranks() {
+    for (compiler, launcher, runtime) in
+        [("mpicc.openmpi", "mpirun.openmpi", "open-mpi"), ("mpicc.mpich", "mpirun.mpich", "mpich")]
+    {
+        let launcher = need!(installed(launcher), "{launcher} is needed");
+        let program = need!(built(compiler, "meets.c", &["-DMEETS_MPI"]), "{compiler} is needed");
+        let sandbox = Sandbox::new();
+        let file = sandbox.path("profile.json");
+        let mut words: Vec<String> = vec![launcher.display().to_string(), "-n".to_owned(), "2".to_owned()];
+        if runtime == "open-mpi" {
+            words.push("--oversubscribe".to_owned());
+        }
+        words.extend([program.display().to_string(), "60".to_owned(), "500".to_owned()]);
+        let call =
+            sandbox.trimtab(&OPTIONS.replace("profile", "profile --quiet")).arg(&file).arg("--").args(&words);
+        let call = call.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        let said = call.ends().ok();
+        let profile: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        agree(&profile, &said, runtime);
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_has_a_profile_of_what_was_seen_and_its_end_is_handed_on() {
+    let program = need!(built("gcc", "meets.c", &["-fopenmp"]), "gcc with OpenMP is needed");
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("profile.json");
+    let words = [program.to_str().unwrap(), "50", "100", "stay"];
+    let mut run = sandbox.trimtab(OPTIONS).arg(&file).arg("--").args(words).begins();
+    let said = run.line();
+    run.signal(Signal::TERM);
+    eventually("it ends", || !run.lives());
+    let text = std::fs::read_to_string(&file).unwrap();
+    let profile: Value = serde_json::from_str(&text).unwrap();
+    agree(&profile, &said, "libgomp");
+}
+
+#[test]
+fn a_programs_failure_is_trimtabs_and_what_was_not_seen_is_named() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("profile.json");
+    let call = sandbox.trimtab(OPTIONS).arg(&file).args(["--", "sh", "-c", "exit 7"]);
+    let outcome = call.ends();
+    assert!(outcome.code == Some(7) && outcome.stderr.is_empty(), "{outcome}");
+    let profile: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(profile["intervals"], Value::Null);
+    let unseen = profile["unseen"].to_string();
+    assert!(unseen.contains("meetings: none through"), "{unseen}");
+    let lost = sandbox.path("none.json");
+    let call = sandbox.trimtab(OPTIONS).arg(&lost).args(["--", "no-such-program-here"]);
+    call.ends().fails(127, &["no-such-program-here"]);
+    assert!(!lost.exists());
+    // A file that is something else is not written over.
+    let other = sandbox.write("app.c", "int main;");
+    sandbox.trimtab(OPTIONS).arg(&other).args(["--", "true"]).ends().fails(125, &["would be lost"]);
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "int main;");
+}
+
+#[test]
+fn a_static_program_says_that_nothing_can_be_counted_inside() {
+    let program =
+        need!(built("gcc", "meets.c", &["-pthread", "-static"]), "gcc and a static C library are needed");
+    let sandbox = Sandbox::new();
+    let (profile, _) = profile(&sandbox, &[program.to_str().unwrap(), "20", "100"]);
+    assert_eq!((&profile["intervals"], &profile["yields"]), (&Value::Null, &Value::Null));
+    assert!(profile["unseen"].to_string().contains("statically linked"), "{profile}");
+}
+
+#[test]
+fn what_is_measured_is_read_as_a_value_in_the_setting_that_was_asked_for() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("profile.json");
+    let call = sandbox.trimtab(OPTIONS).arg(&file).args(["--set", "threads=3 cores=1 wait=sleep", "--"]);
+    let said = call.args(["sh", "-c", "echo $OMP_NUM_THREADS"]).ends().ok();
+    assert_eq!(said.trim(), "3");
+    let read = trimtab_cli::profile::read(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(read.setting, "threads=3 cores=1 wait=sleep".parse::<Setting>().unwrap());
+    assert_eq!((read.program.as_str(), read.cores), ("sh", 1));
+    let refused = sandbox.trimtab("profile --wait-policy spin --set wait=sleep true").ends();
+    refused.fails(125, &["wait=sleep", "another option"]);
+}
+
+/// Every name in the JSON is explained.
+#[test]
+fn every_field_of_a_profile_is_documented() {
+    let sandbox = Sandbox::new();
+    let (profile, _) = profile(&sandbox, &["true"]);
+    let text = include_str!("../../../../docs/json.md");
+    let section = text.split("## `trimtab.profile/1`").nth(1).unwrap().split("\n## ").next().unwrap();
+    for name in profile.as_object().unwrap().keys().filter(|name| *name != "schema") {
+        assert!(section.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+/// The variable leads nowhere, or to something else: the program does not mind.
+#[test]
+fn a_page_file_that_is_none_is_ignored() {
+    let library = crate::util::trimtab().with_file_name("libtrimtab_shim.so");
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other");
+    std::fs::write(&other, "something else").unwrap();
+    for path in [Path::new("/none/such"), folder.path(), &other] {
+        let mut run = Command::new("sh");
+        run.args(["-c", "exit 3"])
+            .env("LD_PRELOAD", &library)
+            .env("TRIMTAB_MEETINGS", path)
+            .stdin(Stdio::null());
+        let done = run.output().unwrap();
+        assert_eq!((done.status.code(), done.stderr.len()), (Some(3), 0));
+    }
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "something else");
+}

@@ -1,0 +1,56 @@
+//! The page file in which guests count meetings: made by the parent, found by its children, and gone with it.
+//!
+//! It has no name in any folder, so that nothing is left behind; children open it as a descriptor of their parent, which works as long
+//! as the parent lives, and through programs that close what they inherit.
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use trimtab_core::meetings::{self, BYTES, MAGIC, Meetings, header};
+
+/// The page file.
+#[derive(Debug)]
+pub struct PageFile(File);
+
+impl PageFile {
+    /// A new one, in which nothing was counted.
+    ///
+    /// # Errors
+    /// The kernel gives no memory or descriptor.
+    pub fn create() -> io::Result<Self> {
+        let file = File::from(memfd_create("trimtab-meetings", MemfdFlags::CLOEXEC)?);
+        ftruncate(&file, BYTES as u64)?;
+        file.write_all_at(&MAGIC.to_ne_bytes(), 8 * header::MAGIC as u64)?;
+        Ok(Self(file))
+    }
+
+    /// What the guests' variable is to say.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// What was counted by now; `None` when it cannot be read.
+    pub fn read(&self) -> Option<Meetings> {
+        let mut bytes = vec![0; BYTES];
+        self.0.read_exact_at(&mut bytes, 0).ok()?;
+        meetings::read(&bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_page_file_says_that_nothing_was_counted_and_is_found_by_its_path() {
+        let file = PageFile::create().unwrap();
+        assert_eq!(file.read(), Some(Meetings::default()));
+        let same = File::options().read(true).write(true).open(file.path()).unwrap();
+        same.write_all_at(&3u64.to_ne_bytes(), 8 * header::GUESTS as u64).unwrap();
+        assert_eq!(file.read().map(|met| met.guests), Some(3));
+        same.write_all_at(&[0; 8], 0).unwrap();
+        assert_eq!(file.read(), None);
+    }
+}

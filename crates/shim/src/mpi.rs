@@ -1,0 +1,174 @@
+//! MPI's collective calls and waits: counted where somebody wants to know, and else passed on.
+//!
+//! Problem: Open MPI and MPICH agree neither on the types of their handles nor on their values, and nothing here may be linked to either.
+//! Idea: all arguments of these calls are integers and pointers, which the calling conventions of Linux pass in whole words, so they are handed
+//! on as words without being looked at. The functions behind are looked up with the first call: by `RTLD_NEXT`, and where
+//! that finds none (a Python module opened without `RTLD_GLOBAL`) among all objects.
+//!
+//! Collective calls are meetings, whose intervals rank 0 counts; receiving and waiting for messages is waiting. A call that is made within
+//! another (most Fortran bindings call the C function) counts once. The modern Fortran module (`mpi_f08`) calls neither, and is not seen.
+
+use crate::meter::{self, Lead};
+use crate::objects;
+use libc::{c_int, c_void};
+use std::ffi::CStr;
+use std::mem::transmute;
+use std::ops::ControlFlow;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
+use trimtab_core::profile::Runtime;
+
+/// "Some other error" of both: only said to who calls MPI where there is none.
+const OTHER_ERROR: c_int = 15;
+
+/// A function of MPI.
+struct Function {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Function {
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, found: AtomicPtr::new(null_mut()) }
+    }
+
+    fn address(&self) -> *mut c_void {
+        let found = self.found.load(Relaxed);
+        if found.is_null() { self.look_up() } else { found }
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: the name is a C string, and RTLD_NEXT is meant for a library's own code.
+        let next = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let own = Self::look_up as *const c_void as usize;
+        let found = if next.is_null() {
+            let other =
+                objects::visit(|object| match object.defines(self.name).filter(|_| !object.holds(own)) {
+                    Some(function) => ControlFlow::Break(function),
+                    None => ControlFlow::Continue(()),
+                });
+            other.map_or(null_mut(), std::ptr::with_exposed_provenance_mut)
+        } else {
+            next
+        };
+        self.found.store(found, Relaxed);
+        found
+    }
+}
+
+/// Which MPI this is: 0 is not known yet.
+static KIND: AtomicU8 = AtomicU8::new(0);
+
+fn kind() -> Runtime {
+    match KIND.load(Relaxed) {
+        1 => Runtime::OpenMpi,
+        2 => Runtime::Mpich,
+        _ => {
+            let open = objects::visit(|object| match object.defines(c"ompi_mpi_comm_world") {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            });
+            KIND.store(if open.is_some() { 1 } else { 2 }, Relaxed);
+            if open.is_some() { Runtime::OpenMpi } else { Runtime::Mpich }
+        }
+    }
+}
+
+fn meet<T>(work: impl FnOnce() -> T) -> T {
+    meter::meet(kind, work, |_, _| Lead::if_first(meter::is_first_rank()))
+}
+
+fn wait<T>(work: impl FnOnce() -> T) -> T {
+    meter::wait(work)
+}
+
+macro_rules! calls {
+    ($(#$way:ident: $($c:ident $fortran:ident($($argument:ident)*);)*)*) => {
+        /// Every function, to forget it.
+        static ALL: &[&Function] = &[$($(&functions::$c, &functions::$fortran),*),*];
+
+        #[allow(non_upper_case_globals, reason = "the functions' names")]
+        mod functions {
+            use super::Function;
+            $($(
+                pub(super) static $c: Function = Function::new(super::name(concat!(stringify!($c), "\0")));
+                pub(super) static $fortran: Function = Function::new(super::name(concat!(stringify!($fortran), "\0")));
+            )*)*
+        }
+
+        $($(
+            /// A call of MPI.
+            ///
+            /// # Safety
+            /// As MPI's function of that name.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            #[allow(non_snake_case, clippy::too_many_arguments, reason = "MPI's")]
+            pub(crate) unsafe extern "C-unwind" fn $c($($argument: usize),*) -> c_int {
+                type Call = unsafe extern "C-unwind" fn($(calls!(@word $argument)),*) -> c_int;
+                // SAFETY: the function of that name, whose arguments are words; or null, which is none.
+                let real = unsafe { transmute::<*mut c_void, Option<Call>>(functions::$c.address()) };
+                let Some(real) = real else { return OTHER_ERROR };
+                // SAFETY: the caller's contract.
+                $way(|| unsafe { real($($argument),*) })
+            }
+
+            /// The same from Fortran, with where the error code goes.
+            ///
+            /// # Safety
+            /// As MPI's function of that name.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            #[allow(clippy::too_many_arguments, reason = "MPI's")]
+            pub(crate) unsafe extern "C-unwind" fn $fortran($($argument: usize,)* error: usize) {
+                type Call = unsafe extern "C-unwind" fn($(calls!(@word $argument),)* usize);
+                // SAFETY: the function of that name, whose arguments are pointers; or null, which is none.
+                let real = unsafe { transmute::<*mut c_void, Option<Call>>(functions::$fortran.address()) };
+                let Some(real) = real else { return };
+                // SAFETY: the caller's contract.
+                $way(|| unsafe { real($($argument,)* error) });
+            }
+        )*)*
+    };
+    (@word $argument:ident) => { usize };
+}
+
+/// A name as the loader wants it.
+const fn name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("ends with zero"),
+    }
+}
+
+calls! {
+    #meet:
+    MPI_Barrier mpi_barrier_(a);
+    MPI_Bcast mpi_bcast_(a b c d e);
+    MPI_Reduce mpi_reduce_(a b c d e f g);
+    MPI_Allreduce mpi_allreduce_(a b c d e f);
+    MPI_Gather mpi_gather_(a b c d e f g h);
+    MPI_Gatherv mpi_gatherv_(a b c d e f g h i);
+    MPI_Scatter mpi_scatter_(a b c d e f g h);
+    MPI_Scatterv mpi_scatterv_(a b c d e f g h i);
+    MPI_Allgather mpi_allgather_(a b c d e f g);
+    MPI_Allgatherv mpi_allgatherv_(a b c d e f g h);
+    MPI_Alltoall mpi_alltoall_(a b c d e f g);
+    MPI_Alltoallv mpi_alltoallv_(a b c d e f g h i);
+    MPI_Reduce_scatter mpi_reduce_scatter_(a b c d e f);
+    MPI_Scan mpi_scan_(a b c d e f);
+    #wait:
+    MPI_Recv mpi_recv_(a b c d e f g);
+    MPI_Sendrecv mpi_sendrecv_(a b c d e f g h i j k l);
+    MPI_Wait mpi_wait_(a b);
+    MPI_Waitall mpi_waitall_(a b c);
+    MPI_Waitany mpi_waitany_(a b c d);
+    MPI_Probe mpi_probe_(a b c d);
+}
+
+/// Forgets where functions are: a library was closed.
+pub(crate) fn forget() {
+    for function in ALL {
+        function.found.store(null_mut(), Relaxed);
+    }
+    KIND.store(0, Relaxed);
+}
