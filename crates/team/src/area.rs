@@ -228,8 +228,9 @@ impl Alarm {
     }
 }
 
-/// What a rank does now, for others that wait and wonder. It is written without a lock and may be read half old, half new: who
-/// wonders looks twice, some time apart, and believes only what has not changed.
+/// What a rank does now, for others that wait and wonder. It is written without a lock and may be read half old, half new, for long
+/// where its writer has lost its processor: who wonders looks twice, some time apart, and believes only what has not changed and is of one call
+/// ([`crate::call::is_whole`]).
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Intent(Words);

@@ -201,6 +201,15 @@ pub fn signature(what: u64, count: u64, root: u32) -> u32 {
     (mixed >> 32) as u32
 }
 
+/// Set in a signature where buffers may be in blocks of the segment: all else in it follows from the rest of what is said.
+pub const BLOCKS: u32 = 1 << 31;
+
+/// Whether what a rank was heard to say is of one call: while it says so, part is of the next already.
+pub fn is_whole(said: &Said) -> bool {
+    let rest = said.signature ^ said.number as u32 ^ signature(said.what, said.count, said.root);
+    rest == 0 || rest == BLOCKS
+}
+
 /// A call in words.
 pub fn describe(what: u64, count: u64, root: u32) -> String {
     let Some(kind) = Kind::from_code(what & 0xff) else { return "nothing known".to_owned() };
@@ -277,4 +286,37 @@ pub fn check(call: &Call, ranks: u32) -> Result<()> {
         return Err(Error::Argument(format!("{} needs an operator", call.kind.name())));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_half_of_the_next_call_is_believed_by_nobody() {
+        let of = |number: u64, what: u64, count: u64, root: u32, blocks: u32| Said {
+            number,
+            signature: signature(what, count, root) ^ blocks ^ number as u32,
+            root,
+            what,
+            count,
+        };
+        let all = [of(7, 0x0102, 300, 0, BLOCKS), of(8, 0x0103, 300, 2, BLOCKS), of(9, 0x0103, 8, 2, 0)];
+        assert!(all.iter().all(is_whole));
+        for pair in all.windows(2) {
+            let (before, after) = (pair[0], pair[1]);
+            // In the order in which it is written.
+            let mut said = Said { signature: after.signature, ..before };
+            assert!(!is_whole(&said));
+            said.root = after.root;
+            assert!(!is_whole(&said));
+            said.what = after.what;
+            assert!(!is_whole(&said));
+            said.count = after.count;
+            assert!(!is_whole(&said), "its number is the last's still");
+        }
+        // The same call again is told by its number alone.
+        let again = Said { number: 8, ..all[0] };
+        assert!(!is_whole(&again));
+    }
 }

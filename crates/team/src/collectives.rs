@@ -5,7 +5,7 @@
 //! there, without a copy. Every combination is in the order of ranks, so all algorithms give the same bits on all ranks.
 
 use crate::area::CELLS;
-use crate::call::{Call, Kind, When, signature};
+use crate::call::{BLOCKS, Call, Kind, When, signature};
 use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
 use crate::near;
@@ -82,7 +82,7 @@ impl Station {
             return self.barrier_call().await;
         }
         // Ranks that differ in that would wait for each other's tickets: they are told apart as those are that make other calls.
-        let signature = call.signature() ^ u32::from(blocks) << 31;
+        let signature = call.signature() ^ if blocks { BLOCKS } else { 0 };
         let signature = self.begin(signature, call.what(), call.count as u64, call.root)?;
         if call.sync.enter == When::All {
             self.barrier(self.barrier_by.get(), signature).await?;

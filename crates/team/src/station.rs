@@ -424,7 +424,9 @@ impl Station {
         for (rank, before) in (0..self.ranks()).zip(heard.iter_mut()) {
             let theirs = self.area.lines(rank).intent.heard();
             let stays = std::mem::replace(before, theirs) == theirs;
-            if stays && theirs.number == ours.number && theirs.signature != ours.signature {
+            // Who lost its processor while it said so stays at half of the next call.
+            let whole = crate::call::is_whole(&theirs);
+            if stays && whole && theirs.number == ours.number && theirs.signature != ours.signature {
                 return Some(self.differs(rank));
             }
         }

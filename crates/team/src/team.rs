@@ -305,6 +305,8 @@ impl Team {
             drop(claim);
             rank.station.set_peers(peers.filter(|_| all[0] != 0));
         }
+        // Whoever has joined may leave at once, and whom that fails must have joined: nobody is through before all have come this far.
+        rank.barrier()?;
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }

@@ -5,7 +5,7 @@
 //!
 //! **Idea.** A [`Patience`] begins with what occupancy says (nothing where there are more ranks than processors) and learns how long to spin
 //! ([`crate::habit`]). Long spins yield now and then: that costs nothing while nobody else wants the processor, and tells when somebody does.
-//! Ranks that share processors give them to each other by yielding, several times as quick as to sleep and be woken. After a yield that came
+//! Ranks that share processors give them to each other by yielding, several times as quick as to sleep and be woken. After some yields that came
 //! back late ranks sleep at once for a multiple of that time. Who sleeps wakes up every few milliseconds to see whether those it waits for live.
 //!
 //! **Properties.** No rank waits longer than [`SLICE`] without looking for faults, in one wait or in many short ones of the same call; nothing
@@ -31,9 +31,12 @@ const UNWATCHED: u32 = 64;
 const YIELDS: u32 = 4;
 /// ... and where others of the team want it: some 50 us, if nobody does.
 const YIELDS_CROWDED: u32 = 100;
-/// A yield that takes longer went to somebody who works: ranks that wait give the processor on within microseconds.
-const LATE: Duration = Duration::from_micros(300);
-/// For so many times as long as a late yield took nothing is yielded: that bounds what is lost to those who do not give it back.
+/// A yield that takes longer went to somebody who works: ranks that wait give the processor on within microseconds, and those that work on a
+/// long call mostly within less than this.
+const LATE: Duration = Duration::from_millis(1);
+/// So many late ones in a row, and it was not a rank that works for all.
+const ROBBED: u32 = 3;
+/// For so many times as long as late yields took nothing is yielded: that bounds what is lost to those who do not give it back.
 const RESENT: u32 = 16;
 
 /// How ranks wait.
@@ -60,6 +63,8 @@ pub struct Patience {
     /// None where nobody learns.
     habit: Option<RefCell<Habit>>,
     yields: u32,
+    /// Late yields in a row, and what they took.
+    late: Cell<(u32, Duration)>,
     /// Nothing is yielded before this.
     resents: Cell<Option<Instant>>,
 }
@@ -77,7 +82,15 @@ impl Patience {
         let learns = policy == Policy::Auto && !crowded;
         let habit = learns.then(|| RefCell::new(Habit::new(AWAKE)));
         let beyond = Cell::new(if learns { AWAKE - SPIN } else { Duration::ZERO });
-        Self { policy, now: Cell::new(spins), beyond, habit, yields, resents: Cell::new(None) }
+        Self {
+            policy,
+            now: Cell::new(spins),
+            beyond,
+            habit,
+            yields,
+            late: Cell::default(),
+            resents: Cell::new(None),
+        }
     }
 
     /// The policy, for another team of the same rank.
@@ -101,13 +114,21 @@ impl Patience {
         (beyond, self.yields)
     }
 
-    /// A yield took so long, until now. Answers whether that was late.
+    /// A yield took so long, until now. Answers whether enough were late.
     fn yielded(&self, took: Duration, now: Instant) -> bool {
-        let late = self.policy == Policy::Auto && took > LATE;
-        if late {
-            self.resents.set(now.checked_add(took * RESENT));
+        if self.policy != Policy::Auto || took <= LATE {
+            self.late.take();
+            return false;
         }
-        late
+        let (many, lost) = self.late.take();
+        let (many, lost) = (many + 1, lost + took);
+        let robbed = many >= ROBBED;
+        if robbed {
+            self.resents.set(now.checked_add(lost * RESENT));
+        } else {
+            self.late.set((many, lost));
+        }
+        robbed
     }
 
     /// A wait went past its spinning, took so long in all until now, and slept or not.
@@ -291,16 +312,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_robbed_of_a_yield_sleeps_for_a_multiple_of_that() {
+    fn who_is_robbed_of_yields_sleeps_for_a_multiple_of_that() {
         let patience = Patience::new(Policy::Auto, true);
         let begin = Instant::now();
         let after = |ms: u64| begin + Duration::from_millis(ms);
         let yields = |ms| patience.awake(after(ms)).1;
+        let late = |took, ms| patience.yielded(Duration::from_micros(took), after(ms));
         assert_eq!(yields(0), YIELDS_CROWDED);
-        assert!(!patience.yielded(Duration::from_micros(200), begin));
-        assert_eq!(yields(0), YIELDS_CROWDED);
-        assert!(patience.yielded(Duration::from_millis(3), after(3)));
-        assert_eq!([4, 50, 51].map(yields), [0, 0, YIELDS_CROWDED]);
+        // A rank of the team works for long between two that wait.
+        for turn in 0..50 {
+            assert!(!late(3_000, turn) && !late(3_000, turn) && !late(200, turn));
+        }
+        assert_eq!(yields(50), YIELDS_CROWDED);
+        assert!(!late(3_000, 53) && !late(3_000, 56) && late(3_000, 59));
+        assert_eq!([60, 59 + 143, 59 + 144].map(yields), [0, 0, YIELDS_CROWDED]);
+    }
+
+    #[test]
+    fn who_was_told_to_yield_resents_nothing() {
+        let patience = Patience::new(Policy::Yield, true);
+        assert!((0..10).all(|_| !patience.yielded(Duration::from_secs(1), Instant::now())));
     }
 
     #[test]
@@ -309,10 +340,11 @@ mod tests {
         let begin = Instant::now();
         assert_eq!(patience.awake(begin), (AWAKE - SPIN, YIELDS));
         patience.learn(false, SPIN * 2, begin);
-        assert!(patience.yielded(Duration::from_millis(3), begin));
+        let late = || patience.yielded(Duration::from_millis(3), begin);
+        assert!(!late() && !late() && late());
         assert_eq!(patience.awake(begin), (Duration::ZERO, 0));
         patience.learn(false, SPIN * 2, begin);
-        assert_eq!(patience.awake(begin + Duration::from_millis(48)), (AWAKE - SPIN, YIELDS));
+        assert_eq!(patience.awake(begin + Duration::from_millis(144)), (AWAKE - SPIN, YIELDS));
     }
 
     #[test]
@@ -324,11 +356,5 @@ mod tests {
         }
         assert!(patience.spins() <= spins / 8);
         assert_eq!(patience.awake(now).0, Duration::ZERO);
-    }
-
-    #[test]
-    fn who_was_told_to_yield_resents_nothing() {
-        let patience = Patience::new(Policy::Yield, true);
-        assert!(!patience.yielded(Duration::from_secs(1), Instant::now()));
     }
 }
