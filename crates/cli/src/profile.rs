@@ -410,6 +410,11 @@ fn words(profile: &Profile, met: &Meetings, end: End) -> String {
     out
 }
 
+/// A profile in words, a line for each thing.
+pub fn in_words(profile: &Profile) -> String {
+    words(profile, &Meetings::default(), End::Exited(0))
+}
+
 /// Runs a command once in a setting and measures it, by this program's own `trimtab profile`; `options` are more of that command's options
 /// (`-c 4`). The program's output goes to `stdout`.
 ///

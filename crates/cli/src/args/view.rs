@@ -40,18 +40,20 @@ pub struct TopArgs {
     pub json: bool,
 }
 
-/// Show what a trace says: a page for any browser, a file for Perfetto, or JSON.
+/// Show what a record says: a page for any browser; of a trace also a file for Perfetto, or JSON.
 ///
-/// Without options the page is written beside the trace, with the ending .html. It holds all it needs and asks nothing of any
+/// A record is a trace, or what bench oversub --json, profile --json, tune --json or profiles export wrote: what it is is seen by what is in it.
+/// Without options the page is written beside it, with the ending .html. It holds all it needs and asks nothing of any
 /// network. A trace that a crash cut off is fine.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  trimtab report run.trace                        writes run.html\n  \
     trimtab report run.trace --chrome run.json      for https://ui.perfetto.dev\n  \
-    trimtab report run.trace --json | jq '.programs[0].balance'\n\n\
-    Exit status: 0 done, 2 when the trace cannot be read or a file cannot be written.")]
+    trimtab report run.trace --json | jq '.programs[0].balance'\n  \
+    trimtab report study.jsonl                      tables that can be sorted, and pictures\n\n\
+    Exit status: 0 done, 2 when the record cannot be read or a file cannot be written.")]
 pub struct ReportArgs {
-    /// The trace; - for standard input.
-    #[arg(value_name = "TRACE")]
+    /// The record; - for a trace on standard input.
+    #[arg(value_name = "FILE")]
     pub trace: PathBuf,
     /// Where to write the page; - for standard output.
     #[arg(short, long, value_name = "FILE.html", conflicts_with = "json")]

@@ -173,7 +173,8 @@ fn is_brought_home(sandbox: &Sandbox, program: &Path, file: &Path, policy: &str,
         return false;
     }
     let run: Value = serde_json::from_str(&text(&report)).unwrap();
-    let moved = run["threads"].as_array().unwrap().iter();
+    // Of those who work: whom Linux wakes elsewhere has moved, too.
+    let moved = run["threads"].as_array().unwrap().iter().filter(|thread| thread["tid"] != thread["pid"]);
     let moved = moved.filter(|thread| thread["moved_at_least"].as_u64() > Some(0)).count();
     assert_eq!((moved, run["threads"][1]["nodes"].as_array().map(Vec::is_empty)), (2, Some(false)), "{run}");
     true

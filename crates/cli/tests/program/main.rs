@@ -46,6 +46,7 @@ mod rules;
 mod runs;
 mod runtimes;
 mod serve;
+mod sheets;
 mod sim;
 mod survey;
 mod swarm;

@@ -23,7 +23,13 @@ fn browse(sandbox: &Sandbox, browser: &Path, page: &Path) -> String {
 }
 
 /// The same with a query behind the address, and more of the browser's options.
-fn browse_as(sandbox: &Sandbox, browser: &Path, page: &Path, query: &str, options: &[&str]) -> String {
+pub(crate) fn browse_as(
+    sandbox: &Sandbox,
+    browser: &Path,
+    page: &Path,
+    query: &str,
+    options: &[&str],
+) -> String {
     let mut command = Command::new("timeout");
     command.arg("120").arg(browser);
     command.args([
@@ -49,7 +55,7 @@ fn browse_as(sandbox: &Sandbox, browser: &Path, page: &Path, query: &str, option
     document
 }
 
-fn browser() -> Option<std::path::PathBuf> {
+pub(crate) fn browser() -> Option<std::path::PathBuf> {
     installed("chromium").or_else(|| installed("chromium-browser")).or_else(|| installed("google-chrome"))
 }
 

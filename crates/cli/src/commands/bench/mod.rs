@@ -10,7 +10,7 @@ mod cases;
 mod chart;
 mod cost;
 mod nested;
-mod oversub;
+pub(in crate::commands) mod oversub;
 mod programs;
 mod published;
 mod record;

@@ -1,7 +1,13 @@
-//! `trimtab report`: what a trace says, as one page for a browser, for Perfetto, or as data.
+//! `trimtab report`: what a trace says, as one page for a browser, for Perfetto, or as data; and what other records say, as a page.
 
 mod chrome;
+mod of_profile;
+mod of_study;
+mod of_tuning;
 mod page;
+mod record;
+mod sheet;
+mod strip;
 
 use crate::args::ReportArgs;
 use crate::commands::print;
@@ -10,7 +16,7 @@ use crate::output::{self, Kind};
 use crate::say::{self, Volume};
 use crate::traces;
 use crate::world::World;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -72,7 +78,10 @@ pub fn run(_world: &World, args: &ReportArgs) -> Result<u8, Exit> {
 }
 
 fn report(args: &ReportArgs) -> Result<()> {
-    let trace = traces::read(&args.trace)?;
+    let trace = match record::read(&args.trace)? {
+        record::Record::Trace(trace) => *trace,
+        record::Record::Sheet(sheet) => return show(&sheet, args),
+    };
     let wanted = !args.json && (args.output.is_some() || args.chrome.is_none());
     let page = wanted.then(|| args.output.clone().unwrap_or_else(|| beside(&args.trace)));
     let outputs =
@@ -104,6 +113,23 @@ fn report(args: &ReportArgs) -> Result<()> {
     }
     if let Some(file) = args.chrome.as_ref().filter(|file| file.as_os_str() != "-") {
         print(&format!("{}: open it in https://ui.perfetto.dev or chrome://tracing", file.display()))?;
+    }
+    Ok(())
+}
+
+/// A record that is no trace, as a page.
+fn show(sheet: &sheet::Sheet, args: &ReportArgs) -> Result<()> {
+    if args.json || args.chrome.is_some() {
+        bail!("{} is JSON already, and no trace: --json and --chrome are for traces", args.trace.display());
+    }
+    let file = args.output.clone().unwrap_or_else(|| beside(&args.trace));
+    if file.as_os_str() != "-" {
+        traces::keeps(&args.trace, &file)?;
+        output::spare(&file.display().to_string(), &file, Kind::Page)?;
+    }
+    write(&file, |out| out.write_all(sheet.page().as_bytes()))?;
+    if file.as_os_str() != "-" {
+        print(&format!("{}: open it in any browser", file.display()))?;
     }
     Ok(())
 }

@@ -15,18 +15,18 @@ use trimtab_core::time::Span;
 use trimtab_core::tuning::{Choice, Found, Ran, Stage};
 
 /// The version of these lines.
-pub(super) const SCHEMA: &str = "trimtab.tune/1";
+pub(in crate::commands) const SCHEMA: &str = "trimtab.tune/1";
 
 /// A knob that is not tried.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct LeftOut {
+pub(in crate::commands) struct LeftOut {
     pub knob: Knob,
     pub why: String,
 }
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Start {
+pub(in crate::commands) struct Start {
     pub schema: String,
     pub command: Vec<String>,
     pub conditions: Conditions,
@@ -48,7 +48,7 @@ pub(super) struct Start {
 
 /// A run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Run {
+pub(in crate::commands) struct Run {
     pub number: usize,
     pub stage: Stage,
     pub setting: Setting,
@@ -61,7 +61,7 @@ pub(super) struct Run {
 
 /// What came of it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Ended {
+pub(in crate::commands) struct Ended {
     #[serde(flatten)]
     pub found: Found,
     /// The name of the profile that was kept.
@@ -126,6 +126,44 @@ impl Journal {
     pub(super) fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// A tuning that is read again for people to look at.
+#[derive(Clone, PartialEq, Debug)]
+pub(in crate::commands) struct Record {
+    pub start: Start,
+    pub runs: Vec<Run>,
+    /// What came of it, where it came to an end.
+    pub profile: Option<Kept>,
+    pub is_over: bool,
+}
+
+/// Reads what `--json` printed, or a file of runs. A last line that is cut off counts as none.
+///
+/// # Errors
+/// It is none.
+pub(in crate::commands) fn read(text: &str) -> Result<Record> {
+    let mut record: Option<Record> = None;
+    for (at, line) in text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n')) {
+        let no_line = || format!("line {} is none of trimtab tune", at + 1);
+        let value: serde_json::Value = serde_json::from_str(line).with_context(no_line)?;
+        match (value["record"].as_str(), &mut record) {
+            (Some("start"), None) if value["schema"] == SCHEMA => {
+                let start = serde_json::from_value(value).with_context(no_line)?;
+                record = Some(Record { start, runs: Vec::new(), profile: None, is_over: false });
+            }
+            (Some("start"), None) => bail!("it is not of the form {SCHEMA}, which is known here"),
+            (Some("run"), Some(record)) => {
+                record.runs.push(serde_json::from_value(value).with_context(no_line)?);
+            }
+            (Some("end"), Some(record)) => {
+                record.is_over = true;
+                record.profile = serde_json::from_value(value["profile"].clone()).with_context(no_line)?;
+            }
+            _ => bail!(no_line()),
+        }
+    }
+    record.context("it does not begin as a tuning does")
 }
 
 /// The runs of an earlier tuning of the same kind. A last line that is cut off, as a sudden end leaves it, counts as none.

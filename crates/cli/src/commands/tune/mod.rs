@@ -4,7 +4,7 @@
 //! `page` what people read. Each run is written down when it is over, so that whatever ends the tuning, its runs are there for `--resume`.
 
 mod facts;
-mod lines;
+pub(in crate::commands) mod lines;
 mod page;
 mod trial;
 

@@ -10,7 +10,7 @@
 
 mod chart;
 mod lines;
-mod page;
+pub(in crate::commands) mod page;
 mod plan;
 mod programs;
 mod running;

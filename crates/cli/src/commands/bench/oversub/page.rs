@@ -9,7 +9,7 @@ use trimtab_core::stats::{Estimate, Interval};
 use trimtab_core::study::{self, About, Cell, Grip, Pair, Runtime, Sample, Summary};
 
 /// More of the cores' time than this was others': the run was disturbed.
-const NOISE: f64 = 0.05;
+pub(in crate::commands) const NOISE: f64 = 0.05;
 /// Fewer pairs than this say nothing of a relation.
 const PAIRS_MIN: usize = 6;
 
@@ -62,7 +62,8 @@ fn head(about: &About) -> String {
     text
 }
 
-fn title(runtime: Runtime) -> &'static str {
+/// A runtime in words.
+pub(in crate::commands) fn title(runtime: Runtime) -> &'static str {
     match runtime {
         Runtime::Libgomp => "OpenMP of GCC (libgomp)",
         Runtime::Libomp => "OpenMP of LLVM (libomp)",
@@ -137,11 +138,13 @@ fn slowdowns(of: &[&Summary]) -> Table {
     table
 }
 
-fn time(seconds: f64) -> String {
+/// A short time.
+pub(in crate::commands) fn time(seconds: f64) -> String {
     if seconds < 0.001 { format!("{:.0} us", seconds * 1e6) } else { format!("{:.0} ms", seconds * 1e3) }
 }
 
-fn slowdown(one: &Summary) -> String {
+/// A slow-down with its interval, or why there is none.
+pub(in crate::commands) fn slowdown(one: &Summary) -> String {
     match one.slowdown {
         None if one.failed > 0 => "failed".to_owned(),
         None => "-".to_owned(),
@@ -150,7 +153,8 @@ fn slowdown(one: &Summary) -> String {
     }
 }
 
-fn estimate(Estimate { median, interval }: Estimate) -> String {
+/// A median with its interval.
+pub(in crate::commands) fn estimate(Estimate { median, interval }: Estimate) -> String {
     match interval {
         Some(Interval { low, high }) => format!("{median:.2} [{low:.2}, {high:.2}]"),
         None => format!("{median:.2}"),
@@ -183,7 +187,7 @@ fn balances(of: &[&Summary]) -> Table {
 }
 
 /// Whether short intervals between meetings are what costs: the published study's best predictor.
-fn intervals(summaries: &[Summary]) -> String {
+pub(in crate::commands) fn intervals(summaries: &[Summary]) -> String {
     let crowded = |one: &&Summary| one.cell.company.is_none() && one.cell.per_core > 1;
     let pair = |one: &Summary| Some((one.interval?, one.slowdown?.median));
     let mut text = String::new();

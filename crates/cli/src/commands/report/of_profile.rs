@@ -1,0 +1,124 @@
+//! A profile as a sheet: what was measured, in words and figures, and what was not seen.
+
+use super::sheet::{Cell, Section, Sheet, Table};
+use super::strip::{Row, Strip};
+use crate::profile;
+use trimtab_core::profile::Profile;
+use trimtab_core::time::Span;
+
+/// The sheet.
+pub(super) fn sheet(profile: &Profile) -> Sheet {
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let mut facts = vec![
+        fact("took", format!("{:.3} s", profile.wall.seconds())),
+        fact("cores", profile.cores.to_string()),
+        fact("CPUs", profile.cpus.to_string()),
+        fact("threads that worked", profile.workers.to_string()),
+        fact("setting", profile.setting.to_string()),
+    ];
+    facts.extend(profile.wait.iter().map(|wait| fact("waiting", wait.clone())));
+    let words = profile::in_words(profile);
+    let lines = words.lines().map(|line| line.trim_start_matches("profile: ").to_owned());
+    let mut sections = vec![Section {
+        title: "In words".to_owned(),
+        lines: lines.filter(|line| !line.starts_with("not seen: ")).collect(),
+        ..Section::default()
+    }];
+    sections.extend(intervals(profile));
+    sections.push(figures(profile));
+    Sheet {
+        title: profile.program.clone(),
+        about: "One run, watched: what of its surroundings the program minds.".to_owned(),
+        facts,
+        warnings: profile.unseen.iter().map(|what| format!("not seen: {what}")).collect(),
+        sections,
+    }
+}
+
+/// How often threads meet, as a picture.
+fn intervals(profile: &Profile) -> Option<Section> {
+    let meet = profile.intervals?;
+    let us = |span: Span| span.seconds() * 1e6;
+    let row = |name: &str, values: Vec<f64>, middle: f64| Row {
+        name: name.to_owned(),
+        values,
+        middle: Some(middle),
+        ..Row::default()
+    };
+    let bar = Some((us(meet.tenth), us(meet.ninetieth)));
+    let rows = vec![
+        Row {
+            bar,
+            ..row("tenth, median, ninetieth", vec![us(meet.tenth), us(meet.ninetieth)], us(meet.median))
+        },
+        row("mean", Vec::new(), us(meet.mean)),
+    ];
+    Some(Section {
+        title: "Between two meetings of all threads".to_owned(),
+        words: format!(
+            "{} intervals. The shorter they are, the more it costs when one thread is kept from its CPU.",
+            meet.count
+        ),
+        strip: Some(Strip { of: "microseconds".to_owned(), rows, ..Strip::default() }),
+        ..Section::default()
+    })
+}
+
+fn figures(profile: &Profile) -> Section {
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    let mut add = |name: &str, found: Option<Cell>, says: &str| {
+        rows.push(vec![name.into(), found.unwrap_or_else(|| "not seen".into()), says.into()]);
+    };
+    let share =
+        |share: Option<f64>| share.map(|share| Cell::number(share, format!("{:.1} %", 100.0 * share)));
+    let whole = |number: Option<u64>| number.map(|number| Cell::number(number as f64, number.to_string()));
+    let seconds = |span: Span| Some(Cell::number(span.seconds(), format!("{:.3} s", span.seconds())));
+    add("CPU time in the program", seconds(profile.user), "all threads together");
+    add(
+        "CPU time in the kernel",
+        seconds(profile.system),
+        "much of it: page faults, sleeping and waking, files",
+    );
+    add(
+        "waiting for each other",
+        share(profile.waiting),
+        "of the parallel time: what better balance could gain at most",
+    );
+    add(
+        "balance",
+        profile.balance.map(|balance| Cell::number(balance, format!("{balance:.2}"))),
+        "lowest over highest time of its cores; spinning counts as work",
+    );
+    add(
+        "kept from a CPU",
+        share(profile.kept_waiting),
+        "of the wanted time: others were on its CPUs, or it has more threads than CPUs",
+    );
+    add(
+        "cache misses for 1,000 instructions",
+        profile.misses_per_kilo.map(|misses| Cell::number(misses, format!("{misses:.2}"))),
+        "many: memory decides, and where it is",
+    );
+    add("memory in huge pages", share(profile.huge_share), "none, and much memory: try --thp on");
+    add("memory on other nodes", share(profile.remote_share), "try --mem local, or --balance=brm");
+    add("memory at the most", whole(profile.resident), "bytes");
+    add("working set", whole(profile.working_set), "bytes it touched while it worked, estimated");
+    add("page faults", whole(profile.faults), "that needed no device");
+    add(
+        "switches by itself",
+        whole(profile.switches.map(|(own, _)| own)),
+        "it slept, for a lock, a barrier or a device",
+    );
+    add(
+        "forced switches",
+        whole(profile.switches.map(|(_, forced)| forced)),
+        "somebody else was put on its CPU",
+    );
+    add("yields", whole(profile.yields), "calls of sched_yield");
+    add("what measuring took", share(profile.overhead), "of the program's time");
+    Section {
+        title: "Figures".to_owned(),
+        table: Some(Table { columns: ["WHAT", "MEASURED", "SAYS"].map(str::to_owned).to_vec(), rows }),
+        ..Section::default()
+    }
+}

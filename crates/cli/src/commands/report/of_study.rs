@@ -1,0 +1,172 @@
+//! A study as a sheet: a table and a picture for each runtime, and pairs.
+
+use super::sheet::{Cell, Mood, Section, Sheet, Table};
+use super::strip::{Row, Strip};
+use crate::commands::bench::oversub::page::{NOISE, estimate, intervals, slowdown, time, title};
+use trimtab_core::stats::Estimate;
+use trimtab_core::study::{self, About, Pair, Runtime, Sample, Study, Summary};
+
+/// A slow-down by so much, or a gain, is coloured.
+const NOTABLE: f64 = 0.1;
+/// Slow-downs beyond this are drawn at the end of the scale.
+const MOST: f64 = 5.0;
+
+/// The sheet.
+pub(super) fn sheet(study: &Study) -> Sheet {
+    let Study { about, samples } = study;
+    let summaries = study::cells(samples, about.seed);
+    let pairs = study::pairs(samples, about.seed);
+    let mut sections: Vec<Section> =
+        Runtime::ALL.into_iter().filter_map(|runtime| alone(runtime, &summaries, samples)).collect();
+    let relation = intervals(&summaries);
+    if !relation.is_empty() {
+        sections.push(Section {
+            title: "Slow-down and interval".to_owned(),
+            words: "Rank correlation of slow-down and the interval between meetings: at -1 the shorter interval is always the slower.".to_owned(),
+            lines: relation.lines().filter(|line| line.starts_with(' ')).map(|line| line.trim().to_owned()).collect(),
+            ..Section::default()
+        });
+    }
+    if !pairs.is_empty() {
+        sections.push(together(about, &pairs));
+    }
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    if !about.left_out.is_empty() {
+        let lines = about.left_out.clone();
+        sections.push(Section { title: "What was left out".to_owned(), lines, ..Section::default() });
+    }
+    let mut warnings = Vec::new();
+    let noisy = samples.iter().filter(|one| one.foreign.is_some_and(|foreign| foreign > NOISE)).count();
+    if noisy > 0 {
+        warnings.push(format!("Others used more than 5 % of the cores during {noisy} of {} runs: intervals are wider than on a quiet machine.", samples.len()));
+    }
+    Sheet {
+        title: "More threads than cores".to_owned(),
+        about: format!(
+            "Time over that of one thread per core, run just before: alone, floating, waiting as the runtime does by itself. Medians with 95 % intervals; >: stopped after {} times \
+             the baseline's time.",
+            about.limit
+        ),
+        facts: vec![
+            fact("machine", format!("{}: {}", about.machine, about.summary)),
+            fact("kernel", format!("Linux {}", about.kernel)),
+            fact("CPUs", about.cpus.clone()),
+            fact("yields", about.yields.to_string()),
+            fact("rounds", about.rounds.to_string()),
+            fact("runs", samples.len().to_string()),
+            fact("seed", about.seed.to_string()),
+            fact("trimtab", about.trimtab.clone()),
+        ],
+        warnings,
+        sections,
+    }
+}
+
+/// Programs that were alone, by one runtime.
+fn alone(runtime: Runtime, summaries: &[Summary], samples: &[Sample]) -> Option<Section> {
+    let mut of: Vec<&Summary> = summaries
+        .iter()
+        .filter(|one| one.cell.runtime == runtime && one.cell.company.is_none())
+        .filter(|one| one.slowdown.is_some() || one.failed > 0)
+        .collect();
+    if of.is_empty() {
+        return None;
+    }
+    // Cases were measured in random order.
+    of.sort_by_key(|one| (one.cell.name(), one.cell.per_core, one.cell.grip, one.cell.wait.word()));
+    let columns =
+        ["PROGRAM", "MEETS EVERY", "THREADS", "A CORE", "WAIT", "SLOW-DOWN", "CPU TIME", "BALANCE", "RUNS"];
+    let rows = of.iter().map(|one| row(one)).collect();
+    let pictured = of.iter().filter(|one| one.cell.per_core > 1).map(|one| {
+        let values: Vec<f64> =
+            samples.iter().filter(|sample| sample.cell == one.cell).filter_map(Sample::slowdown).collect();
+        let name = format!("{} {}x {} {}", one.cell.name(), one.cell.per_core, one.cell.grip, one.cell.wait);
+        let bar =
+            one.slowdown.and_then(|slowdown| slowdown.interval).map(|interval| (interval.low, interval.high));
+        Row { bar, ..Row::of(&name, values) }
+    });
+    let rows_of_picture: Vec<Row> = pictured.collect();
+    Some(Section {
+        title: title(runtime).to_owned(),
+        words: "A dot is a run beside its baseline; the dashed line is one thread for each core.".to_owned(),
+        table: Some(Table { columns: columns.map(str::to_owned).to_vec(), rows }),
+        strip: Some(Strip {
+            of: "times the baseline's time".to_owned(),
+            mark: Some(1.0),
+            most: Some(MOST),
+            rows: rows_of_picture,
+        }),
+        lines: Vec::new(),
+    })
+}
+
+fn row(one: &Summary) -> Vec<Cell> {
+    let Summary { cell, slowdown: found, .. } = one;
+    let or_dash = |cell: Option<Cell>| cell.unwrap_or_else(|| "-".into());
+    vec![
+        cell.name().into(),
+        or_dash(one.interval.map(|interval| Cell::number(interval, time(interval)))),
+        cell.grip.to_string().into(),
+        Cell::number(f64::from(cell.per_core), cell.per_core.to_string()),
+        cell.wait.to_string().into(),
+        Cell { text: slowdown(one), number: found.map(|found| found.median), mood: mood(found.as_ref()) },
+        or_dash(one.cpu.map(|cpu| Cell::number(cpu, format!("{cpu:.3} s")))),
+        or_dash(one.balance.map(|balance| Cell::number(balance, format!("{balance:.2}")))),
+        Cell::number(one.samples as f64, one.samples.to_string()),
+    ]
+}
+
+fn mood(slowdown: Option<&Estimate>) -> Mood {
+    match slowdown.map(|found| found.median) {
+        Some(median) if median > 1.0 + NOTABLE => Mood::Bad,
+        Some(median) if median < 1.0 - NOTABLE => Mood::Good,
+        _ => Mood::Plain,
+    }
+}
+
+/// Two programs at once.
+fn together(about: &About, pairs: &[Pair]) -> Section {
+    let beside = study::sharing(pairs, about.seed);
+    let columns = [
+        "PAIR",
+        "A CORE",
+        "RUNTIME",
+        "WAIT",
+        "CORES",
+        "FIRST",
+        "SECOND",
+        "THROUGHPUT",
+        "FAIRNESS",
+        "SHARING GAINS",
+    ];
+    let cell = |found: Option<Estimate>, more: bool| match found {
+        Some(found) => {
+            Cell::number(found.median, format!("{}{}", if more { ">" } else { "" }, estimate(found)))
+        }
+        None => "-".into(),
+    };
+    let rows = pairs.iter().map(|pair| {
+        let Pair { first, second, arrangement, slowdowns, throughput, fairness, at_least, .. } = pair;
+        let gain = beside.iter().find(|one| std::ptr::eq(one.shared, pair)).and_then(|one| one.gain);
+        vec![
+            format!("{}+{}", first.name(), second.name()).into(),
+            format!("{}:{}", first.per_core, second.per_core).into(),
+            first.runtime.to_string().into(),
+            first.wait.to_string().into(),
+            arrangement.to_string().into(),
+            cell(slowdowns[0], at_least[0]),
+            cell(slowdowns[1], at_least[1]),
+            cell(*throughput, false),
+            cell(*fairness, false),
+            gain.map_or_else(|| "".into(), |gain| cell(Some(gain), false)),
+        ]
+    });
+    Section {
+        title: "Two programs at once".to_owned(),
+        words: "First and second: each one's time over that of its baseline, alone on all cores. Throughput: the sum of both speeds; 1 is one after the other. Fairness: the lesser slow-down \
+                over the greater. Sharing gains: throughput over that with half of the cores each."
+            .to_owned(),
+        table: Some(Table { columns: columns.map(str::to_owned).to_vec(), rows: rows.collect() }),
+        ..Section::default()
+    }
+}

@@ -1,0 +1,197 @@
+//! A tuning as a sheet: each setting that was tried, with its runs, and the evidence for what was kept.
+
+use super::sheet::{Cell, Mood, Section, Sheet, Table};
+use super::strip::{Row, Strip};
+use crate::commands::tune::lines::{Record, Start};
+use crate::kept::{Conditions, Kept};
+use crate::tuned::words;
+use trimtab_core::setting::Setting;
+use trimtab_core::stats::{Better, compare, median};
+use trimtab_core::tuning::{Ran, Stage};
+
+/// Of a whole tuning, as `trimtab tune --json` prints it.
+pub(super) fn sheet(record: &Record) -> Sheet {
+    let Record { start, runs, profile, is_over } = record;
+    let mut sections: Vec<Section> = profile.iter().map(evidence).collect();
+    sections.push(tried(record));
+    let values: Vec<Vec<Cell>> = runs
+        .iter()
+        .map(|run| {
+            let (what, number, mood) = match &run.ran {
+                Ran::Well { value, .. } => (figure(*value), Some(*value), Mood::Plain),
+                Ran::Slow { took } => (format!("stopped after {:.3} s", took.seconds()), None, Mood::Bad),
+                Ran::Failed { why, .. } => (format!("failed: {why}"), None, Mood::Bad),
+            };
+            let order = Cell::number(run.number as f64, run.number.to_string());
+            vec![
+                order,
+                run.stage.word().into(),
+                run.setting.to_string().into(),
+                Cell { text: what, number, mood },
+            ]
+        })
+        .collect();
+    sections.push(Section {
+        title: "Every run".to_owned(),
+        table: Some(Table {
+            columns: ["RUN", "STAGE", "SETTING", unit(&start.metric)].map(str::to_owned).to_vec(),
+            rows: values,
+        }),
+        ..Section::default()
+    });
+    let mut warnings: Vec<String> =
+        start.left_out.iter().map(|left| format!("{} was not tried: {}", left.knob, left.why)).collect();
+    if !is_over {
+        warnings.push("It was stopped before its end: --resume goes on with it.".to_owned());
+    }
+    let mut facts = conditions(&start.conditions);
+    facts.push(("began at".to_owned(), start.from.to_string()));
+    facts.push(("settings in all".to_owned(), format!("{:.0}", start.grid)));
+    facts.push(("runs".to_owned(), runs.len().to_string()));
+    Sheet {
+        title: start.command.join(" "),
+        about: verdict(start, profile.as_ref(), *is_over),
+        facts,
+        warnings,
+        sections,
+    }
+}
+
+/// Of a profile that was kept, as `trimtab profiles export` writes it.
+pub(super) fn kept_sheet(kept: &Kept) -> Sheet {
+    let name = kept.conditions.program.display().to_string();
+    Sheet {
+        title: format!("{name} {}", kept.conditions.arguments).trim_end().to_owned(),
+        about: gain(kept),
+        facts: conditions(&kept.conditions),
+        warnings: Vec::new(),
+        sections: vec![evidence(kept)],
+    }
+}
+
+fn verdict(start: &Start, profile: Option<&Kept>, is_over: bool) -> String {
+    match profile {
+        Some(kept) => gain(kept),
+        None if is_over => format!(
+            "Nothing that was tried is better than {} by {:.0} % or more, beyond the noise: no change.",
+            start.from,
+            100.0 * start.gain_min
+        ),
+        None => "Nothing is decided.".to_owned(),
+    }
+}
+
+fn gain(kept: &Kept) -> String {
+    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    format!(
+        "{} is better than {} by {:.1} % (95 % sure of {:.1} to {:.1} %). As options: trimtab run {}",
+        kept.setting,
+        kept.from,
+        percent(kept.gain),
+        percent(kept.low),
+        percent(kept.high),
+        words(&kept.setting).join(" ")
+    )
+}
+
+fn conditions(of: &Conditions) -> Vec<(String, String)> {
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    vec![
+        fact("program", of.program.display().to_string()),
+        fact("arguments", if of.arguments.is_empty() { "none".to_owned() } else { of.arguments.clone() }),
+        fact("machine", of.machine.clone()),
+        fact("cores", of.cores.to_string()),
+    ]
+}
+
+/// The runs that decided.
+fn evidence(kept: &Kept) -> Section {
+    let after = Row { chosen: true, ..Row::of(&kept.setting.to_string(), kept.after.clone()) };
+    let rows = vec![Row::of(&kept.from.to_string(), kept.before.clone()), after];
+    let adds = kept
+        .adds
+        .iter()
+        .map(|(knob, gain)| format!("{knob} adds {:+.1} % to the others", 100.0 * (gain - 1.0)));
+    Section {
+        title: "The evidence".to_owned(),
+        words: format!(
+            "{} pairs of runs in turn, made after the choice; only these decide.",
+            kept.before.len().min(kept.after.len())
+        ),
+        strip: Some(Strip { of: unit(&kept.metric).to_owned(), rows, ..Strip::default() }),
+        lines: adds.collect(),
+        ..Section::default()
+    }
+}
+
+/// Each setting with all its runs.
+fn tried(record: &Record) -> Section {
+    let Record { start, runs, profile, .. } = record;
+    let mut all: Vec<(&Setting, Vec<f64>, usize, Option<&str>)> = Vec::new();
+    for run in runs.iter().filter(|run| run.stage != Stage::Warm) {
+        let at = all.iter().position(|(setting, ..)| **setting == run.setting).unwrap_or_else(|| {
+            all.push((&run.setting, Vec::new(), 0, None));
+            all.len() - 1
+        });
+        match &run.ran {
+            Ran::Well { value, .. } => all[at].1.push(*value),
+            Ran::Slow { .. } => all[at].2 += 1,
+            Ran::Failed { why, .. } => all[at].3 = Some(why),
+        }
+    }
+    let better = if start.higher { Better::More } else { Better::Less };
+    let base: Vec<f64> =
+        all.iter().find(|(setting, ..)| **setting == start.from).map(|one| one.1.clone()).unwrap_or_default();
+    let rows = all.iter().map(|(setting, values, slow, failed)| {
+        let gain = compare(&base, values, better, start.seed).gain.map(|gain| gain.median - 1.0);
+        let mood = match gain {
+            Some(gain) if gain >= start.gain_min => Mood::Good,
+            Some(gain) if gain <= -start.gain_min => Mood::Bad,
+            _ => Mood::Plain,
+        };
+        let note = match (failed, slow) {
+            (Some(why), _) => format!("out: {why}"),
+            (None, 1..) => format!("{slow} stopped as too slow"),
+            _ => String::new(),
+        };
+        vec![
+            setting.to_string().into(),
+            Cell::number(values.len() as f64, values.len().to_string()),
+            median(values).map_or_else(|| "-".into(), |value| Cell::number(value, figure(value))),
+            gain.map_or_else(
+                || "-".into(),
+                |gain| Cell::number(gain, format!("{:+.1} %", 100.0 * gain)).looks(mood),
+            ),
+            note.into(),
+        ]
+    });
+    let winner = profile.as_ref().map(|kept| &kept.setting);
+    let pictured = all.iter().filter(|one| !one.1.is_empty()).map(|(setting, values, ..)| Row {
+        chosen: winner == Some(*setting),
+        ..Row::of(&setting.to_string(), values.clone())
+    });
+    Section {
+        title: "What was tried".to_owned(),
+        words: "A dot is a run. Settings that looked worse got fewer runs; the one in bold was kept."
+            .to_owned(),
+        strip: Some(Strip {
+            of: unit(&start.metric).to_owned(),
+            mark: median(&base),
+            rows: pictured.collect(),
+            ..Strip::default()
+        }),
+        table: Some(Table {
+            columns: ["SETTING", "RUNS", unit(&start.metric), "TO START", ""].map(str::to_owned).to_vec(),
+            rows: rows.collect(),
+        }),
+        lines: Vec::new(),
+    }
+}
+
+fn unit(metric: &str) -> &'static str {
+    if metric == "time" { "SECONDS" } else { "METRIC" }
+}
+
+fn figure(value: f64) -> String {
+    if value.abs() >= 1000.0 { format!("{value:.1}") } else { format!("{value:.4}") }
+}

@@ -1,0 +1,53 @@
+// Sorts tables and changes colours; the page is whole without it.
+const root = document.documentElement;
+const wished = matchMedia("(prefers-color-scheme: dark)");
+
+function theme(chosen) {
+  if (chosen === "dark" || chosen === "light") root.dataset.theme = chosen;
+  root.dataset.shade = root.dataset.theme || (wished.matches ? "dark" : "light");
+}
+
+// Numbers by what they are, words as people order them; what has no number comes last whichever way.
+function sort(table, column, down) {
+  const body = table.tBodies[0];
+  const key = (row) => {
+    const cell = row.cells[column];
+    return cell.dataset.value === undefined ? null : Number(cell.dataset.value);
+  };
+  const numbers = [...body.rows].some((row) => key(row) !== null);
+  const sign = down ? -1 : 1;
+  const rows = [...body.rows].sort((one, other) => {
+    if (!numbers) return sign * one.cells[column].textContent.localeCompare(other.cells[column].textContent);
+    const [a, b] = [key(one), key(other)];
+    if (a === null || b === null) return (a === null) - (b === null);
+    return sign * (a - b);
+  });
+  body.append(...rows);
+  for (const head of table.tHead.rows[0].cells) head.removeAttribute("aria-sort");
+  table.tHead.rows[0].cells[column].setAttribute("aria-sort", down ? "descending" : "ascending");
+}
+
+try {
+  const wish = new URLSearchParams(location.search);
+  theme(wish.get("theme"));
+  document.getElementById("theme").addEventListener("click", () => theme(root.dataset.shade === "dark" ? "light" : "dark"));
+  wished.addEventListener("change", () => theme());
+  document.addEventListener("keydown", (event) => {
+    if (event.key.toLowerCase() === "t" && !event.ctrlKey && !event.metaKey && !event.altKey) theme(root.dataset.shade === "dark" ? "light" : "dark");
+  });
+  const tables = [...document.querySelectorAll("table.sheet")];
+  for (const table of tables) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      head.firstChild.addEventListener("click", () => sort(table, column, head.getAttribute("aria-sort") === "ascending"));
+    });
+  }
+  // ?sort=1.3 is the first table by its third column; once more for the other way.
+  for (const place of wish.getAll("sort")) {
+    const [table, column] = place.split(".").map((number) => Number(number) - 1);
+    tables[table]?.tHead.rows[0].cells[column]?.firstChild.click();
+  }
+  root.dataset.drawn = `tables ${tables.length} rows ${tables.reduce((all, table) => all + table.tBodies[0].rows.length, 0)} pictures ${document.querySelectorAll("svg.strip").length}`;
+  root.dataset.requests = performance.getEntriesByType("resource").length;
+} catch (error) {
+  root.dataset.error = String(error);
+}

@@ -1,0 +1,157 @@
+//! `trimtab report` of records that are no traces: studies, profiles, tunings.
+
+use crate::report::{browse_as, browser};
+use crate::util::{Sandbox, need, text, two};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+const HOSTILE: &str = "</td><script>document.title='owned'</script><img src=x onerror=alert(1)>\u{202e}";
+
+/// A study of one program in three ways, in three rounds, whose times are chosen.
+fn study() -> String {
+    let mut text = String::from(
+        r#"{"schema":"trimtab.bench/1","record":"start","bench":"oversub","trimtab":"0.1.0","machine":"m","summary":"2 cores","kernel":"6.18","cpus":"0-1","cores":2,"yields":{"yield":"posix"},"rounds":3,"seed":1,"limit":10.0,"rate":null,"programs":"p","left_out":["mpich: it is not here"]}"#,
+    );
+    text.push('\n');
+    for round in 1..=3 {
+        for (program, per_core, slow) in [("cg", 2, 1.5), ("ep", 2, 0.8), ("NAME", 4, 12.0)] {
+            let seconds = slow * (1.0 + 0.01 * f64::from(round));
+            let _ = writeln!(
+                text,
+                r#"{{"schema":"trimtab.bench/1","record":"sample","program":"{program}","class":"W","family":"nas","runtime":"libgomp","threads":{},"cores":2,"per_core":{per_core},"grip":"floating","wait":"keep","company":null,"round":{round},"status":"done","seconds":{seconds},"beside":1.0,"wall":1.0,"user":1.0,"system":0.0,"balance":0.9,"interval":0.0001,"foreign":0.0,"error":null}}"#,
+                2 * per_core
+            );
+        }
+    }
+    text.replace("NAME", &HOSTILE.replace('"', "'"))
+}
+
+fn shown(sandbox: &Sandbox, name: &str, record: impl AsRef<[u8]>) -> PathBuf {
+    let file = sandbox.write(name, record);
+    let said = sandbox.trimtab("report").arg(&file).ends().ok();
+    let page = file.with_extension("html");
+    assert!(said.contains("open it in any browser") && said.contains(page.to_str().unwrap()), "{said}");
+    page
+}
+
+/// The cells of a document's first column, of its first table.
+fn names(document: &str) -> Vec<String> {
+    let body = document.split_once("<tbody>").unwrap().1.split_once("</tbody>").unwrap().0;
+    body.split("<tr>")
+        .skip(1)
+        .map(|row| row.split(['<', '>']).nth(2).unwrap_or_default().to_owned())
+        .collect()
+}
+
+fn opened(sandbox: &Sandbox, browser: &Path, page: &Path, query: &str) -> String {
+    let document = browse_as(sandbox, browser, page, query, &[]);
+    assert!(!document.contains("data-error"), "{}", document.lines().nth(1).unwrap_or_default());
+    document
+}
+
+#[test]
+fn a_study_is_tables_that_sort_and_pictures_and_asks_nobody() {
+    let sandbox = Sandbox::new();
+    let page = shown(&sandbox, "study.jsonl", study());
+    let source = text(&page);
+    assert!(!source.contains("<img") && !source.contains("</td><script") && !source.contains('\u{202e}'));
+    assert!(source.contains("mpich: it is not here"));
+    let browser = need!(browser(), "no Chromium is installed: the page is not opened");
+    let document = opened(&sandbox, &browser, &page, "");
+    assert!(document.contains("data-drawn=\"tables 1 rows 3 pictures 1\""));
+    assert!(document.contains("<title>More threads than cores - trimtab report</title>"));
+    let hostile = "&lt;/td&gt;&lt;script&gt;";
+    let order = |query: &str| -> Vec<String> {
+        let all = names(&opened(&sandbox, &browser, &page, query));
+        all.iter().map(|name| name.chars().take(hostile.len()).collect()).collect()
+    };
+    let (cg, ep) = ("cg.W".to_owned(), "ep.W".to_owned());
+    assert_eq!(order("")[..2], [cg.clone(), ep.clone()]);
+    // By slow-down, and the other way; then by name.
+    let up = order("?sort=1.6");
+    assert_eq!((up[0].as_str(), up[1].as_str()), ("ep.W", "cg.W"));
+    let down = order("?sort=1.6&sort=1.6");
+    assert!(down[0].starts_with("&lt;/td") && down[2] == ep, "{down:?}");
+    assert!(order("?sort=9.9&sort=x")[..2] == [cg, ep]);
+}
+
+#[test]
+fn a_profile_is_a_sheet_with_what_was_not_seen() {
+    let sandbox = Sandbox::new();
+    let profile = r#"{"schema":"trimtab.profile/1","program":"NAME","setting":{"wait":"sleep"},"cpus":2,"cores":2,"wall":1000000000,"user":1900000000,"system":0,"workers":2,
+        "runtimes":["libgomp"],"intervals":{"count":20000,"mean":50000,"median":48000,"tenth":40000,"ninetieth":70000},"waiting":0.25,"unseen":["cache misses: no counters"]}"#;
+    let page =
+        shown(&sandbox, "app.json", profile.replace("NAME", &HOSTILE.replace('"', "'")).replace('\n', ""));
+    let source = text(&page);
+    assert!(!source.contains("<img") && !source.contains("</td><script"));
+    for word in [
+        "not seen: cache misses: no counters",
+        "threads meet every 50.0 us",
+        ">25.0 %<",
+        "<svg class=\"strip\"",
+    ] {
+        assert!(source.contains(word), "{word}");
+    }
+    // What nobody measured is no zero.
+    assert!(source.contains("<td>page faults</td><td class=\"n\">not seen</td>"), "{source}");
+    let browser = need!(browser(), "no Chromium is installed: the page is not opened");
+    assert!(opened(&sandbox, &browser, &page, "").contains("data-drawn=\"tables 1 rows 15 pictures 1\""));
+}
+
+#[test]
+fn a_tuning_and_what_it_kept_are_sheets() {
+    let sandbox = Sandbox::new();
+    need!(two(), "two cores are needed");
+    let program = sandbox
+        .script("app", "#!/bin/sh\nrate=1\n[ \"$OMP_NUM_THREADS\" = 1 ] && rate=2\necho \"rate: $rate.0\"\n");
+    let words = "tune -c 2 --knobs threads --metric rate:.([0-9.]+) --higher --from threads=2 --json --";
+    let ended = sandbox.trimtab(words).arg(&program).ends();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let lines = String::from_utf8(ended.stdout.clone()).unwrap();
+    let page = shown(&sandbox, "tuning.jsonl", &lines);
+    let source = text(&page);
+    let runs = lines.lines().filter(|line| line.contains("\"record\":\"run\"")).count();
+    assert!(runs > 5, "{lines}");
+    let last = source.rsplit("<tbody>").next().unwrap();
+    assert_eq!(last.matches("<tr>").count(), runs, "every run is there");
+    assert!(source.contains("What was tried") && source.contains("threads=2"));
+    let name = sandbox.trimtab("profiles --json").ends().ok();
+    let name = name.split("\"name\":").nth(1).unwrap().split('"').nth(1).unwrap().to_owned();
+    let exported = sandbox.trimtab("profiles export").arg(&name).ends().ok();
+    let page = shown(&sandbox, "kept.json", exported);
+    assert!(text(&page).contains("The evidence") && text(&page).contains("is better than threads=2"));
+    // A tuning that was cut off says so.
+    let half: Vec<&str> = lines.lines().take(4).collect();
+    let page = shown(&sandbox, "half.jsonl", half.join("\n"));
+    assert!(text(&page).contains("stopped before its end"));
+}
+
+#[test]
+fn what_is_no_record_is_refused_in_words() {
+    let sandbox = Sandbox::new();
+    let refuse = |name: &str, content: &str, words: &[&str]| {
+        let file = sandbox.write(name, content);
+        sandbox.trimtab("report").arg(&file).ends().fails(2, words);
+        assert!(!file.with_extension("html").exists());
+    };
+    refuse("a.json", "{\"schema\":\"other/1\"}", &["other/1", "bench oversub --json"]);
+    refuse("b.json", "{\"schema\":\"trimtab.profile/1\"", &["b.json", "no profile"]);
+    refuse(
+        "c.jsonl",
+        "{\"schema\":\"trimtab.bench/1\",\"record\":\"start\",\"bench\":\"nested\"}\n",
+        &["oversub"],
+    );
+    refuse("d.jsonl", "{\"record\":\"start\",\"schema\":\"trimtab.tune/1\"}\n", &["d.jsonl", "line 1"]);
+    refuse(
+        "e.json",
+        "{\"schema\":\"trimtab.kept/1\",\"checksum\":\"0\",\"profile\":{}}",
+        &["e.json", "checksum"],
+    );
+    refuse("f.json", "{}", &["f.json", "no trimtab trace"]);
+    let file = sandbox.write("study.jsonl", study());
+    sandbox.trimtab("report --json").arg(&file).ends().fails(2, &["for traces"]);
+    // Nothing of anybody's is written over.
+    sandbox.write("study.html", "mine");
+    sandbox.trimtab("report").arg(&file).ends().fails(2, &["study.html"]);
+    assert_eq!(text(&sandbox.path("study.html")), "mine");
+}
