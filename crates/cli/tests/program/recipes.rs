@@ -141,7 +141,6 @@ fn lacks(words: &[&str], python: Option<&Path>) -> Option<&'static str> {
                 let words = ["--mount", "--pid", "--fork", "--mount-proc", "true"];
                 (works("unshare", &words), "no namespaces can be made here")
             }
-            "systemd" => (Path::new("/run/systemd/system").is_dir(), "systemd does not run here"),
             "cgroup" => {
                 (crate::bounds::Group::new("cpu", &[]).is_some(), "no control group can be made here")
             }
