@@ -58,8 +58,10 @@ fn prose(text: &str) -> String {
 
 /// Where links and images of a page lead.
 fn links(text: &str) -> Vec<String> {
-    let link = Regex::new(r"\]\(([^()\s]+)\)").unwrap();
-    link.captures_iter(&prose(text)).map(|found| found[1].to_owned()).collect()
+    let link = Regex::new(r#"\]\(([^()\s]+)\)|(?:src|href)="([^"]+)""#).unwrap();
+    let text = prose(text);
+    let found = link.captures_iter(&text).filter_map(|found| found.get(1).or_else(|| found.get(2)));
+    found.map(|target| target.as_str().to_owned()).collect()
 }
 
 /// The names by which headings can be linked to, as GitHub and mdBook make them.
@@ -215,7 +217,7 @@ fn faults_of_links_are_found() {
     ] {
         assert!(fault(&page, bad).is_some(), "{bad}");
     }
-    let text = "# A `b` c, d!\n## Twice\n## Twice\n```\n# no\n[x](no)\n```\n`[x](no)` [x](y)\n\n    [x](no)\n\n- [p](q)\n    [r](s)\n";
-    assert_eq!(links(text), ["y", "q", "s"]);
+    let text = "# A `b` c, d!\n## Twice\n## Twice\n```\n# no\n[x](no)\n```\n`[x](no)` [x](y)\n\n    [x](no)\n\n<img src=\"i.png\">\n- [p](q)\n    [r](s)\n";
+    assert_eq!(links(text), ["y", "i.png", "q", "s"]);
     assert_eq!(anchors(text), BTreeSet::from(["a-b-c-d", "twice", "twice-1"].map(str::to_owned)));
 }
