@@ -142,7 +142,10 @@ fn lacks(words: &[&str], python: Option<&Path>) -> Option<&'static str> {
                 (works("unshare", &words), "no namespaces can be made here")
             }
             "cgroup" => {
-                (crate::bounds::Group::new("cpu", &[]).is_some(), "no control group can be made here")
+                let old = Path::new("/sys/fs/cgroup/cpu").is_dir();
+                let setting = if old { "cpu.cfs_quota_us" } else { "cpu.max" };
+                let group = crate::bounds::Group::new("cpu", &[(setting, "100000".to_owned())]);
+                (group.is_some(), "no quota can be set here")
             }
             other => panic!("needs={other}: recipes.rs does not know what that is"),
         };
