@@ -35,7 +35,7 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
 BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_pipeline balance_hog uncore_lists
 
-.PHONY: build help test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub lint install uninstall clean
+.PHONY: build help guide test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -44,6 +44,11 @@ build: ## build trimtab (the default); says what is missing, installs nothing
 help: ## say what can be made
 	@echo 'make [TARGET] [PREFIX=/usr/local] [DESTDIR=]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+
+# Tests check the book without mdBook, whose building takes minutes.
+guide: ## make a book of docs/ in target/guide (mdBook)
+	@if mdbook --version >/dev/null 2>&1; then set -x; mdbook build docs; \
+	else echo 'mdBook is not installed (cargo install --locked mdbook, some minutes); the chapters are in docs/SUMMARY.md' >&2; exit 1; fi
 
 test: ## build and run every test, after installing missing packages (root on Debian or Ubuntu) or naming them
 	scripts/packages build test

@@ -39,6 +39,7 @@ mod plans;
 mod profile;
 mod ps;
 mod ranks;
+mod recipes;
 mod refusals;
 mod replay;
 mod report;

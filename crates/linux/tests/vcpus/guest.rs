@@ -165,7 +165,7 @@ impl Drop for Guest {
 
 /// Firmware that starts all CPUs and has each compute for ever, or halts the first and starts none: 64 KiB below 1 MiB, where a CPU
 /// begins 16 bytes before the end.
-fn firmware(work: Work) -> Vec<u8> {
+pub(crate) fn firmware(work: Work) -> Vec<u8> {
     // cli; again: hlt; jmp again
     const HALT: [u8; 4] = [0xfa, 0xf4, 0xeb, 0xfd];
     // cli; again: inc eax; jmp again

@@ -1,0 +1,223 @@
+//! The guide as a book: what its contents name is there, every page is in them, and every link leads somewhere.
+//!
+//! `mdbook` itself is not needed for that. Links between places of this repository are followed, to headings too; those to
+//! other sites are not, since tests ask no network.
+
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
+use regex::Regex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// All Markdown files below a folder of the book, but for its contents.
+fn pages(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(pages(&path));
+        } else if path.extension().is_some_and(|ending| ending == "md") && !path.ends_with("SUMMARY.md") {
+            found.insert(path);
+        }
+    }
+    found
+}
+
+/// A page without its code, in which brackets mean other things: fenced, indented, and between backticks.
+fn prose(text: &str) -> String {
+    let mut kept = String::new();
+    let mut fence: Option<&str> = None;
+    let mut list = false;
+    let mut blank = true;
+    for line in text.lines() {
+        let begin = line.trim_start();
+        let ticks = ["````", "```"].into_iter().find(|ticks| begin.starts_with(ticks));
+        if fence.is_some() {
+            if ticks == fence {
+                fence = None;
+            }
+        } else if ticks.is_some() {
+            fence = ticks;
+        } else if !line.starts_with("    ") || list || !blank {
+            kept.push_str(line);
+            // In a list lines that are set in are text.
+            list = begin.starts_with("- ")
+                || begin.starts_with(|c: char| c.is_ascii_digit())
+                || (list && !line.is_empty());
+        }
+        blank = line.is_empty();
+        kept.push('\n');
+    }
+    Regex::new("`[^`\n]*`").unwrap().replace_all(&kept, "`code`").into_owned()
+}
+
+/// Where links and images of a page lead.
+fn links(text: &str) -> Vec<String> {
+    let link = Regex::new(r#"\]\(([^()\s]+)\)|(?:src|href)="([^"]+)""#).unwrap();
+    let text = prose(text);
+    let found = link.captures_iter(&text).filter_map(|found| found.get(1).or_else(|| found.get(2)));
+    found.map(|target| target.as_str().to_owned()).collect()
+}
+
+/// The names by which headings can be linked to, as GitHub and mdBook make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    let mut found = BTreeSet::new();
+    let mut fenced = false;
+    for line in text.lines() {
+        fenced ^= line.trim_start().starts_with("```");
+        let title = line.trim_start_matches('#');
+        if fenced || title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        let name: String = title
+            .trim()
+            .to_lowercase()
+            .chars()
+            .filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter))
+            .map(|letter| if letter == ' ' { '-' } else { letter })
+            .collect();
+        let count = times.entry(name.clone()).or_default();
+        found.insert(if *count == 0 { name } else { format!("{name}-{count}") });
+        *count += 1;
+    }
+    found
+}
+
+/// Without `.` and `..`, whether anything is there or not.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// What is wrong with a link of this page, if anything.
+fn fault(page: &Path, link: &str) -> Option<String> {
+    if let Some((scheme, rest)) = link.split_once(':') {
+        let known = ["https", "http"].contains(&scheme) && rest.starts_with("//") && rest.len() > 4;
+        return (!known).then(|| "neither a page of the web nor a path".to_owned());
+    }
+    if link.starts_with('/') {
+        return Some("an absolute path, which is another one at every reader's".to_owned());
+    }
+    let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+    let target = if path.is_empty() { page.to_owned() } else { plain(&page.parent().unwrap().join(path)) };
+    if !target.starts_with(root()) {
+        return Some("outside of the repository".to_owned());
+    }
+    if !target.exists() {
+        return Some("nothing is there".to_owned());
+    }
+    let anchor = anchor?;
+    let known = fs::read_to_string(&target).is_ok_and(|text| anchors(&text).contains(anchor));
+    (!known).then(|| format!("{} has no heading {anchor}", target.display()))
+}
+
+#[test]
+fn every_page_is_in_the_contents_once_and_every_chapter_exists() {
+    let folder = root().join("docs");
+    let summary = fs::read_to_string(folder.join("SUMMARY.md")).unwrap();
+    let named: Vec<PathBuf> = links(&summary).into_iter().map(|link| folder.join(link)).collect();
+    let set: BTreeSet<PathBuf> = named.iter().cloned().collect();
+    assert_eq!(set.len(), named.len(), "a chapter is in docs/SUMMARY.md twice");
+    let pages = pages(&folder);
+    let missing: Vec<_> = set.difference(&pages).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md names {missing:?}, which do not exist");
+    let left: Vec<_> = pages.difference(&set).collect();
+    assert!(left.is_empty(), "{left:?} are not in docs/SUMMARY.md");
+}
+
+#[test]
+fn every_page_begins_with_one_title() {
+    for page in pages(&root().join("docs")) {
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(text.starts_with("# "), "{} does not begin with its title", page.display());
+        let titles = prose(&text).lines().filter(|line| line.starts_with("# ")).count();
+        assert_eq!(titles, 1, "{} has {titles} titles", page.display());
+    }
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut pages = pages(&root().join("docs"));
+    pages.extend(
+        [
+            "docs/SUMMARY.md",
+            "README.md",
+            "CONTRIBUTING.md",
+            "ARCHITECTURE.md",
+            "CHANGELOG.md",
+            "bench/README.md",
+        ]
+        .map(|name| root().join(name)),
+    );
+    let mut followed = 0;
+    let mut faults = Vec::new();
+    for page in &pages {
+        for link in links(&fs::read_to_string(page).unwrap()) {
+            followed += 1;
+            faults.extend(fault(page, &link).map(|fault| format!("{}: ({link}): {fault}", page.display())));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(followed > 50, "only {followed} links were found");
+}
+
+/// Pages name others without a link too.
+#[test]
+fn every_page_that_is_named_is_there() {
+    let name = Regex::new(r"\b(?:docs|bench|experiments|examples)/[A-Za-z0-9_./-]*\.md\b").unwrap();
+    let mut pages = pages(&root().join("docs"));
+    pages.extend(
+        ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root().join(name)),
+    );
+    for page in &pages {
+        let text = fs::read_to_string(page).unwrap();
+        for found in name.find_iter(&text) {
+            assert!(root().join(found.as_str()).exists(), "{} names {}", page.display(), found.as_str());
+        }
+    }
+}
+
+/// The checks themselves notice what they are for.
+#[test]
+fn faults_of_links_are_found() {
+    let page = root().join("docs/guide.md");
+    for good in [
+        "json.md",
+        "#how-threads-wait",
+        "../README.md#a-tour",
+        "https://www.example.org/x",
+        "../examples/sim",
+    ] {
+        assert_eq!(fault(&page, good), None, "{good}");
+    }
+    for bad in [
+        "no.md",
+        "#no",
+        "/docs/json.md",
+        "../../elsewhere.md",
+        "json.md#no",
+        "file:json.md",
+        "https://",
+        "mailto:x",
+    ] {
+        assert!(fault(&page, bad).is_some(), "{bad}");
+    }
+    let text = "# A `b` c, d!\n## Twice\n## Twice\n```\n# no\n[x](no)\n```\n`[x](no)` [x](y)\n\n    [x](no)\n\n<img src=\"i.png\">\n- [p](q)\n    [r](s)\n";
+    assert_eq!(links(text), ["y", "i.png", "q", "s"]);
+    assert_eq!(anchors(text), BTreeSet::from(["a-b-c-d", "twice", "twice-1"].map(str::to_owned)));
+}
