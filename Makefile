@@ -33,9 +33,9 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 	$(unitdir)/trimtab.service
 
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
-BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_hog uncore_lists
+BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_pipeline balance_hog uncore_lists
 
-.PHONY: build help test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost lint install uninstall clean
+.PHONY: build help test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -106,6 +106,13 @@ bench-cost: ## measure what looking at programs costs, and what counting does to
 	$(CARGO) build --release --workspace
 	$(MAKE) -C bench
 	$(TARGET)/release/trimtab bench cost --programs bench/build/gcc $(ARGS)
+
+bench-oversub: ## measure more threads than cores, alone and two programs at once (ARGS='--quick', '--kernels cg,lu --json FILE --svg FILE')
+	scripts/packages build nested
+	$(CARGO) build --release --workspace
+	$(MAKE) -C bench
+	$(MAKE) -C bench CC=clang
+	$(TARGET)/release/trimtab bench oversub --programs bench/build/gcc $(ARGS)
 
 lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check

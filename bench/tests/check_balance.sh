@@ -47,6 +47,9 @@ report 1 1 sleep false "$build/balance_spmd" $work --threads 1
 for policy in active passive; do
     OMP_WAIT_POLICY=$policy OMP_NUM_THREADS=3 report 3 4 runtime false "$build/balance_omp" $work --phase 0.001
 done
+for threads in 1 3; do
+    OMP_NUM_THREADS=$threads report $threads 4 flags false "$build/balance_pipeline" $work --phase 0.001
+done
 "$build/balance_spmd" --calibrate | grep -Eqx '\{"kernel":"balance_spmd","rate":[0-9]+\}' || fail "--calibrate"
 
 # The same work comes to the same sum, whoever does it.
@@ -65,7 +68,7 @@ while kill -0 "$hog" 2>/dev/null && [ $tries -lt 100 ]; do
 done
 kill -0 "$hog" 2>/dev/null && fail "balance_hog outlives who started it"
 
-for program in balance_spmd balance_omp balance_hog; do
+for program in balance_spmd balance_omp balance_pipeline balance_hog; do
     refused "$build/$program" --no-such-option
     refused "$build/$program" word
     "$build/$program" --help >/dev/null || fail "$program --help"

@@ -203,7 +203,7 @@ impl Rank {
         self.with(py, trimtab_team::Rank::fence)
     }
 
-    /// From now on waits are broken off after so many seconds, and the team with them; None waits for ever.
+    /// From now on calls are broken off after so many seconds of waiting, and the team with them; None waits for ever.
     #[pyo3(signature = (seconds))]
     fn set_deadline(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
         let deadline = seconds.map(|seconds| team::seconds("deadline", seconds)).transpose()?;

@@ -18,7 +18,7 @@ use trimtab_team::{Options, Policy};
 /// ranks     how many there are
 /// heap      bytes for arrays that live in the segment (Rank.empty), of all ranks together
 /// wait      'auto' spins, then yields, then sleeps, by what is free and what it learns; 'spin', 'yield' and 'park' do only that
-/// deadline  seconds after which a wait is broken off with Timeout, and the team given up; None waits for ever
+/// deadline  seconds of waiting after which a call is broken off with Timeout, and the team given up; None waits for ever
 /// gather    seconds that join() waits for the other ranks
 /// cell      bytes a rank can have under way at a time: a power of two
 #[pyclass(module = "trimtab_team", frozen, weakref)]

@@ -21,7 +21,8 @@ enum { TOLD_SECONDS, TOLD_WAITED, TOLD_CPU, TOLD_COUNT };
 
 const struct kernel_program *kernel_of(const struct job *job)
 {
-    return job->kernel == KERNEL_FT ? &kernel_ft : &kernel_is;
+    static const struct kernel_program *const kernels[KERNEL_COUNT] = {&kernel_ft, &kernel_is, &kernel_ep};
+    return kernels[job->kernel];
 }
 
 static size_t bytes_of(size_t count, size_t size)

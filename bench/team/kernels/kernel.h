@@ -1,12 +1,13 @@
 /*
- * NAS kernels FT and IS by ranks that exchange what they need: how a program
+ * NAS kernels FT, IS and EP by ranks that exchange what they need: how a program
  * goes that waits for others only now and then, beside the single operations
  * of team/measure.h.
  *
- *     kernels_LIBRARY -K ft|is -c CLASS -n RANKS -m stream|resident -B REPEATS [-T MS] [-d KEYS] [-p]
+ *     kernels_LIBRARY -K ft|is|ep -c CLASS -n RANKS -m stream|resident -B REPEATS [-T MS] [-d KEYS] [-p]
  *
  * Problem, random numbers, operation count and what the result has to be are
- * those of nas/ (ft_problem, ft_reference, ft_transform, is_problem).  What a
+ * those of nas/ (ft_problem, ft_reference, ft_transform, is_problem,
+ * ep_problem).  What a
  * library is asked for is `struct ways`: barrier, sum, all-to-all of short
  * blocks, and the exchange of parcels of different sizes.
  *
@@ -32,7 +33,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum kernel { KERNEL_FT, KERNEL_IS, KERNEL_COUNT };
+enum kernel { KERNEL_FT, KERNEL_IS, KERNEL_EP, KERNEL_COUNT };
 
 /* How the keys of IS are spread: as published, most of them small, or all but a few the same. */
 enum keys { KEYS_BELL, KEYS_LOW, KEYS_ONE, KEYS_COUNT };
@@ -121,6 +122,7 @@ struct kernel_program {
 
 extern const struct kernel_program kernel_ft;
 extern const struct kernel_program kernel_is;
+extern const struct kernel_program kernel_ep;
 
 /* Of job->kernel. */
 const struct kernel_program *kernel_of(const struct job *job);

@@ -3,6 +3,7 @@
 pub mod balance;
 pub mod bench;
 pub mod counters;
+pub mod oversub;
 pub mod profile;
 pub mod serve;
 pub mod sim;
@@ -11,6 +12,7 @@ pub mod sim_swarm;
 pub mod team;
 pub mod time;
 pub mod tune;
+pub mod tuning;
 pub mod view;
 mod words;
 
@@ -19,6 +21,7 @@ pub use balance::{
 };
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use counters::CountersArgs;
+pub use oversub::{Couple, Mix, OversubArgs, OversubCellArgs, Program};
 pub use profile::ProfileArgs;
 pub use serve::{
     Channel, ClearArgs, GuestArgs, GuestPort, ServeArgs, StatusArgs, TagArgs, Task, Way, WhatArgs,
@@ -29,6 +32,7 @@ pub use sim_swarm::SwarmArgs;
 pub use team::{BenchTeamArgs, Class, Mode, NasKernel, Operation, TeamCellArgs, Ways};
 pub use time::Wait;
 pub use tune::{Pace, TuneTeamArgs, Weight};
+pub use tuning::{ProfilesArgs, ProfilesCommand, TuneArgs};
 pub use view::{ReportArgs, TopArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -39,6 +43,7 @@ use trimtab_core::handoff::Roots;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Format, HugePages, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
+use trimtab_core::setting::SLICES;
 
 /// Run parallel programs on free, well-placed cores.
 ///
@@ -83,6 +88,8 @@ pub enum Command {
     Check(CheckArgs),
     Bench(BenchArgs),
     TuneTeam(TuneTeamArgs),
+    Tune(TuneArgs),
+    Profiles(ProfilesArgs),
     Sim(SimArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -94,7 +101,7 @@ pub enum Command {
 /// counts that runtimes read, and then becomes the program: signals, exit status and terminal are the program's own.
 /// The kernel gives the cores back when the program ends, however it ends. With --balance, --trace, --report or --ranks trimtab stays
 /// as a parent that hands all of this on.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Clone)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -119,7 +126,7 @@ const RUN_EXAMPLES: &str = "Examples:\n  trimtab run ./app                      
     124 when there are not enough free cores (also after --wait=TIME).";
 
 /// What a run gets.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, Clone)]
 pub struct PlaceArgs {
     /// How many cores: auto, a count (64), a share (50%), whole units (node, 2xl3) or cores per unit (8/node, 2x8/node).
     ///
@@ -144,7 +151,8 @@ pub struct PlaceArgs {
     /// of its own, as in bind:0,2 or preferred:hbm.
     #[arg(long, value_name = "POLICY", help_heading = "What")]
     pub mem: Option<MemoryRequest>,
-    /// Transparent huge pages: inherit, off, or advised (only where the program asks; Linux 6.18).
+    /// Transparent huge pages: inherit, off, advised (only where the program asks; Linux 6.18), or on (its allocator asks, by
+    /// GLIBC_TUNABLES; glibc 2.35).
     #[arg(long, value_name = "MODE", help_heading = "What")]
     pub thp: Option<Thp>,
     /// Nested OpenMP teams, outermost first: team size and strategy in turn, as in 4,scatter,2,subcompact.
@@ -172,7 +180,7 @@ pub struct PlaceArgs {
 }
 
 /// What only a real run has.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, Clone)]
 pub struct RunOnly {
     /// Start N processes of the program as ranks of one team, placed by topology: they share the cores, as under an MPI launcher.
     ///
@@ -191,19 +199,32 @@ pub struct RunOnly {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "forever",
           value_parser = time::wait, help_heading = "When others are there")]
     pub wait: Option<Wait>,
-    /// Pin threads: auto (as the program's kind suggests) or mask (leave them free inside the cores).
-    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Otherwise")]
-    pub pin: PinMode,
+    /// Pin threads: auto (as the program's kind suggests; the default) or mask (leave them free inside the cores).
+    #[arg(long, value_name = "HOW", help_heading = "Otherwise")]
+    pub pin: Option<PinMode>,
+    /// Threads that runtimes are told to start (OMP_NUM_THREADS and its like), instead of one a slot. What you set yourself stays.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "What")]
+    pub threads: Option<u32>,
+    /// The scheduler's slice of each thread in milliseconds, 0.1 to 100 (Linux 6.12): short ones let threads that spin for each
+    /// other take turns sooner, long ones keep caches warm.
+    #[arg(long, value_name = "MS", value_parser = slice, help_heading = "Otherwise")]
+    pub slice: Option<f64>,
+    /// End by SIGKILL when the process that started this ends.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+    /// Do not use what trimtab tune found for this program (trimtab profiles).
+    #[arg(long, help_heading = "Otherwise")]
+    pub no_profile: bool,
     #[command(flatten)]
     pub watch: BalanceArgs,
     /// How threads wait for each other, as far as their runtimes can be told: auto (a moment of spinning and then sleep where
-    /// CPUs are short, else as the runtimes do), spin, yield, sleep, or keep (nothing is set).
+    /// CPUs are short, else as the runtimes do; the default), spin, yield, sleep, or keep (nothing is set).
     ///
     /// CPUs are short where more threads than CPUs will run, where others use the same CPUs, and under a quota below the
     /// CPUs. What you set yourself (OMP_WAIT_POLICY, GOMP_SPINCOUNT, KMP_BLOCKTIME, ...) always stays.
-    #[arg(long, value_name = "HOW", default_value_t, value_parser = words::Words::<WaitPolicy>::of(WaitPolicy::ALL.map(WaitPolicy::word)),
+    #[arg(long, value_name = "HOW", value_parser = words::Words::<WaitPolicy>::of(WaitPolicy::ALL.map(WaitPolicy::word)),
           hide_possible_values = true, help_heading = "Otherwise")]
-    pub wait_policy: WaitPolicy,
+    pub wait_policy: Option<WaitPolicy>,
     /// Report at the end what became of the threads: where they ran and moved, what they waited for, what others took of their
     /// CPUs; with nested teams also where each of their threads was. As text or json on stderr, or in FILE or FILE.json.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "stderr",
@@ -304,6 +325,14 @@ pub struct GenerateArgs {
     pub what: Generated,
 }
 
+/// A slice that the kernel takes.
+fn slice(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ms) if SLICES.contains(&ms) => Ok(ms),
+        _ => Err("milliseconds from 0.1 to 100 are needed".to_owned()),
+    }
+}
+
 /// The same processes, each once: as they come out of `$(pgrep ...)` twice over.
 pub fn distinct(pids: &[u32]) -> Vec<u32> {
     let mut seen = BTreeSet::new();
@@ -346,12 +375,14 @@ pub enum Thp {
     Inherit,
     Off,
     Advised,
+    On,
 }
 
 impl From<Thp> for HugePages {
     fn from(thp: Thp) -> Self {
         match thp {
-            Thp::Inherit => Self::Inherit,
+            // What the allocator asks for is up to the environment.
+            Thp::Inherit | Thp::On => Self::Inherit,
             Thp::Off => Self::Off,
             Thp::Advised => Self::Advised,
         }

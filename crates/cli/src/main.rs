@@ -3,8 +3,10 @@
 use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
-use trimtab_cli::commands::{attach, bench, check, counters, detach, doctor, generate, guest, plan, ps};
-use trimtab_cli::commands::{profile, replay, report, run, serve, sim, status, tag, top, topo, tune_team};
+use trimtab_cli::commands::{
+    attach, bench, check, counters, detach, doctor, generate, guest, plan, profile, profiles, ps,
+};
+use trimtab_cli::commands::{replay, report, run, serve, sim, status, tag, top, topo, tune, tune_team};
 use trimtab_cli::exit;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&world, &args),
         Command::Bench(args) => bench::run(&world, &args),
         Command::TuneTeam(args) => tune_team::run(&world, &args),
+        Command::Tune(args) => tune::run(&world, &args),
+        Command::Profiles(args) => profiles::run(&world, &args),
         Command::Sim(args) => sim::run(&args),
         Command::Generate(args) => generate::run(&args),
     };

@@ -45,6 +45,13 @@ pub fn note(volume: Volume, text: &str) {
     }
 }
 
+/// Something that happens by itself and that nobody should be surprised by.
+pub fn notice(volume: Volume, text: &str) {
+    if volume > Volume::Quiet {
+        eprintln!("trimtab: {text}");
+    }
+}
+
 /// The one line that says what a run got: to a person at a terminal, or when asked.
 pub fn headline(volume: Volume, text: &str) {
     if volume == Volume::Verbose || (volume == Volume::Normal && std::io::stderr().is_terminal()) {

@@ -41,12 +41,6 @@ impl World {
         self.raw(name)?.to_str().map(str::to_owned)
     }
 
-    /// This world with a variable as if the user had set it.
-    pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.variables.insert(name.into(), value.into());
-        self
-    }
-
     /// The names of all variables that are text.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.variables.keys().filter_map(|name| name.to_str())
@@ -98,6 +92,11 @@ impl World {
     /// The folder for the cached machine.
     pub fn cache(&self) -> Option<PathBuf> {
         self.folder("XDG_CACHE_HOME", ".cache")
+    }
+
+    /// The folder for what is kept for good.
+    pub fn data(&self) -> Option<PathBuf> {
+        self.folder("XDG_DATA_HOME", ".local/share")
     }
 
     fn folder(&self, variable: &str, below_home: &str) -> Option<PathBuf> {

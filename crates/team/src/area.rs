@@ -13,8 +13,12 @@ use crate::flag::{Flag, INLINE, LINE, Ticket};
 use crate::sync;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Slots of a rank, used in turn.
-pub const SLOTS: usize = if cfg!(trimtab_model) { 2 } else { 8 };
+/// Slots of a rank, used in turn: in a model two, so that they come round soon, or five where more is under way at a time.
+pub const SLOTS: usize = match (cfg!(trimtab_model), option_env!("TRIMTAB_MODEL_SLOTS")) {
+    (true, None) => 2,
+    (true, Some(_)) => 5,
+    (false, _) => 8,
+};
 /// Rounds of a dissemination barrier of as many ranks as there may be.
 pub const ROUNDS: usize = if cfg!(trimtab_model) { 2 } else { 10 };
 /// Bytes of flags per rank.
@@ -22,7 +26,7 @@ pub const CONTROL: usize = if cfg!(trimtab_model) { size_of::<Lines>() } else { 
 /// Cells of a rank's stage: one for each slot.
 pub const CELLS: usize = SLOTS;
 
-const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 5 };
+const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 3 };
 
 /// The lines of a rank. The order is the segment's format.
 #[repr(C)]
@@ -50,6 +54,10 @@ pub struct Lines {
     pub finding: Finding,
     /// Whether it is at others' own memory just now: see [`crate::direct`].
     pub touching: Touching,
+    /// Where others may see whether it is the process that they take it for: see [`crate::pull`].
+    pub mark: Mark,
+    /// Whether a call of its has failed, so that what it shows is no more what it was.
+    pub withdrawn: Touching,
     /// For what comes later.
     _spare: [Flag; SPARE],
 }
@@ -75,6 +83,8 @@ impl Lines {
             quota: Quota(zero()),
             finding: Finding { of: zero(), theirs: Words::default(), ours: Words::default() },
             touching: Touching(sync::AtomicU64::new(0)),
+            mark: Mark { at: zero(), number: zero() },
+            withdrawn: Touching(sync::AtomicU64::new(0)),
             _spare: [],
         }
     }
@@ -120,7 +130,7 @@ impl Quota {
     }
 }
 
-/// Whether a rank is at others' own memory: one, else zero.
+/// Whether a rank is at others' own memory, or something else that it says of itself: one, else zero.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Touching(sync::AtomicU64);
@@ -135,6 +145,28 @@ impl Touching {
     pub fn heard(&self) -> bool {
         sync::full_fence();
         self.0.load(sync::Ordering::Acquire) != 0
+    }
+}
+
+/// Where in a rank's own memory a number is, and which, told before its quota; zero where it shows nothing.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Mark {
+    at: AtomicU64,
+    number: AtomicU64,
+}
+
+impl Mark {
+    /// Tells.
+    pub fn tell(&self, at: u64, number: u64) {
+        self.at.store(at, Ordering::Relaxed);
+        self.number.store(number, Ordering::Release);
+    }
+
+    /// What was told.
+    pub fn told(&self) -> (u64, u64) {
+        let number = self.number.load(Ordering::Acquire);
+        (self.at.load(Ordering::Relaxed), number)
     }
 }
 

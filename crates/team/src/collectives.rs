@@ -4,14 +4,15 @@
 //! slices, each rank its own, while the next piece is staged; or, if all ranks' buffers lie in the segment (*resident*), straight from
 //! there, without a copy. Every combination is in the order of ranks, so all algorithms give the same bits on all ranks.
 
-use crate::Result;
 use crate::area::CELLS;
 use crate::call::{Call, Kind, When, signature};
 use crate::choice::Way;
 use crate::flag::{INLINE, Ticket};
 use crate::near;
+use crate::pull::Lies;
 use crate::rounds::{Gives, Part, Takes, Uses, copy};
 use crate::station::Station;
+use crate::{Error, Result};
 
 /// From so many bytes on ranks tell each other where their buffers are.
 pub const RESIDENT: usize = 16 << 10;
@@ -86,8 +87,9 @@ impl Station {
         if call.sync.enter == When::All {
             self.barrier(self.barrier_by.get(), signature).await?;
         }
-        let moved = self.move_data(call, blocks, signature).await;
-        if moved.is_err() && blocks && call.bytes() >= RESIDENT {
+        let shown = (blocks && call.bytes() >= RESIDENT) || self.pulls(call.kind, call.bytes());
+        let moved = self.move_data(call, shown, signature).await;
+        if moved.is_err() && shown {
             self.settle();
         }
         moved?;
@@ -98,18 +100,16 @@ impl Station {
     }
 
     #[inline(always)]
-    async fn move_data(&self, call: &Call, blocks: bool, signature: u32) -> Result<()> {
+    async fn move_data(&self, call: &Call, shown: bool, signature: u32) -> Result<()> {
         match call.kind {
             Kind::Broadcast if call.bytes() <= INLINE => self.broadcast_inline(call, signature).await,
-            Kind::Allreduce if blocks && call.bytes() >= RESIDENT => {
-                self.allreduce_large(call, signature).await
-            }
+            Kind::Allreduce if shown => self.allreduce_large(call, signature).await,
             Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => {
                 self.allreduce_flat(call, signature).await
             }
             Kind::Allreduce => self.allreduce_staged(call, signature).await,
-            Kind::Broadcast => self.rounds(call, self.broadcast_part(call, blocks), blocks, signature).await,
-            _ => self.rounds(call, part(call, self.rank), blocks, signature).await,
+            Kind::Broadcast => self.rounds(call, self.broadcast_part(call, shown), shown, signature).await,
+            _ => self.rounds(call, part(call, self.rank), shown, signature).await,
         }
     }
 
@@ -131,12 +131,12 @@ impl Station {
     }
 
     /// A rank's part in a broadcast of more than a few bytes.
-    fn broadcast_part(&self, call: &Call, blocks: bool) -> Part {
+    fn broadcast_part(&self, call: &Call, shown: bool) -> Part {
         let part = part(call, self.rank);
         let (me, root, ranks) = (self.rank, call.root, self.ranks());
         let relay = match self.way(Kind::Broadcast, call.bytes()) {
             // All read it where it is.
-            _ if blocks && call.bytes() >= RESIDENT => return part,
+            _ if shown => return part,
             Way::Tree(log) => near::tree(log, me, root, ranks),
             Way::Relayed if self.groups.borrow().are_any() => self.groups.borrow().relay(me, root),
             _ => return part,
@@ -197,15 +197,18 @@ impl Station {
         if self.central.get() {
             self.meet(signature).await?;
         }
-        let mut resident = true;
+        let (mut shown, mut elsewhere) = (true, false);
         for rank in 0..self.ranks() {
             if rank != self.rank {
                 self.take(rank, ticket, signature).await?;
             }
             let [input, output] = self.told(rank, ticket);
-            resident &= input != 0 && output != 0;
+            shown &= input != 0 && output != 0;
+            elsewhere |= self.is_elsewhere(input) || self.is_elsewhere(output);
         }
-        if resident {
+        if shown && elsewhere {
+            self.allreduce_pulled(call, ticket, signature).await
+        } else if shown {
             self.allreduce_resident(call, ticket, signature).await
         } else {
             self.allreduce_staged(call, signature).await
@@ -278,6 +281,48 @@ impl Station {
         }
         for rank in (0..ranks).filter(|rank| *rank != self.rank) {
             self.take(rank, ticket, signature).await?;
+        }
+        Ok(())
+    }
+
+    /// Each rank combines its slice of what it reads of all inputs, and then reads the others' slices of their outputs.
+    async fn allreduce_pulled(&self, call: &Call, told: Ticket, signature: u32) -> Result<()> {
+        let (bytes, ranks) = (call.bytes(), self.ranks());
+        let mut outputs = Vec::with_capacity(ranks as usize);
+        for rank in 0..ranks {
+            let [input, output] = self.told(rank, told);
+            self.residents.borrow_mut()[rank as usize] = self.lies(input, bytes)?;
+            outputs.push(self.lies(output, bytes)?);
+        }
+        let (begin, end) = self.slice(self.rank, bytes);
+        // SAFETY: slices are within all buffers; nobody writes this slice of any but of its own output, which others do not read yet.
+        unsafe { self.fold_shown(call, ranks, 0, begin, end) }?;
+        let combined = self.next_ticket();
+        self.vacant(combined).await?;
+        self.put(combined, signature);
+        if self.central.get() {
+            self.meet(signature).await?;
+        }
+        for rank in (1..ranks).map(|step| (self.rank + step) % ranks) {
+            // Where output is input, nobody but that rank needed this slice of it.
+            self.take(rank, combined, signature).await?;
+            let (begin, end) = self.slice(rank, bytes);
+            let to = call.output.wrapping_add(begin);
+            match outputs[rank as usize].add(begin) {
+                // SAFETY: a slice is within both buffers, which are different ranks'; one that lies may have told of our own.
+                Lies::Here(from) => unsafe { std::ptr::copy(from, to, end - begin) },
+                // SAFETY: a slice is within the output.
+                Lies::There(from) => unsafe { self.fetch(rank, from, to, end - begin, true) }?,
+                Lies::Nowhere => return Err(Error::Revoked(self.rank)),
+            }
+        }
+        self.done();
+        // Outputs are read until all have done so.
+        if self.central.get() {
+            return self.meet(signature).await;
+        }
+        for rank in (0..ranks).filter(|rank| *rank != self.rank) {
+            self.reach(&self.area.lines(rank).done, combined, rank).await?;
         }
         Ok(())
     }

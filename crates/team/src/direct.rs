@@ -12,10 +12,10 @@
 //! process writes would be its to choose. Rank 0 says for all whether that is so. Calls that were started, and those with an operator of
 //! the caller's own, do not show their buffers: the first may be dropped at any time, the second may be unwound.
 
+use crate::Result;
 use crate::area::Cause;
 use crate::call::Call;
 use crate::station::Station;
-use crate::{Error, Result};
 
 /// While it lives, this rank may be at others' own memory.
 pub struct Touch<'a>(Option<&'a Station>);
@@ -34,11 +34,12 @@ impl Station {
         self.direct.set(direct);
     }
 
-    /// Where a buffer of a call is, for the others: an address among threads, else its place in the heap plus one. Zero if it is not shown.
+    /// Where a buffer of a call is, for the others: an address among threads, else its place in the heap plus one, or an address elsewhere
+    /// ([`crate::pull`]). Zero if it is not shown.
     pub(crate) fn place_of(&self, call: &Call, address: *const u8) -> u64 {
         let offset = self.offset_of(address);
         if !self.direct.get() {
-            return offset;
+            return if offset == 0 { self.shown(call, address) } else { offset };
         }
         let own = call.kind.combines() && call.operator.is_none();
         if offset != 0 || (self.blocks_now() && !own) { address.expose_provenance() as u64 } else { 0 }
@@ -52,17 +53,22 @@ impl Station {
         }
         self.area.lines(self.rank).touching.say(true);
         let touch = Touch(Some(self));
-        if self.area.lines(0).alarm.is_raised() { Err(Error::Revoked(self.rank)) } else { Ok(touch) }
+        if self.area.lines(0).alarm.is_raised() { Err(self.alarmed_now()) } else { Ok(touch) }
     }
 
     /// After a call has failed: nobody is at its buffers any more when this returns.
+    /// Those of other processes may be, but do not believe what they read ([`Self::believe`]).
     #[cold]
     pub fn settle(&self) {
-        if !self.direct.get() {
+        if !self.direct.get() && !self.pull.get() {
             return;
         }
         // Whatever failed has said so already, with a better reason.
         self.give_up(Cause::Mismatch, self.rank);
+        self.withdraw();
+        if !self.direct.get() {
+            return;
+        }
         for rank in (0..self.ranks()).filter(|rank| *rank != self.rank) {
             while self.area.lines(rank).touching.heard() && !self.company.gone(rank) {
                 crate::sync::pause();

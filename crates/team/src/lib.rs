@@ -50,6 +50,7 @@ pub mod life;
 pub mod membership;
 pub mod near;
 pub mod publish;
+pub mod pull;
 pub mod rank;
 pub mod reduce;
 pub mod rounds;

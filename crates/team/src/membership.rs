@@ -94,8 +94,10 @@ impl Rank {
             unsafe { area.clear() };
         }
         let heap_at = control.wrapping_add(Area::bytes(ranks, cell).next_multiple_of(4096));
+        let peers = self.station.peers.borrow().as_ref().map(|peers| peers.of(&members));
         let company = Rc::new(Part { whole: Rc::clone(&self.station.company), members });
         let station = Rc::new(self.station_like(area, me, company, (heap_at, heap)));
+        station.set_peers(peers);
         let mut rank = Rank::new(station, None, heap)?;
         self.teach(&mut rank);
         Ok(rank)
@@ -175,9 +177,11 @@ impl Rank {
         };
         let area = whole.area(members.len() as u32);
         let seats = members.iter().map(|rank| self.seat_of(*rank)).collect();
+        let peers = old.peers.borrow().as_ref().map(|peers| peers.of(&members));
         let company = Rc::new(Part { whole: Rc::clone(&old.company), members });
         let heap = (old.heap(), geometry.heap_bytes);
         let station = Rc::new(self.station_like(area, me as u32, company, heap));
+        station.set_peers(peers);
         let mut rank = Rank::new(station, Some((seat, whole)), heap.1)?;
         rank.seats = Some(seats);
         self.teach(&mut rank);

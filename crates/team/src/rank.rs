@@ -104,6 +104,11 @@ impl Rank {
         self.station.crowded
     }
 
+    /// Whether ranks read each other's memory in long calls ([`crate::pull`]).
+    pub fn pulls(&self) -> bool {
+        self.station.pull.get()
+    }
+
     /// From now on calls that wait in vain are broken off after so long, and the team with them ([`crate::Options::deadline`]).
     pub fn set_deadline(&self, deadline: Option<std::time::Duration>) {
         self.station.set_deadline(deadline);

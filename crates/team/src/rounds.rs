@@ -5,7 +5,8 @@
 //! the cell it is about to use again, so whoever only gives runs up to [`SLOTS`] rounds ahead.
 //!
 //! **Resident** inputs, those that lie in the segment, are taken from where they are. One round before the others says where that is;
-//! who gives nothing in the others counts their tickets all the same, and keeps its input as it is until all who take it have done.
+//! who gives nothing in the others counts their tickets all the same, and keeps its input as it is until all who take it have done. What lies in
+//! another process ([`crate::pull`]) is taken whole before the first of them.
 //!
 //! **At a centre.** Where ranks share processors, who waits for each of the others in turn sleeps and is woken as often. There all give, then
 //! meet as at a central barrier, one sleep each, and find everything there.
@@ -14,8 +15,8 @@ use crate::Result;
 use crate::area::SLOTS;
 use crate::call::{Call, Kind, When};
 use crate::choice::Way;
-use crate::collectives::RESIDENT;
 use crate::flag::{INLINE, Ticket};
+use crate::pull::Lies;
 use crate::station::Station;
 
 /// What a rank gives in each round.
@@ -111,6 +112,8 @@ struct Resident {
     others: bool,
     /// This rank's, and those of all from whom it takes.
     all: bool,
+    /// What lies in other processes was taken already.
+    taken: bool,
 }
 
 impl Station {
@@ -120,16 +123,13 @@ impl Station {
         if inline { self.area.slot(rank, ticket).payload() } else { self.area.cell(rank, ticket) }
     }
 
-    /// Carries out a rank's part of a call. Where there are `blocks` in the segment, inputs may lie there.
-    pub(crate) async fn rounds(&self, call: &Call, part: Part, blocks: bool, signature: u32) -> Result<()> {
+    /// Carries out a rank's part of a call. Where inputs are `shown` they may be taken from where they lie.
+    pub(crate) async fn rounds(&self, call: &Call, part: Part, shown: bool, signature: u32) -> Result<()> {
         let (ranks, block, size) = (self.ranks() as usize, call.bytes(), call.elements.size());
         let pieces = if part.shared_out { ranks } else { 1 };
         let inline = block * pieces <= INLINE;
-        let resident = if blocks && block >= RESIDENT {
-            self.tell_residents(call, part, signature).await?
-        } else {
-            Resident::default()
-        };
+        let resident =
+            if shown { self.tell_residents(call, part, signature).await? } else { Resident::default() };
         let room = if inline {
             INLINE
         } else if let Way::Pieces(log) = self.way(call.kind, block) {
@@ -179,9 +179,10 @@ impl Station {
         let (gives, gets) = call.kind.shape(self.ranks(), call.count, self.rank == call.root);
         let size = call.elements.size();
         let mut resident = Resident::default();
+        let mut written = false;
         if part.gives != Gives::Nothing {
             let (from, to) = (call.input as usize, call.output as usize);
-            let written = part.takes != Takes::Nothing && from < to + gets * size && to < from + gives * size;
+            written = part.takes != Takes::Nothing && from < to + gets * size && to < from + gives * size;
             let at = if written { 0 } else { self.place_of(call, call.input) };
             resident.own = at != 0;
             self.tell(ticket, [at, 0], signature).await?;
@@ -189,23 +190,47 @@ impl Station {
         if part.symmetric && self.central.get() {
             self.meet(signature).await?;
         }
-        resident.all = resident.own;
+        let mut others = true;
         for rank in part.takes.of(self.ranks()) {
-            let mut address = std::ptr::null_mut();
+            let mut lies = Lies::Nowhere;
             if rank != self.rank {
                 self.take(rank, ticket, signature).await?;
-                let [at, _] = self.told(rank, ticket);
-                if at != 0 {
-                    let blocks = if part.shared_out { self.ranks() as usize } else { 1 };
-                    address = self.resident(at, call.bytes() * blocks)?;
-                    resident.others = true;
-                } else {
-                    resident.all = false;
-                }
+                let blocks = if part.shared_out { self.ranks() as usize } else { 1 };
+                lies = self.lies(self.told(rank, ticket)[0], call.bytes() * blocks)?;
+                resident.others |= lies != Lies::Nowhere;
+                others &= lies != Lies::Nowhere;
             }
-            self.residents.borrow_mut()[rank as usize] = address;
+            self.residents.borrow_mut()[rank as usize] = lies;
+        }
+        resident.all = resident.own && others;
+        // Nothing else is to come into the output before what this rank still gives of it.
+        if self.pull.get() && resident.others && !written {
+            resident.taken = self.take_whole(call, part, others)?;
         }
         Ok(resident)
+    }
+
+    /// Takes what lies in other processes, all of it. Answers whether that was done; to be combined, everything must be `shown`.
+    fn take_whole(&self, call: &Call, part: Part, shown: bool) -> Result<bool> {
+        let (takes, block) = (part.takes.of(self.ranks()), call.bytes());
+        let skip = if part.shared_out { self.rank as usize * block } else { 0 };
+        if part.uses == Uses::Folds {
+            if shown {
+                // SAFETY: all have blocks of so many bytes, by their callers' promises, and so has the output.
+                unsafe { self.fold_shown(call, takes.end, skip, 0, block) }?;
+            }
+            return Ok(shown);
+        }
+        // Each begins with another, so that they are not all in one's way.
+        for rank in (1..self.ranks()).map(|step| (self.rank + step) % self.ranks()) {
+            let lies = self.residents.borrow()[rank as usize];
+            if let (true, Lies::There(from)) = (takes.contains(&rank), lies) {
+                let at = if part.uses == Uses::Collects { rank as usize * block } else { 0 };
+                // SAFETY: the output has a block, or one for each rank, by the caller's promise.
+                unsafe { self.fetch(rank, from + skip as u64, call.output.wrapping_add(at), block, true) }?;
+            }
+        }
+        Ok(true)
     }
 
     /// Waits until all who take this rank's input where it lies have done with it.
@@ -267,13 +292,24 @@ impl Station {
         let count = ranks.len();
         for rank in ranks {
             let own = rank == self.rank;
-            let lies =
-                if resident.others { self.residents.borrow()[rank as usize] } else { std::ptr::null() };
+            let lies = if resident.others { self.residents.borrow()[rank as usize] } else { Lies::Nowhere };
+            if resident.taken && matches!(lies, Lies::There(_)) {
+                continue;
+            }
             let block = if part.shared_out { self.rank as usize * call.bytes() } else { 0 };
             let data = if own {
                 call.input.wrapping_add(block + from)
-            } else if !lies.is_null() {
-                lies.wrapping_add(block + from)
+            } else if let Lies::Here(lies) = lies {
+                lies.wrapping_add(block + from).cast_const()
+            } else if let Lies::There(lies) = lies {
+                let mut scratch = self.scratch.borrow_mut();
+                scratch.resize(self.ranks() as usize * self.area.cell_bytes() / 8, 0);
+                let to = scratch.as_mut_ptr().cast::<u8>();
+                let to = to.wrapping_add(rank as usize * self.area.cell_bytes());
+                let last = from + bytes == call.bytes();
+                // SAFETY: the scratch has room for what goes into a cell, of each rank.
+                unsafe { self.fetch(rank, lies + (block + from) as u64, to, bytes, last) }?;
+                to.cast_const()
             } else {
                 self.take(rank, ticket, signature).await?;
                 // SAFETY: within the cell, which has room for a piece of each rank.
@@ -285,7 +321,7 @@ impl Station {
             );
             match part.uses {
                 Uses::Copies | Uses::Collects if std::ptr::eq(data, there) => {}
-                Uses::Copies | Uses::Collects if !lies.is_null() => {
+                Uses::Copies | Uses::Collects if matches!(lies, Lies::Here(_)) => {
                     let _touch = self.touch()?;
                     // SAFETY: as below. A rank that lies may have told of bytes that overlap with our output.
                     unsafe { std::ptr::copy(data, there, bytes) };
@@ -300,6 +336,7 @@ impl Station {
             }
         }
         if part.uses == Uses::Folds
+            && !resident.taken
             && let Some(kernel) = &call.kernel
         {
             let _touch = if resident.others { Some(self.touch()?) } else { None };

@@ -12,6 +12,7 @@ use crate::call::Kind;
 use crate::choice::{Flat, Manner, Table, Way};
 use crate::flag::{Flag, Ticket, reached};
 use crate::near::Groups;
+use crate::pull::Lies;
 use crate::wait::{Faults, Patience, linger, wake};
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
@@ -42,6 +43,12 @@ pub struct Station {
     pub(crate) private: bool,
     /// And nobody was given it: [`crate::direct`].
     pub(crate) direct: Cell<bool>,
+    /// Ranks read each other's memory through the kernel: [`crate::pull`].
+    pub(crate) pull: Cell<bool>,
+    /// Whose memory that is; nobody's where they cannot.
+    pub(crate) peers: RefCell<Option<Rc<crate::pull::Peers>>>,
+    /// For what was read of others and is to be combined.
+    pub(crate) scratch: RefCell<Vec<u64>>,
     /// The last ticket taken.
     ticket: Cell<Ticket>,
     /// The last barrier.
@@ -78,8 +85,8 @@ pub struct Station {
     pub(crate) blocks: Cell<u32>,
     /// Addresses of what is folded: one for each rank.
     pub(crate) sources: RefCell<Vec<*const u8>>,
-    /// Addresses of inputs that lie in the segment, of the call under way; null for others.
-    pub(crate) residents: RefCell<Vec<*const u8>>,
+    /// Where others' inputs lie, of the call under way.
+    pub(crate) residents: RefCell<Vec<Lies>>,
 }
 
 /// Where a wait needs every rank.
@@ -107,6 +114,9 @@ impl Station {
             crowded,
             private,
             direct: Cell::new(false),
+            pull: Cell::new(false),
+            peers: RefCell::default(),
+            scratch: RefCell::default(),
             ticket: Cell::new(0),
             barriers: Cell::new(0),
             centrals: Cell::new(0),
@@ -128,7 +138,7 @@ impl Station {
             heap: (heap.0.expose_provenance(), heap.1),
             blocks: Cell::new(0),
             sources: RefCell::new(vec![std::ptr::null(); ranks]),
-            residents: RefCell::new(vec![std::ptr::null(); ranks]),
+            residents: RefCell::new(vec![Lies::Nowhere; ranks]),
         }
     }
 
@@ -236,6 +246,12 @@ impl Station {
             Some((Cause::Timeout, rank)) => Error::Revoked(rank),
             None => Error::Revoked(self.rank),
         }
+    }
+
+    /// What to say of an alarm amid a call.
+    #[cold]
+    pub(crate) fn alarmed_now(&self) -> Error {
+        self.alarmed(&self.said.get())
     }
 
     /// Gives the team up, for all; what was first counts.
@@ -385,7 +401,9 @@ impl Station {
     /// Whether a wait is in vain, of a call that has waited so long.
     fn fault(&self, flag: &Flag, wanted: Ticket, of: u32, waited: Duration) -> Option<Error> {
         if self.area.lines(0).alarm.heard().is_some() {
-            return Some(self.alarmed(&self.said.get()));
+            // Others may have been through with this call before one left or failed in the next. In this order: what came before the alarm counts.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+            return if flag.is(wanted) { None } else { Some(self.alarmed(&self.said.get())) };
         }
         // Who ended or left may have raised the flag before: looked at in this order, what was raised counts.
         let (dead, needed) = (self.company.dead(), if of == ANYBODY { 0..self.ranks() } else { of..of + 1 });

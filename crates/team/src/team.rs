@@ -9,7 +9,9 @@ use crate::choice::Table;
 use crate::flag::LINE;
 use crate::life::{Sitter, Watch};
 use crate::near::{self, Groups};
+use crate::pull::{self, Offer};
 use crate::rank::Rank;
+use crate::reduce::Operator;
 use crate::segment::header::{BEGUN, Header};
 use crate::segment::layout::Geometry;
 use crate::segment::meet::{Invitation, VARIABLE};
@@ -45,6 +47,9 @@ pub struct Options {
     pub gather: Duration,
     /// Where the table of ways comes from; what rank 0 says of it counts for all.
     pub tables: Tables,
+    /// Whether ranks that are processes read each other's memory, where the kernel lets all of them: one that does not want it forbids it to
+    /// all. `TRIMTAB_TEAM_PULL=off` forbids it, too.
+    pub pull: bool,
     /// Asked every few milliseconds by who waits, also for others to join: whether to break the wait off, and the team with it. For
     /// languages that handle signals between their own steps.
     pub interrupt: Option<fn() -> bool>,
@@ -90,6 +95,7 @@ impl Options {
             deadline: None,
             gather: Duration::from_secs(30),
             tables: Tables::Kept,
+            pull: true,
             interrupt: None,
         }
     }
@@ -244,8 +250,11 @@ impl Team {
             ));
         }
         let tables = self.options.tables.by_environment(std::env::var(TABLES).ok().as_deref())?;
+        let pull = pull::wanted(self.options.pull, std::env::var(pull::PULL).ok().as_deref())?;
         let seat = Seat::take(&self.mapping, &self.geometry, rank)?;
         let area = self.area();
+        // A team of one process may have others' threads in it yet.
+        let offer = if pull { Offer::make(&self.mapping, &area, seat.rank()) } else { None };
         area.lines(seat.rank()).mask.tell(allowed());
         area.lines(seat.rank()).quota.tell(quota().unwrap_or(u32::MAX));
         let company = self.gather(&seat)?;
@@ -280,12 +289,22 @@ impl Team {
             if kept { store::kept(|| rank.key()).map(|tuning| tuning.table) } else { None };
         // All must try ways out, or none.
         let direct = private && !self.given.load(Ordering::Relaxed);
-        let mut said = [u64::from(kept.is_some()), u64::from(tables == Tables::Lazy), u64::from(direct)];
+        let mut said =
+            [kept.is_some(), tables == Tables::Lazy, direct, offer.is_some() && !direct].map(u64::from);
         rank.mine().broadcast(&mut said, 0)?;
         let table = if first { first_table(kept, crowded, &masks) } else { None };
         rank.install_of_first(table.as_ref())?;
         rank.station.kept_barrier.set(said[0] != 0);
         rank.station.set_direct(private && said[2] != 0);
+        if said[3] != 0 {
+            let (peers, claim) = offer.map(|offer| offer.look(&self.mapping, &area)).unzip();
+            let peers = peers.flatten();
+            let mut all = [u64::from(peers.is_some())];
+            rank.mine().allreduce_in_place(&mut all, Operator::Min)?;
+            // Nobody asks any more whose this rank is.
+            drop(claim);
+            rank.station.set_peers(peers.filter(|_| all[0] != 0));
+        }
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }

@@ -4,9 +4,9 @@
 //! waits for ours. Nobody knows beforehand; a program's own threads, a quota or another program may change it at any time.
 //!
 //! **Idea.** A [`Patience`] begins with what occupancy says (nothing where there are more ranks than processors) and learns how long to spin
-//! ([`crate::habit`]). Ranks that share processors give them to each other by yielding, several times as quick as to sleep and be woken, as long
-//! as nobody else takes what is given away: after a yield that came back late they sleep at once for a multiple of that time. Who sleeps wakes
-//! up every few milliseconds to see whether those it waits for live.
+//! ([`crate::habit`]). Long spins yield now and then: that costs nothing while nobody else wants the processor, and tells when somebody does.
+//! Ranks that share processors give them to each other by yielding, several times as quick as to sleep and be woken. After a yield that came
+//! back late ranks sleep at once for a multiple of that time. Who sleeps wakes up every few milliseconds to see whether those it waits for live.
 //!
 //! **Properties.** No rank waits longer than [`SLICE`] without looking for faults, in one wait or in many short ones of the same call; nothing
 //! is asked of the clock before the first spins are over.
@@ -19,9 +19,12 @@ use std::time::{Duration, Instant};
 
 /// The longest sleep before faults are looked for. Longer than most kernels' ticks: a timer that is not the next to ring costs less to set.
 pub const SLICE: Duration = Duration::from_millis(8);
-/// What a spin takes where every rank has a processor: about a sleep and a wake-up, so that who is late by one is not slept for.
+/// How long a wait is for the flag alone where every rank has a processor: about a sleep and a wake-up.
 const SPIN: Duration = Duration::from_micros(60);
-/// So many spins until a clock is looked at again.
+/// How long it is awake in all: longer than the longest calls of some megabytes take, since a processor that has gone to sleep is 50 us away,
+/// and in a guest whatever its host is busy with. OpenMP's own are awake for 3 to 200 ms, MPI for ever.
+const AWAKE: Duration = Duration::from_millis(2);
+/// So many spins until somebody else may have the processor, and a clock is looked at.
 const UNWATCHED: u32 = 64;
 
 /// Yields of a wait before it sleeps, where every rank has a processor, ...
@@ -52,8 +55,8 @@ pub enum Policy {
 pub struct Patience {
     policy: Policy,
     now: Cell<u32>,
-    /// What the next wait that is longer than its spin spins beyond it.
-    once: Cell<Duration>,
+    /// What the next wait that is longer than that is awake beyond it.
+    beyond: Cell<Duration>,
     /// None where nobody learns.
     habit: Option<RefCell<Habit>>,
     yields: u32,
@@ -71,9 +74,10 @@ impl Patience {
             Policy::Yield => (if crowded { 0 } else { spins_in(SPIN) }, u32::MAX),
             Policy::Park => (0, 0),
         };
-        let habit = (policy == Policy::Auto && !crowded).then(|| RefCell::new(Habit::new(SPIN)));
-        let once = Cell::new(Duration::ZERO);
-        Self { policy, now: Cell::new(spins), once, habit, yields, resents: Cell::new(None) }
+        let learns = policy == Policy::Auto && !crowded;
+        let habit = learns.then(|| RefCell::new(Habit::new(AWAKE)));
+        let beyond = Cell::new(if learns { AWAKE - SPIN } else { Duration::ZERO });
+        Self { policy, now: Cell::new(spins), beyond, habit, yields, resents: Cell::new(None) }
     }
 
     /// The policy, for another team of the same rank.
@@ -87,13 +91,14 @@ impl Patience {
         self.now.get()
     }
 
-    /// How many yields before it sleeps.
-    fn yields(&self, now: Instant) -> u32 {
+    /// For how long a wait that has gone past its first spins is awake, and how many yields come before it sleeps.
+    fn awake(&self, now: Instant) -> (Duration, u32) {
+        let beyond = self.beyond.take();
         if self.resents.get().is_some_and(|until| now < until) {
-            return 0;
+            return (Duration::ZERO, 0);
         }
         self.resents.set(None);
-        self.yields
+        (beyond, self.yields)
     }
 
     /// A yield took so long, until now. Answers whether that was late.
@@ -109,8 +114,8 @@ impl Patience {
     fn learn(&self, slept: bool, waited: Duration, now: Instant) {
         if let Some(habit) = &self.habit {
             let spin = habit.borrow_mut().after(slept, waited, now);
-            self.now.set(spins_in(spin.each));
-            self.once.set(spin.once);
+            self.now.set(spins_in(spin.each.min(SPIN)));
+            self.beyond.set(spin.each.saturating_sub(SPIN) + spin.once);
         }
     }
 }
@@ -170,8 +175,8 @@ pub fn linger(
     faults: &dyn Faults,
 ) -> crate::Result<u64> {
     let begin = Instant::now();
-    let mut now = spin_on(flag, wanted, patience.once.take(), begin);
-    let mut yields = patience.yields(now);
+    let mut now = begin;
+    let (mut awake, mut yields) = patience.awake(now);
     let mut looked = faults.looked(now);
     let mut slept = false;
     loop {
@@ -187,18 +192,24 @@ pub fn linger(
                 }
                 std::hint::spin_loop();
             }
+            now = Instant::now();
+        } else if now.duration_since(begin) < awake {
+            if raised_soon(flag, wanted) {
+                continue;
+            }
+            if gives_way(patience, &mut now) {
+                (awake, yields) = (Duration::ZERO, 0);
+            }
         } else if yields > 0 {
             yields -= 1;
-            std::thread::yield_now();
-            let before = std::mem::replace(&mut now, Instant::now());
-            if patience.yielded(now.duration_since(before), now) {
+            if gives_way(patience, &mut now) {
                 yields = 0;
             }
         } else {
             slept = true;
             sleep(flag, wanted, private);
+            now = Instant::now();
         }
-        now = if yields > 0 { now } else { Instant::now() };
         if now.saturating_duration_since(looked) >= SLICE / 2 {
             looked = now;
             if let Some(fault) = faults.look(now) {
@@ -208,14 +219,13 @@ pub fn linger(
     }
 }
 
-/// Spins for some more time, or until the flag is raised. Answers when that was.
+/// Yields. Answers whether somebody took the processor for long.
 #[cfg(not(trimtab_model))]
-fn spin_on(flag: &Flag, wanted: Ticket, time: Duration, begin: Instant) -> Instant {
-    let mut now = begin;
-    while now.duration_since(begin) < time && !raised_soon(flag, wanted) {
-        now = Instant::now();
-    }
-    now
+fn gives_way(patience: &Patience, now: &mut Instant) -> bool {
+    let before = Instant::now();
+    std::thread::yield_now();
+    *now = Instant::now();
+    patience.yielded(now.duration_since(before), *now)
 }
 
 /// Whether it is raised within some spins.
@@ -285,11 +295,35 @@ mod tests {
         let patience = Patience::new(Policy::Auto, true);
         let begin = Instant::now();
         let after = |ms: u64| begin + Duration::from_millis(ms);
-        assert_eq!(patience.yields(begin), YIELDS_CROWDED);
+        let yields = |ms| patience.awake(after(ms)).1;
+        assert_eq!(yields(0), YIELDS_CROWDED);
         assert!(!patience.yielded(Duration::from_micros(200), begin));
-        assert_eq!(patience.yields(begin), YIELDS_CROWDED);
+        assert_eq!(yields(0), YIELDS_CROWDED);
         assert!(patience.yielded(Duration::from_millis(3), after(3)));
-        assert_eq!([4, 50, 51].map(|ms| patience.yields(after(ms))), [0, 0, YIELDS_CROWDED]);
+        assert_eq!([4, 50, 51].map(yields), [0, 0, YIELDS_CROWDED]);
+    }
+
+    #[test]
+    fn who_has_a_processor_is_awake_until_somebody_wants_it() {
+        let patience = Patience::new(Policy::Auto, false);
+        let begin = Instant::now();
+        assert_eq!(patience.awake(begin), (AWAKE - SPIN, YIELDS));
+        patience.learn(false, SPIN * 2, begin);
+        assert!(patience.yielded(Duration::from_millis(3), begin));
+        assert_eq!(patience.awake(begin), (Duration::ZERO, 0));
+        patience.learn(false, SPIN * 2, begin);
+        assert_eq!(patience.awake(begin + Duration::from_millis(48)), (AWAKE - SPIN, YIELDS));
+    }
+
+    #[test]
+    fn who_waited_for_long_several_times_spins_for_little() {
+        let (patience, now) = (Patience::new(Policy::Auto, false), Instant::now());
+        let spins = patience.spins();
+        for _ in 0..10 {
+            patience.learn(true, AWAKE * 10, now);
+        }
+        assert!(patience.spins() <= spins / 8);
+        assert_eq!(patience.awake(now).0, Duration::ZERO);
     }
 
     #[test]

@@ -10,10 +10,11 @@
 
 use loom::sync::Arc;
 use loom::thread;
+use std::collections::BTreeMap;
 use std::time::Instant;
-use trimtab_team::area::{Area, CELLS, Lines};
+use trimtab_team::area::{Area, CELLS, Lines, SLOTS};
 use trimtab_team::barrier::Barrier;
-use trimtab_team::choice::Table;
+use trimtab_team::choice::{Table, Way, class};
 use trimtab_team::flag::{Flag, reached};
 use trimtab_team::station::{Company, Station, now};
 use trimtab_team::sync::model::{Broken, forget, set_broken, touch, track};
@@ -310,10 +311,14 @@ fn a_root_that_did_not_ask_would_overwrite() {
     model(Broken::NotVacant, || broadcasts(2, 3));
 }
 
-/// Broadcasts in two pieces each, through cells: each is used again by the next call.
-fn pieces(count: u32) {
-    const CELL: usize = 128;
-    const ELEMENTS: usize = 25;
+/// Calls through cells, each with what they make of each rank's input.
+fn staged<const CELL: usize, const ELEMENTS: usize>(
+    count: u32,
+    way: Table,
+    kind: Kind,
+    input: fn(u32, u64) -> u64,
+    output: fn(u64) -> u64,
+) {
     let memory = Arc::new(Memory((0..2).map(|_| Lines::new()).collect()));
     memory.0.iter().flat_map(|lines| &lines.slots).for_each(Flag::track);
     // Cells, and what the model sees of each.
@@ -324,28 +329,86 @@ fn pieces(count: u32) {
         track(stage.wrapping_add(at * CELL), CELL, cell);
     }
     let stage = stage as usize;
-    let run = move |memory: Arc<Memory>, rank: u32| {
+    let run = move |memory: Arc<Memory>, rank: u32, way: Table| {
         let control = memory.0.as_ptr().cast_mut().cast();
         // SAFETY: as many lines and cells as ranks, which live until all threads are over.
         let area = unsafe { Area::at(control, stage as *mut u8, 2, CELL) };
         let patience = Patience::new(Policy::Park, true);
         let heap = (std::ptr::null_mut(), 0);
         let station = Station::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap);
+        station.install(way);
         for round in 1..=u64::from(count) {
-            let mut buffer = [if rank == 0 { round } else { 0 }; ELEMENTS];
+            let mut buffer = [input(rank, round); ELEMENTS];
             let at = buffer.as_mut_ptr();
-            let call = Call { count: ELEMENTS, ..call(Kind::Broadcast, 0, at, at) };
+            let call = Call { count: ELEMENTS, ..call(kind, 0, at, at) };
             // SAFETY: as many numbers, on the stack.
             now(unsafe { station.carry_out(&call, false) }).unwrap();
-            assert_eq!(buffer, [round; ELEMENTS]);
+            assert_eq!(buffer, [output(round); ELEMENTS]);
         }
     };
-    let other = {
-        let memory = Arc::clone(&memory);
-        thread::spawn(move || run(memory, 1))
-    };
-    run(Arc::clone(&memory), 0);
-    other.join().unwrap();
+    let ranks = [0, 1].map(|rank| {
+        let (memory, way) = (Arc::clone(&memory), way.clone());
+        // A model's threads have small stacks unless asked.
+        let thread = thread::Builder::new().stack_size(1 << 20);
+        thread.spawn(move || run(memory, rank, way)).unwrap()
+    });
+    ranks.into_iter().for_each(|rank| rank.join().unwrap());
+}
+
+/// Broadcasts in two pieces each: each cell is used again by the next call.
+fn pieces(count: u32) {
+    let table = Table::usual(true);
+    staged::<128, 25>(
+        count,
+        table,
+        Kind::Broadcast,
+        |rank, round| if rank == 0 { round } else { 0 },
+        |round| round,
+    );
+}
+
+/// What goes through cells goes this way.
+fn long(way: Way) -> Table {
+    let ways = BTreeMap::from([(Kind::Allreduce, BTreeMap::from([(class(2048), way)]))]);
+    Table { ways, ..Table::usual(false) }
+}
+
+/// Allreduces in two pieces each, of which each rank combines a slice while the next piece is staged.
+fn slices(count: u32) {
+    staged::<1024, 256>(
+        count,
+        long(Way::Slices(10)),
+        Kind::Allreduce,
+        |rank, round| u64::from(rank) + 10 * round,
+        |round| 1 + 20 * round,
+    );
+}
+
+#[test]
+fn slices_in_five_slots_are_read_before_these_are_used_again() {
+    assert_eq!(SLOTS, 5, "scripts/test-models builds these with more slots");
+    model(Broken::Nothing, || slices(2));
+}
+
+#[test]
+fn wide_pieces_in_five_slots_are_read_before_these_are_used_again() {
+    assert_eq!(SLOTS, 5, "as above");
+    let output = |round: u64| 1 + 20 * round;
+    model(Broken::Nothing, move || {
+        staged::<1024, 256>(
+            2,
+            long(Way::Wide),
+            Kind::Allreduce,
+            |rank, round| u64::from(rank) + 10 * round,
+            output,
+        );
+    });
+}
+
+#[test]
+#[should_panic]
+fn slices_in_two_slots_would_be_overwritten_by_ranks_that_did_not_ask() {
+    model(Broken::NotVacant, || slices(1));
 }
 
 #[test]
@@ -382,4 +445,34 @@ fn nobody_reads_what_was_shown_when_its_owner_has_settled() {
 #[should_panic = "Causality violation"]
 fn without_fences_somebody_would() {
     model(Broken::RaisedWithoutFence, shown);
+}
+
+/// Rank 1 copies what rank 0 shows, as the kernel does, without asking first; rank 0 fails, and then writes it anew.
+fn pulled() {
+    use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    let memory: &'static _ = Box::leak(Box::new(AtomicU64::new(1)));
+    team(2, move |station| {
+        if station.rank == 0 {
+            station.give_up(trimtab_team::area::Cause::Timeout, 0);
+            station.withdraw();
+            memory.store(2, Relaxed);
+            return;
+        }
+        let read = memory.load(Relaxed);
+        match station.believe(0) {
+            Ok(()) => assert_eq!(read, 1),
+            Err(error) => assert_eq!(error, Error::Revoked(0)),
+        }
+    });
+}
+
+#[test]
+fn nobody_believes_what_was_read_after_its_owner_has_failed() {
+    model(Broken::Nothing, pulled);
+}
+
+#[test]
+#[should_panic = "assertion `left == right` failed"]
+fn without_fences_somebody_would_believe_it() {
+    model(Broken::RaisedWithoutFence, pulled);
 }

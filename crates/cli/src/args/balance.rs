@@ -184,7 +184,7 @@ impl PolicyArgs {
 }
 
 /// What `run` can do while the program runs.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, Clone)]
 pub struct BalanceArgs {
     /// Keep the threads progressing alike while the program runs: auto (the default: finds out what holds them back and does
     /// what helps, or nothing), speed, exchange, nudge, brm, brm-paper, serial, pinned or float.

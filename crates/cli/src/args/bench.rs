@@ -17,8 +17,11 @@ pub enum BenchCommand {
     Uncore(UncoreArgs),
     Cost(CostArgs),
     Team(super::BenchTeamArgs),
+    Oversub(Box<super::OversubArgs>),
     #[command(hide = true)]
     TeamCell(super::TeamCellArgs),
+    #[command(hide = true)]
+    OversubCell(super::OversubCellArgs),
 }
 
 /// Nested OpenMP teams, bound and unbound: bandwidth, synchronisation, a solver.

@@ -26,16 +26,16 @@ pub struct ProfileArgs {
     /// Write it to FILE, and not to standard error: standard output is the program's.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
-    /// Run it in this setting, as in 'threads=4 wait=sleep': threads, cores, smt, strategy, memory, thp, wait, pin or balance, over the options above.
+    /// Run it in this setting, as in 'threads=4 wait=sleep': threads, cores, smt, strategy, memory, thp, wait, pin, balance or slice, each instead of its own option.
     #[arg(long, value_name = "SETTING", help_heading = "What")]
     pub set: Option<Setting>,
     /// How threads wait for each other: auto, spin, yield, sleep or keep, as for trimtab run.
-    #[arg(long, value_name = "HOW", default_value_t, value_parser = words::Words::<WaitPolicy>::of(WaitPolicy::ALL.map(WaitPolicy::word)),
+    #[arg(long, value_name = "HOW", value_parser = words::Words::<WaitPolicy>::of(WaitPolicy::ALL.map(WaitPolicy::word)),
           hide_possible_values = true, help_heading = "Otherwise")]
-    pub wait_policy: WaitPolicy,
+    pub wait_policy: Option<WaitPolicy>,
     /// Pin threads: auto (as the program's kind suggests) or mask (leave them free inside the cores).
-    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Otherwise")]
-    pub pin: PinMode,
+    #[arg(long, value_name = "HOW", help_heading = "Otherwise")]
+    pub pin: Option<PinMode>,
     #[command(flatten)]
     pub counting: CountingArgs,
     /// Say on stderr what was chosen and why.

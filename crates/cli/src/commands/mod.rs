@@ -11,6 +11,7 @@ pub mod guest;
 mod interrupt;
 pub mod plan;
 pub mod profile;
+pub mod profiles;
 mod progress;
 pub mod ps;
 mod ranks;
@@ -24,6 +25,7 @@ mod svg;
 pub mod tag;
 pub mod top;
 pub mod topo;
+pub mod tune;
 pub mod tune_team;
 
 use std::io::{self, Write};

@@ -1,13 +1,12 @@
 //! `trimtab profile`: a run that is watched, and what was seen of it as a profile.
 
 use super::run;
-use crate::args::{PinMode, ProfileArgs, RunArgs, RunOnly, Thp};
+use crate::args::{ProfileArgs, RunArgs, RunOnly};
 use crate::exit::{self, Exit};
 use crate::profile::Ask;
+use crate::tuned;
 use crate::world::World;
-use anyhow::{Result, anyhow, bail};
-use clap::ValueEnum;
-use trimtab_core::place::Amount;
+use anyhow::{Result, bail};
 use trimtab_core::setting::{Knob, Setting};
 
 /// Runs the command.
@@ -22,43 +21,23 @@ pub fn run(world: World, args: ProfileArgs) -> Result<u8, Exit> {
         wait_policy,
         verbose,
         quiet,
+        // What is measured is the program as it is.
+        no_profile: true,
         profile: Some(Ask { json, output, setting: setting.clone() }),
         ..RunOnly::default()
     };
     let mut args = RunArgs { place, run: only, command };
     args.run.watch.counting = counting;
-    let world = put(world, &setting, &mut args).map_err(|cause| Exit::new(exit::RUN_FAILED, cause))?;
+    put(&setting, &mut args).map_err(|cause| Exit::new(exit::RUN_FAILED, cause))?;
     run::run(&world, &args)
 }
 
-/// A setting as options of `trimtab run`, and as variables.
-fn put(mut world: World, setting: &Setting, args: &mut RunArgs) -> Result<World> {
-    for (knob, value) in setting.iter() {
-        let wrong = |why: String| anyhow!("{knob}={value}: {why}");
-        match knob {
-            Knob::Threads => world = world.with("OMP_NUM_THREADS", value),
-            Knob::Cores => {
-                args.place.cores =
-                    Some(value.parse::<Amount>().map_err(|why| anyhow!("cores={value}: {why}"))?)
-            }
-            Knob::Smt => args.place.smt = Some(value.parse().map_err(|why| anyhow!("smt={value}: {why}"))?),
-            Knob::Strategy => args.place.strategy = Some(value.parse().map_err(wrong)?),
-            Knob::Memory => args.place.mem = Some(value.parse().map_err(wrong)?),
-            Knob::Thp => match Thp::from_str(value, false) {
-                Ok(mode) => args.place.thp = Some(mode),
-                Err(_) => bail!("thp={value} cannot be set here: inherit, off and advised can"),
-            },
-            Knob::Wait => args.run.wait_policy = value.parse().map_err(wrong)?,
-            Knob::Pin => args.run.pin = PinMode::from_str(value, false).map_err(wrong)?,
-            Knob::Balance if value == "none" => {}
-            Knob::Balance => {
-                args.run.watch.balance =
-                    Some(value.parse().map_err(|why| anyhow!("balance={value}: {why}"))?);
-            }
-            Knob::Slice => bail!(
-                "slice={value} cannot be set here: the scheduler's slice is not an option of this command"
-            ),
+/// A setting as options of `trimtab run`.
+fn put(setting: &Setting, args: &mut RunArgs) -> Result<()> {
+    for (knob, value) in setting.iter().filter(|set| *set != (Knob::Balance, "none")) {
+        if !tuned::put(args, knob, value) {
+            bail!("{knob}={value} is for what another option says already: give one of them");
         }
     }
-    Ok(world)
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! `trimtab run`: plan, reserve, apply, become the program.
 
 use super::ranks;
-use crate::args::{EnvMode, PinMode, ReportTo, RunArgs, report_to};
+use crate::args::{EnvMode, PinMode, ReportTo, RunArgs, Thp, report_to};
 use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
@@ -13,9 +13,11 @@ use crate::say::{self, Volume};
 use crate::situation::{HOLD, Situation};
 use crate::surroundings::Surroundings;
 use crate::table::{Align, Table};
+use crate::tuned;
 use crate::world::{SET_BY_US, World};
 use crate::wrapper::{self, Asked, Run, Told};
 use anyhow::{Context, anyhow};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::path::Path;
 use trimtab_core::balance::Kind;
@@ -51,7 +53,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         }
         Ok(nest) => nest,
     };
-    if nest.is_some() && args.run.pin == PinMode::Mask {
+    if nest.is_some() && args.run.pin == Some(PinMode::Mask) {
         return Err(failed(anyhow!(
             "--pin mask leaves threads free, and nested teams place them: drop one of the two"
         )));
@@ -65,6 +67,12 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         return ranks::run(world, args, ranks);
     }
     leftovers::tidy(world, volume);
+    if args.run.with_parent {
+        // Who tries settings may be killed, and what it tries goes with it.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
+    let given = args;
+    let (mut args, tuned) = tuned::over(world, given, &program, nest.is_some(), volume);
     let watch = Asked::by(&args.run).map_err(failed)?;
     let balances = watch.as_ref().is_some_and(|watch| watch.balances);
     if let Some(kind) =
@@ -133,13 +141,19 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
             Two::Program(told) => word = Some(told),
         }
     }
-    let Reserved { plan, held, free } = reserve(world, &situation, &order)?;
+    let Reserved { mut plan, held, free } = reserve(world, &situation, &order)?;
+    if let Some(tuned) = &tuned {
+        tuned.settle(&plan, given, &mut args, volume);
+    }
+    if let Some(threads) = args.run.threads {
+        plan.threads = threads;
+    }
 
     let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, &nest));
     let user = |name: &str| world.of_user(name);
     // What is balanced is not bound at its birth.
     let frees = balances && nesting.is_none();
-    let pin = if frees { PinMode::Mask } else { args.run.pin };
+    let pin = if frees { PinMode::Mask } else { args.run.pin.unwrap_or_default() };
     let binds = pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
     let openmp = openmp(&program);
     let binder = match (&nesting, openmp) {
@@ -172,10 +186,13 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let nested = nesting.as_ref().map(|nesting| nesting.resolved.threads());
     let quota = situation.taken.quota;
     let occupancy = Occupancy::of(&plan, user("OMP_NUM_THREADS").as_deref(), nested, quota);
-    let waiting = decide(args.run.wait_policy, &occupancy);
+    let waiting = decide(args.run.wait_policy.unwrap_or_default(), &occupancy);
     let mpi = !matches!(rank, Rank::None) || program.family == Some(Family::Launcher);
     let yields = waiting.asks_for_yield(mpi).then(|| measured_yield(&plan.mask));
     environment.extend(waiting.variables(yields.unwrap_or_default(), &user));
+    if args.place.thp == Some(Thp::On) {
+        environment.push(tuned::asks_for_huge_pages(&user, volume));
+    }
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
     if let Some(path) = &meetings {
         profile::count_meetings(world, &program, &mut environment, path);
@@ -189,6 +206,12 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         tell_waiting(&waiting, yields, &user, volume);
     }
     apply(&plan, request.memory.policy, args.place.strict, volume)?;
+    if let Some(why) = args.run.slice.and_then(|ms| tuned::ask_for_slice(ms).err()) {
+        if args.place.strict {
+            return Err(failed(anyhow!("{why} (--strict)")));
+        }
+        say::warning(volume, &why);
+    }
 
     let mut variables = Variables::new();
     if args.run.env == EnvMode::Set {
@@ -207,6 +230,10 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         let left = waiting.left_to_user(&user);
         let facts = meetings.as_ref().map(|_| profile::Facts::now(&waiting, &left));
         wrapper::begins(word, &plan.mask, facts.as_ref());
+    }
+    if args.run.with_parent {
+        // A process that was forked off has another parent.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
     let why = become_program(&program, &args.command, world, &variables);
     if let Some(word) = &mut word {
@@ -487,7 +514,7 @@ fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str
 }
 
 /// What `sched_yield` does on these CPUs.
-fn measured_yield(cpus: &CpuSet) -> Yield {
+pub(crate) fn measured_yield(cpus: &CpuSet) -> Yield {
     match yield_share(cpus) {
         None => Yield::Unknown,
         Some(YieldKind::Posix) => Yield::Posix,

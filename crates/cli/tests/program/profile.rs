@@ -20,11 +20,12 @@ fn profile(sandbox: &Sandbox, words: &[&str]) -> (Value, String) {
 /// What the program said of itself is what was counted.
 #[track_caller]
 fn agree(profile: &Value, said: &str, runtime: &str) {
-    let (count, apart) = said.trim().split_once(' ').unwrap();
-    let (count, apart): (u64, f64) = (count.parse().unwrap(), apart.parse().unwrap());
-    assert_eq!(profile["intervals"]["count"], count, "{profile}");
+    let numbers: Vec<f64> = said.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    let [count, least, most] = numbers[..] else { panic!("{said}") };
+    assert_eq!(profile["intervals"]["count"], count as u64, "{profile}");
+    // What passes before the first meeting begins is only in the program's own time: on a busy machine that may be long.
     let mean = profile["intervals"]["mean"].as_f64().unwrap();
-    assert!((0.7..1.4).contains(&(mean / apart)), "{mean} {apart} {profile}");
+    assert!(mean > 0.95 * least && mean < 1.05 * most, "{least} {mean} {most} {profile}");
     assert_eq!(profile["runtimes"], serde_json::json!([runtime]));
     let waiting = profile["waiting"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&waiting), "{profile}");
@@ -140,8 +141,8 @@ fn what_is_measured_is_read_as_a_value_in_the_setting_that_was_asked_for() {
     let read = trimtab_cli::profile::read(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(read.setting, "threads=3 cores=1 wait=sleep".parse::<Setting>().unwrap());
     assert_eq!((read.program.as_str(), read.cores), ("sh", 1));
-    let refused = sandbox.trimtab("profile --set").arg("slice=3").arg("true").ends();
-    refused.fails(125, &["slice=3"]);
+    let refused = sandbox.trimtab("profile --wait-policy spin --set wait=sleep true").ends();
+    refused.fails(125, &["wait=sleep", "another option"]);
 }
 
 /// Every name in the JSON is explained.

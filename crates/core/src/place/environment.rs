@@ -170,12 +170,13 @@ fn places(
         return bound.into_iter().map(|(name, value)| variable(name, Action::Kept { value })).collect();
     }
     let threads = omp.map(str::parse::<usize>);
+    let crowded =
+        |threads| format!("{threads} threads on {} slots are better left to the kernel", plan.slots.len());
     let why_not = match threads {
         _ if openmp.is_err() => openmp.err().map(str::to_owned),
         Some(Err(_)) => Some(format!("OMP_NUM_THREADS={} is no single count", omp.unwrap_or(""))),
-        Some(Ok(threads)) if threads > plan.slots.len() => {
-            Some(format!("{threads} threads on {} slots are better left to the kernel", plan.slots.len()))
-        }
+        Some(Ok(threads)) if threads > plan.slots.len() => Some(crowded(threads)),
+        None if plan.threads as usize > plan.slots.len() => Some(crowded(plan.threads as usize)),
         _ => None,
     };
     if let Some(why) = why_not {

@@ -12,6 +12,8 @@ pub mod perf;
 pub mod prctl;
 pub mod residency;
 pub mod signals;
+pub mod slice;
 pub mod timers;
 pub mod usage;
+pub mod version;
 pub mod vsock;

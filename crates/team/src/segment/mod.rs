@@ -5,5 +5,6 @@ pub mod hold;
 pub mod layout;
 pub mod meet;
 pub mod memfd;
+pub mod owner;
 pub mod seat;
 pub mod socket;

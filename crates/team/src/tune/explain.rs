@@ -46,6 +46,9 @@ impl Rank {
             _ if self.station.direct.get() => {
                 "; but for calls that were started or have an operator of their own, threads of one process take it from where it is"
             }
+            _ if self.station.pulls(kind, bytes) => {
+                "; but for calls that were started or have an operator of their own, ranks read it from each other's memory"
+            }
             Kind::Allreduce => "; without staging where all buffers lie in the segment",
             _ => "; without staging where inputs lie in the segment",
         };

@@ -111,8 +111,9 @@ impl Lazy {
         // Whoever starts such a call must count it no more than who waits for it.
         let free = matches!(manner, Manner::Loose | Manner::HeavyLoose)
             || (bytes <= INLINE && !barrier)
-            // Threads take such from each other where it is: no way is chosen.
-            || (bytes >= RESIDENT && station.direct.get());
+            // Such is taken from where it is: no way is chosen.
+            || (bytes >= RESIDENT && station.direct.get())
+            || station.pulls(call.kind, bytes);
         let place = Flat::place(manner, call.kind, class(bytes));
         let due = self.due[place].get();
         if free || due > 0 || self.paused.get() {

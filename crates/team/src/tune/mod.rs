@@ -372,6 +372,8 @@ fn each(
 ) -> Result<usize> {
     let begin = Instant::now();
     let jobs = plan.jobs(rank.station.area.cell_bytes(), rank.crowded());
+    // What was started goes the way it began.
+    rank.ready()?;
     let _paused = Paused::of(rank);
     let mut noise = Noise::new(rank, overseer)?;
     for (at, job) in jobs.iter().enumerate() {
@@ -388,17 +390,19 @@ fn each(
     Ok(0)
 }
 
-/// While this lives, ways are not tried out in calls, and threads do not take long messages from where they are: that is no way of the
-/// table's, and what is tuned with threads is for teams of processes, too.
+/// While this lives, ways are not tried out in calls, and ranks do not take long messages from where they are: that is no way of the
+/// table's, and what is tuned is also for teams that cannot.
 struct Paused {
     lazy: Option<(Rc<lazy::Lazy>, bool)>,
     direct: (Rc<Station>, bool),
+    pull: bool,
 }
 
 impl Paused {
     fn of(rank: &Rank) -> Self {
         let lazy = rank.lazy.as_ref().map(|lazy| (Rc::clone(lazy), lazy.pause(true)));
-        Self { lazy, direct: (Rc::clone(&rank.station), rank.station.direct.replace(false)) }
+        let pull = rank.station.pull.replace(false);
+        Self { lazy, direct: (Rc::clone(&rank.station), rank.station.direct.replace(false)), pull }
     }
 }
 
@@ -406,6 +410,7 @@ impl Drop for Paused {
     fn drop(&mut self) {
         let (station, direct) = &self.direct;
         station.set_direct(*direct);
+        station.pull.set(self.pull);
         if let Some((lazy, before)) = &self.lazy {
             lazy.pause(*before);
         }

@@ -121,7 +121,7 @@ impl<'a> Player<'a> {
         self.step += 1;
         let (rank, step, me, ranks) = (self.rank, self.step, self.rank.rank(), self.rank.ranks());
         let sync = self.lot.of(&[Sync::MINE, Sync::LOOSE, Sync::STRICT]);
-        let n = self.lot.of(&[0, 1, 2, 14, 15, 200, 600, 1100, 3000]);
+        let n = self.lot.of(&[0, 1, 2, 14, 15, 200, 600, 1100, 3000, 4500]);
         let root = self.lot.below(ranks.into()) as u32;
         let kind = self.lot.below(14);
         let (calls, sum) = (rank.with(sync), Operator::Sum);

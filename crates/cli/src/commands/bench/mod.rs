@@ -2,7 +2,7 @@
 //!
 //! `series` is the order of events of all of them, Ctrl-C is `commands::interrupt`'s; `programs` finds and runs programs, `talk` speaks with one that listens,
 //! `record` writes samples as they come. `nested` is one, with `cases` for what is run, `published` for what others measured, `tables` and `chart` to show it
-//! all; `balance`, `uncore`, `cost` and `team` are others, with cases and pages of their own.
+//! all; `balance`, `uncore`, `cost`, `team` and `oversub` are others, with cases and pages of their own.
 //! Medians, intervals and verdicts are `trimtab_core::stats`' and `trimtab_core::yardstick`'s.
 
 mod balance;
@@ -10,6 +10,7 @@ mod cases;
 mod chart;
 mod cost;
 mod nested;
+mod oversub;
 mod programs;
 mod published;
 mod record;
@@ -35,5 +36,7 @@ pub fn run(world: &World, args: &BenchArgs) -> Result<u8, Exit> {
         BenchCommand::Cost(args) => cost::run(world, args),
         BenchCommand::Team(args) => team::run(world, args),
         BenchCommand::TeamCell(args) => team::cell(args),
+        BenchCommand::Oversub(args) => oversub::run(world, args),
+        BenchCommand::OversubCell(args) => oversub::cell(args),
     }
 }

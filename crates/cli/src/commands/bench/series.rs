@@ -227,19 +227,21 @@ impl Outlet {
     /// # Errors
     /// It cannot be created.
     pub(super) fn open(json: Option<&Path>, svg: Option<&Path>) -> Result<Self> {
-        let picture = svg.map(|path| {
-            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-            Ok::<_, anyhow::Error>((path.to_owned(), file))
-        });
-        Ok(Self::of(Recorder::open(json)?, picture.transpose()?, json))
+        Ok(Self::of(Recorder::open(json)?, Self::picture(svg)?, json))
+    }
+
+    fn picture(svg: Option<&Path>) -> Result<Option<(PathBuf, File)>> {
+        let Some(path) = svg else { return Ok(None) };
+        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Some((path.to_owned(), file)))
     }
 
     /// Goes on with a record.
     ///
     /// # Errors
     /// It cannot be read or written.
-    pub(super) fn resume(json: &Path) -> Result<Self> {
-        Ok(Self::of(Recorder::resume(json)?, None, Some(json)))
+    pub(super) fn resume(json: &Path, svg: Option<&Path>) -> Result<Self> {
+        Ok(Self::of(Recorder::resume(json)?, Self::picture(svg)?, Some(json)))
     }
 
     fn of(recorder: Recorder, picture: Option<(PathBuf, File)>, json: Option<&Path>) -> Self {

@@ -4,7 +4,7 @@
 //! library's (`trimtab_team::tune`), and so is what is kept and where. A signal ends it before the next cell: what was finished is
 //! kept and said.
 
-mod page;
+pub(crate) mod page;
 mod ranks;
 
 use crate::args::{Pace, TuneTeamArgs, Weight};

@@ -332,7 +332,7 @@ pub(super) fn verdict(document: &Document, goal: f64) -> Verdict {
 }
 
 /// A day and time of day, UTC, of seconds since 1970.
-fn date(seconds: u64) -> String {
+pub(crate) fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Howard Hinnant, chrono-compatible low-level date algorithms: days of years that begin in March
     let days = days + 719_468;

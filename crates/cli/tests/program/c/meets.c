@@ -1,5 +1,5 @@
-// Meets as often as it is told, after so many microseconds of work each time, and prints how often and how many nanoseconds
-// apart that was by its own clock. With OpenMP: barriers inside a region, and as many regions. With MPI: collective calls.
+// Meets as often as it is told, after so many microseconds of work each time, and prints how often, how many nanoseconds
+// apart that was at least, and at most by its own clock, on the average. With OpenMP: barriers inside a region, and as many regions. With MPI: collective calls.
 // Else: a barrier of POSIX threads, between two.
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void meet(void) {
     }
     end = now();
     if (rank == 0) {
-        printf("%d %.0f\n", times, (end - begin) / times);
+        printf("%d %.0f %.0f\n", times, 1e3 * us, (end - begin) / times);
     }
     MPI_Finalize();
 }
@@ -61,7 +61,7 @@ static void meet(void) {
         work(us);
     }
     // And the end of the first region.
-    printf("%d %.0f\n", 2 * times + 1, (now() - begin) / (2 * times + 1));
+    printf("%d %.0f %.0f\n", 2 * times + 1, 1e3 * us * 2 * times / (2 * times + 1), (now() - begin) / (2 * times + 1));
 }
 #else
 static pthread_barrier_t barrier;
@@ -82,7 +82,7 @@ static void meet(void) {
     pthread_barrier_init(&barrier, NULL, 2);
     pthread_create(&other, NULL, member, NULL);
     member(&barrier);
-    printf("%d %.0f\n", times, (now() - begin) / times);
+    printf("%d %.0f %.0f\n", times, 1e3 * us, (now() - begin) / times);
     pthread_join(other, NULL);
 }
 #endif

@@ -78,7 +78,7 @@ impl FromStr for WaitPolicy {
 }
 
 /// What `sched_yield` does on this kernel: measured, since versions do not tell.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(tag = "yield", rename_all = "kebab-case")]
 pub enum Yield {
     /// The caller gives its turn away: a computing thread beside it has nearly the whole CPU.

@@ -155,7 +155,7 @@ impl<'a> Bench<'a> {
             std::fs::write(file, "").with_context(|| format!("cannot write {}", file.display()))?;
         }
         let outlet = match &args.json {
-            Some(file) if before.is_some() => Outlet::resume(file)?,
+            Some(file) if before.is_some() => Outlet::resume(file, None)?,
             file => Outlet::open(file.as_deref(), None)?,
         };
         let before = before.map(|before| before.reports).unwrap_or_default();

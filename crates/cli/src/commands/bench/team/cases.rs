@@ -126,8 +126,13 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
     let batches = (args.seconds * 1e3 / BATCH).ceil().clamp(3.0, f64::from(BATCHES_MAX));
     let (batches, milliseconds) =
         if args.quick { (5, BATCH) } else { (batches as u32, args.seconds * 1e3 / batches) };
-    let tools =
-        Tools { peers: Peers::find(args, &trimtab)?, trimtab, batches, milliseconds, pinned: args.pin };
+    let tools = Tools {
+        peers: Peers::find(args.peer.as_deref(), args.programs.as_deref(), &trimtab)?,
+        trimtab,
+        batches,
+        milliseconds,
+        pinned: args.pin,
+    };
     let mut left_out = Vec::new();
     let mut whos = teams(args, &[Ways::Threads, Ways::Processes]);
     for name in peers::chosen(args.peers.as_deref(), &peers::ALL)? {

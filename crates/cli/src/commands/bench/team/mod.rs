@@ -12,8 +12,8 @@ mod kernels;
 mod lines;
 mod measure;
 mod page;
-mod peers;
-mod plot;
+pub(super) mod peers;
+pub(super) mod plot;
 mod samples;
 
 use super::series::{self, Came, Ended, Outlet, Rounds, Series};

@@ -1,6 +1,5 @@
 //! Programs that are run: the script that starts peers as their users do (bench/team/peer), and a run of any to its end.
 
-use crate::args::BenchTeamArgs;
 use crate::commands::interrupt::Interrupt;
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -20,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Where the script and its programs are.
 #[derive(Debug)]
-pub(super) struct Peers {
+pub(in super::super) struct Peers {
     script: Option<PathBuf>,
     programs: Option<PathBuf>,
 }
@@ -30,9 +29,13 @@ impl Peers {
     ///
     /// # Errors
     /// What was named is not there.
-    pub(super) fn find(args: &BenchTeamArgs, trimtab: &Path) -> Result<Self> {
-        let programs = args.programs.as_deref().map(std::path::absolute).transpose()?;
-        let script = match &args.peer {
+    pub(in super::super) fn find(
+        peer: Option<&Path>,
+        programs: Option<&Path>,
+        trimtab: &Path,
+    ) -> Result<Self> {
+        let programs = programs.map(std::path::absolute).transpose()?;
+        let script = match peer {
             Some(named) if !named.is_file() => bail!("{} is not there", named.display()),
             Some(named) => Some(std::path::absolute(named)?),
             None => {
@@ -44,12 +47,12 @@ impl Peers {
     }
 
     /// The first words of a peer's command.
-    pub(super) fn words(&self, name: &str) -> Vec<OsString> {
+    pub(in super::super) fn words(&self, name: &str) -> Vec<OsString> {
         vec!["sh".into(), self.script.clone().unwrap_or_default().into(), name.into()]
     }
 
     /// Makes a command of words.
-    pub(super) fn start(&self, words: &[OsString]) -> Command {
+    pub(in super::super) fn start(&self, words: &[OsString]) -> Command {
         let mut command = Command::new(words.first().cloned().unwrap_or_default());
         command.args(words.iter().skip(1));
         if let Some(programs) = &self.programs {
@@ -59,7 +62,7 @@ impl Peers {
     }
 
     /// Why a peer cannot be run here with these words, if it cannot.
-    pub(super) fn lacks(&self, name: &str, what: &[&str]) -> Option<String> {
+    pub(in super::super) fn lacks(&self, name: &str, what: &[&str]) -> Option<String> {
         if self.script.is_none() {
             return Some("bench/team/peer is not here".to_owned());
         }
@@ -136,6 +139,6 @@ pub(super) fn run<T>(
 }
 
 /// Words as they are shown and recorded.
-pub(super) fn said(words: &[OsString]) -> Vec<String> {
+pub(in super::super) fn said(words: &[OsString]) -> Vec<String> {
     words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }

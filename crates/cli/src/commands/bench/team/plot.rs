@@ -17,25 +17,30 @@ const LINE: f64 = 16.0;
 
 /// A line of a panel.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) class: String,
+pub(in super::super) struct Line {
+    pub(in super::super) class: String,
     /// A logarithm ([`doublings`]), and what is shown over it.
-    pub(super) points: Vec<(f64, f64)>,
+    pub(in super::super) points: Vec<(f64, f64)>,
     /// What is said of each point.
-    pub(super) tips: Vec<String>,
+    pub(in super::super) tips: Vec<String>,
 }
 
 /// Lines over one scale.
 #[derive(Debug)]
-pub(super) struct Panel {
-    pub(super) title: String,
-    pub(super) lines: Vec<Line>,
+pub(in super::super) struct Panel {
+    pub(in super::super) title: String,
+    pub(in super::super) lines: Vec<Line>,
     /// Marks on the scale: where, and their words.
-    pub(super) below: Vec<(f64, String)>,
+    pub(in super::super) below: Vec<(f64, String)>,
 }
 
 /// The whole picture: rows of panels, and of whom the lines are, with their classes.
-pub(super) fn picture(title: &str, head: &Head, whos: &[(String, String)], rows: Vec<Vec<Panel>>) -> String {
+pub(in super::super) fn picture(
+    title: &str,
+    head: &Head,
+    whos: &[(String, String)],
+    rows: Vec<Vec<Panel>>,
+) -> String {
     let under = HEAD + LINE * whos.len().div_ceil(4) as f64;
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = 2.0 * MARGIN + columns.max(3) as f64 * (LEFT + SIDE);
@@ -59,7 +64,7 @@ pub(super) fn picture(title: &str, head: &Head, whos: &[(String, String)], rows:
 }
 
 /// The logarithm to base 2, straight between powers of two: for places in a picture, without the mathematical library.
-pub(super) fn doublings(number: f64) -> f64 {
+pub(in super::super) fn doublings(number: f64) -> f64 {
     let (mut number, mut whole) = (number.max(1e-6), 0.0);
     while number >= 2.0 {
         (number, whole) = (number / 2.0, whole + 1.0);

@@ -92,7 +92,7 @@ fn measures(who: &Who, cell: Cell) -> bool {
 /// An option names what there is not.
 pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
     let trimtab = std::env::current_exe().context("cannot find trimtab itself")?;
-    let peers = Peers::find(args, &trimtab)?;
+    let peers = Peers::find(args.peer.as_deref(), args.programs.as_deref(), &trimtab)?;
     let mut left_out = Vec::new();
     let mut whos = Vec::new();
     match peers.lacks(TEAM, &["kernels"]) {

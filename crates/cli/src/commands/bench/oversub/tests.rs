@@ -1,0 +1,63 @@
+//! Tests of what is planned, and in which order.
+
+use super::*;
+use clap::{Args, Command as Clap, FromArgMatches};
+
+/// What is run on two cores, of programs that are there by name alone.
+fn steps(options: &str) -> Vec<Step> {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["cg", "ep", "lu", "balance_omp"] {
+        std::fs::write(folder.path().join(name), "").unwrap();
+    }
+    let words = ["oversub", "--programs", folder.path().to_str().unwrap()];
+    let words = words.into_iter().chain(options.split_whitespace());
+    let matches = OversubArgs::augment_args(Clap::new("oversub")).get_matches_from(words);
+    let args = OversubArgs::from_arg_matches(&matches).unwrap();
+    let tools = Tools::find(&args).unwrap();
+    plan(&args, &tools, &"0-1".parse().unwrap()).steps
+}
+
+#[test]
+fn rounds_have_every_case_once_and_groups_together() {
+    let steps = steps("--runtimes libgomp --kernels cg,ep,lu");
+    let orders: Vec<Vec<usize>> = (1..4).map(|round| order(&steps, 7, round)).collect();
+    for order in &orders {
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..steps.len()).collect::<Vec<_>>());
+        let mut groups: Vec<_> = order.iter().map(|at| steps[*at].group()).collect();
+        groups.dedup();
+        let changes = groups.len();
+        groups.sort();
+        groups.dedup();
+        assert_eq!(groups.len(), changes, "a group is left once and for all");
+    }
+    assert!(orders[0] != orders[1] && orders[0] == order(&steps, 7, 1));
+}
+
+#[test]
+fn no_case_is_planned_twice_and_threads_are_those_of_their_cores() {
+    let steps = steps("--runtimes libgomp --kernels cg,ep --cross");
+    let mut names = BTreeSet::new();
+    for job in steps.iter().flat_map(|step| &step.jobs) {
+        let Job { cell, cpus, .. } = job;
+        assert!(names.insert(cell.to_string()), "{cell} comes twice");
+        assert_eq!((cell.threads, cell.cores as usize), (cell.cores * cell.per_core, cpus.len()), "{cell}");
+        let half =
+            cell.company.as_ref().is_some_and(|one| one.arrangement == study::Arrangement::Partitioned);
+        assert_eq!(cpus.len(), if half { 1 } else { 2 }, "{cell}");
+    }
+    for pair in steps.iter().filter(|step| step.jobs.len() == 2) {
+        let shared: CpuSet = pair.jobs[0].cpus.intersection(&pair.jobs[1].cpus);
+        assert!(shared.len() == 2 || shared.is_empty(), "{pair}");
+    }
+}
+
+#[test]
+fn what_was_stopped_is_as_much_slower_as_from_start_to_end() {
+    let steps = steps("--runtimes libgomp --kernels cg --pairs none");
+    let ran = Ran { ending: Ending::Slower, wall: 30.0, cpu: None, stderr: String::new() };
+    let beside = Some(Baseline { seconds: 0.5, wall: 2.0, serves: 1 });
+    let sample = sample(&steps[0].jobs[0], Class::W, 1, &ran, beside);
+    assert_eq!((sample.status, sample.slowdown()), (Status::Slower, Some(15.0)));
+}

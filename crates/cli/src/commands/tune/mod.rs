@@ -1,0 +1,277 @@
+//! `trimtab tune`: which setting a program runs best in, found by running it, and kept for `trimtab run`.
+//!
+//! What to try next and when to believe it is `core::tuning`'s; `facts` says what there is to try, `trial` runs the program once, `lines` is the record, and
+//! `page` what people read. Each run is written down when it is over, so that whatever ends the tuning, its runs are there for `--resume`.
+
+mod facts;
+mod lines;
+mod page;
+mod trial;
+
+use crate::args::{PlaceArgs, TuneArgs};
+use crate::commands::interrupt::Interrupt;
+use crate::commands::{print, progress};
+use crate::exit::{self, Exit};
+use crate::kept::{Conditions, Kept, Store};
+use crate::say::{self, Volume};
+use crate::situation::HOLD;
+use crate::world::World;
+use anyhow::{Context, Result, anyhow, bail};
+use indicatif::ProgressBar;
+use lines::{Ended, Journal, LeftOut, Line, Run, SCHEMA, Start};
+use regex::bytes::Regex;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+use trial::Trial;
+use trimtab_core::setting::Setting;
+use trimtab_core::stats::Better;
+use trimtab_core::time::Span;
+use trimtab_core::tuning::grid::product;
+use trimtab_core::tuning::{Bench, End, Found, Ran, Rules, Stage, search};
+use trimtab_linux::program::{Program, resolve};
+
+/// Where the metric is the time: a run is stopped when it takes so many times as long as the best setting's.
+const CAP: f64 = 2.0;
+
+/// Tunes.
+///
+/// # Errors
+/// [`exit::FAILED`] when the program fails as it is, or what is asked for cannot be.
+pub fn run(world: &World, args: &TuneArgs) -> Result<u8, Exit> {
+    tune(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
+    if world.raw(HOLD).is_some() {
+        bail!(
+            "this is inside a trimtab run, whose cores and variables would be measured: start trimtab tune by itself"
+        );
+    }
+    let metric = args.metric.as_deref().map(Regex::new).transpose();
+    let metric = metric.map_err(|error| anyhow!("--metric: {}", one_line(&error.to_string())))?;
+    let search_path = world.raw("PATH");
+    let name = args.command.first().ok_or_else(|| anyhow!("no command is given"))?;
+    let path = resolve(name, search_path)?;
+    let program = Program::look(&path, search_path)?;
+    let mut trial = Trial {
+        trimtab: std::env::current_exe().context("cannot find trimtab itself")?,
+        options: options(args),
+        cores: args.cores.map(|cores| format!("--cores={cores}")),
+        command: args.command.clone(),
+        metric,
+        same: args.verify,
+        check: args.verify_command.clone(),
+        timeout: args.timeout,
+        proc: world.proc(),
+    };
+    let cores = facts::cores(&trial)?;
+    if args.cpus.is_none() {
+        // The same for every run, however busy others are meanwhile.
+        trial.cores = Some(format!("--cores={cores}"));
+    }
+    let (choices, left) = facts::choices(world, args, cores)?;
+    let place = PlaceArgs { cores: args.cores, cpus: args.cpus.clone(), ..PlaceArgs::default() };
+    let start = Start {
+        schema: SCHEMA.to_owned(),
+        command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        conditions: Conditions::of(&program.path, &args.command, &place, cores)?,
+        from: args.from.clone(),
+        metric: args.metric.clone().unwrap_or_else(|| "time".to_owned()),
+        higher: args.higher,
+        gain_min: args.gain,
+        seed: args.seed,
+        verify: match &args.verify_command {
+            Some(command) => command.clone(),
+            None => if args.verify { "same" } else { "no" }.to_owned(),
+        },
+        timeout: args.timeout,
+        grid: product(&choices),
+        choices,
+        left_out: left.into_iter().map(|left| LeftOut { knob: left.knob, why: left.why }).collect(),
+    };
+    if args.dry_run {
+        let text = if args.json { Line::Start(&start).text()? } else { page::planned(&start, args.budget) };
+        print(&text)?;
+        return Ok(exit::DONE);
+    }
+    measure(world, args, &trial, &start)
+}
+
+fn measure(world: &World, args: &TuneArgs, trial: &Trial, start: &Start) -> Result<u8> {
+    let data =
+        world.data().ok_or_else(|| anyhow!("neither XDG_DATA_HOME nor HOME says where runs are kept"))?;
+    let path = data.join("tunings").join(format!("{}.jsonl", start.conditions.name()));
+    let earlier = if args.resume { lines::earlier(&path, start)? } else { Vec::new() };
+    let interrupt = Interrupt::listen()?;
+    let journal = Journal::begin(&path, start, &earlier)?;
+    let rules = Rules {
+        better: if args.higher { Better::More } else { Better::Less },
+        gain_min: args.gain,
+        budget: args.budget,
+        cap: args.metric.is_none().then_some(CAP),
+        seed: args.seed,
+    };
+    let mut bench = Runner {
+        trial,
+        interrupt: &interrupt,
+        bar: progress::bar(1),
+        json: args.json,
+        earlier: earlier.into(),
+        number: 0,
+        journal,
+        reference: None,
+        trouble: None,
+    };
+    if args.json {
+        out(&Line::Start(start).text()?)?;
+    } else {
+        say::notice(Volume::Normal, &page::begins(start, args.budget));
+    }
+    let found = search(&rules, &start.choices, &start.from, &mut bench);
+    bench.bar.finish_and_clear();
+    let Runner { journal, trouble, .. } = bench;
+    if let Some(trouble) = trouble {
+        return Err(trouble.context(format!("what was measured is kept in {}", path.display())));
+    }
+    let profile = found.winner.as_ref().map(|_| kept(start, &found)).transpose()?.flatten();
+    let name = match (&profile, Store::of(world)) {
+        (Some(profile), Some(store)) if !args.no_store => Some(store.write(profile)?),
+        _ => None,
+    };
+    let signal = interrupt.came();
+    let stopped = found.end == End::Stopped;
+    let ended = Ended { found, kept: name, profile };
+    if args.json {
+        out(&Line::End(&ended).text()?)?;
+    } else {
+        print(&page::ended(start, &ended, &path))?;
+    }
+    // Who spent the budget may go on with a larger one.
+    if !stopped && ended.found.end != End::Spent {
+        journal.remove();
+    }
+    if let End::Failed { why } = &ended.found.end {
+        bail!("the program fails as it is, and nothing can be tuned: {why}");
+    }
+    match signal.filter(|_| stopped) {
+        Some(signal) => Ok(exit::by_signal(signal)),
+        None => Ok(if ended.profile.is_some() { exit::DONE } else { exit::NO }),
+    }
+}
+
+/// The profile of what was found.
+fn kept(start: &Start, found: &Found) -> Result<Option<Kept>> {
+    let Some(winner) = &found.winner else { return Ok(None) };
+    let gain = winner.comparison.gain.context("a winner without a gain")?;
+    let interval = gain.interval.context("a winner without an interval")?;
+    Ok(Some(Kept {
+        setting: winner.setting.clone(),
+        from: start.from.clone(),
+        conditions: start.conditions.clone(),
+        metric: start.metric.clone(),
+        higher: start.higher,
+        gain: gain.median,
+        low: interval.low,
+        high: interval.high,
+        before: winner.before.clone(),
+        after: winner.after.clone(),
+        adds: winner.adds.clone(),
+        when: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }))
+}
+
+/// What `trimtab run` is asked for in every setting.
+fn options(args: &TuneArgs) -> Vec<String> {
+    let mut options = Vec::new();
+    if let Some(cpus) = &args.cpus {
+        options.push(format!("--cpus={cpus}"));
+    }
+    if args.share {
+        options.push("--share".to_owned());
+    }
+    options
+}
+
+/// Writes a line to standard output at once, for who reads along.
+fn out(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Who runs the program for the search.
+struct Runner<'a> {
+    trial: &'a Trial,
+    interrupt: &'a Interrupt,
+    bar: ProgressBar,
+    json: bool,
+    /// Runs of an earlier tuning that this one goes on with.
+    earlier: VecDeque<Run>,
+    number: usize,
+    journal: Journal,
+    /// A mark of the first run's output.
+    reference: Option<String>,
+    trouble: Option<anyhow::Error>,
+}
+
+impl Runner<'_> {
+    fn one(&mut self, setting: &Setting, stage: Stage, limit: Option<Span>) -> Result<Option<Ran>> {
+        let again = self.earlier.pop_front().filter(|old| old.setting == *setting && old.stage == stage);
+        let replayed = again.is_some();
+        let run = match again {
+            Some(run) => run,
+            None => {
+                // What came after is of another order, which only other versions make.
+                self.earlier.clear();
+                if self.interrupt.came().is_some() {
+                    return Ok(None);
+                }
+                self.bar.set_message(format!("{}: {setting}", stage.word()));
+                self.bar.tick();
+                let Some(tried) =
+                    self.trial.run(setting, limit, self.reference.as_deref(), self.interrupt)?
+                else {
+                    return Ok(None);
+                };
+                Run {
+                    number: self.number,
+                    stage,
+                    setting: setting.clone(),
+                    ran: tried.ran,
+                    output: tried.output,
+                }
+            }
+        };
+        self.number += 1;
+        if self.reference.is_none() {
+            self.reference.clone_from(&run.output);
+        }
+        let line = Line::Run(&run);
+        if !replayed {
+            self.journal.add(&line)?;
+        }
+        if self.json {
+            out(&line.text()?)?;
+        }
+        self.bar.inc(1);
+        Ok(Some(run.ran))
+    }
+}
+
+impl Bench for Runner<'_> {
+    fn run(&mut self, setting: &Setting, stage: Stage, limit: Option<Span>) -> Option<Ran> {
+        self.one(setting, stage, limit).unwrap_or_else(|trouble| {
+            self.trouble = Some(trouble);
+            None
+        })
+    }
+
+    fn ahead(&mut self, runs: usize) {
+        self.bar.set_length(self.bar.position() + runs as u64);
+    }
+}

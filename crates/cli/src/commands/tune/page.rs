@@ -1,0 +1,150 @@
+//! What people read of a tuning.
+
+use super::lines::{Ended, Start};
+use crate::table::{Align, Table};
+use std::fmt::Write as _;
+use std::path::Path;
+use trimtab_core::stats::{Better, compare, median};
+use trimtab_core::time::Span;
+use trimtab_core::tuning::{Choice, End, Series};
+use trimtab_core::words::plural;
+
+/// The first line.
+pub(super) fn begins(start: &Start, budget: Span) -> String {
+    let knobs: Vec<&str> = start.choices.iter().map(|choice| choice.knob.word()).collect();
+    format!(
+        "tuning {} on {} from {}: {}; {} at most (Ctrl-C keeps what is measured, --resume goes on)",
+        start.conditions.program.display(),
+        plural(start.conditions.cores as usize, "core"),
+        start.from,
+        knobs.join(", "),
+        lasting(budget)
+    )
+}
+
+/// What would be tried.
+pub(super) fn planned(start: &Start, budget: Span) -> String {
+    let mut table = Table::new(&[("KNOB", Align::Left), ("TRIED", Align::Left)]);
+    let mut singles = 0;
+    for Choice { knob, values } in &start.choices {
+        let own = start.from.get(*knob);
+        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "left alone".to_owned());
+        let others: Vec<String> = values.iter().filter(|value| value.as_deref() != own).map(word).collect();
+        singles += others.len();
+        table.row([knob.word().to_owned(), others.join(", ")]);
+    }
+    for left in &start.left_out {
+        table.row([left.knob.word().to_owned(), format!("not tried: {}", left.why)]);
+    }
+    format!(
+        "{table}\n{} from the start ({}), of {:.0} settings in all; joined and looked round from are only those that help.\n\
+         About {} runs, in {} at most.\n",
+        plural(singles, "single change"),
+        start.from,
+        start.grid,
+        // Each once or twice, the references between them, a look round, and the evidence.
+        3 * singles + 25,
+        lasting(budget)
+    )
+}
+
+/// What came of it.
+pub(super) fn ended(start: &Start, ended: &Ended, journal: &Path) -> String {
+    let mut text = String::new();
+    let found = &ended.found;
+    if found.series.iter().any(|series| series.values.len() > 1) {
+        let _ = writeln!(text, "{}", table(start, &found.series));
+    }
+    let runs = format!("{} in {}", plural(found.runs, "run"), lasting(found.spent));
+    let command = start.command.join(" ");
+    match (&found.winner, &ended.profile) {
+        (Some(winner), Some(kept)) => {
+            let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+            let _ = writeln!(
+                text,
+                "{} is better than {}: {:.2} times as {} ({:+.0} %, 95 % sure of {:+.0} to {:+.0} %; {} pairs of runs; {runs}).",
+                winner.setting,
+                start.from,
+                kept.gain,
+                if start.metric == "time" { "fast" } else { "good" },
+                percent(kept.gain),
+                percent(kept.low),
+                percent(kept.high),
+                winner.before.len()
+            );
+            for (knob, gain) in &winner.adds {
+                let _ = writeln!(text, "  {knob} adds {:+.0} % to the others", percent(*gain));
+            }
+            match &ended.kept {
+                Some(name) => {
+                    let _ = writeln!(
+                        text,
+                        "Kept as profile {name}: trimtab run {command} applies it from now on, --no-profile does not; trimtab profiles show {name}."
+                    );
+                }
+                None => {
+                    let words = crate::tuned::words(&winner.setting).join(" ");
+                    let _ = writeln!(text, "Not kept (--no-store): trimtab run {words} {command}");
+                }
+            }
+        }
+        _ => {
+            let why = match &found.end {
+                End::Nothing | End::Won => format!(
+                    "Nothing that was tried is better than {} by {:.0} % or more, beyond the noise: no change ({runs}).",
+                    start.from,
+                    start.gain_min * 100.0
+                ),
+                End::Spent => format!(
+                    "The budget was spent before anything was certain: no change ({runs}). --resume with a larger --budget goes on."
+                ),
+                End::Stopped => format!("Stopped: {runs} kept in {}; --resume goes on.", journal.display()),
+                End::Failed { .. } => return text,
+            };
+            let _ = writeln!(text, "{why}");
+        }
+    }
+    text
+}
+
+/// Each setting that was tried.
+fn table(start: &Start, all: &[Series]) -> String {
+    let unit = if start.metric == "time" { "SECONDS" } else { "METRIC" };
+    let columns = [
+        ("SETTING", Align::Left),
+        ("RUNS", Align::Right),
+        (unit, Align::Right),
+        ("TO START", Align::Right),
+        ("", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    let better = if start.higher { Better::More } else { Better::Less };
+    let base = all.iter().find(|series| series.setting == start.from);
+    for series in all {
+        let gain = base.and_then(|base| compare(&base.values, &series.values, better, start.seed).gain);
+        let note = match (&series.failed, series.slow) {
+            (Some(why), _) => format!("out: {why}"),
+            (None, 1..) => format!("{} stopped as too slow", series.slow),
+            _ => String::new(),
+        };
+        table.row([
+            series.setting.to_string(),
+            series.values.len().to_string(),
+            median(&series.values).map_or("-".to_owned(), number),
+            gain.map_or("-".to_owned(), |gain| format!("{:+.1} %", (gain.median - 1.0) * 100.0)),
+            note,
+        ]);
+    }
+    table.to_string()
+}
+
+/// With four digits that matter.
+fn number(value: f64) -> String {
+    let places = (3 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 9);
+    format!("{value:.*}", usize::try_from(places).unwrap_or(0))
+}
+
+fn lasting(span: Span) -> String {
+    let seconds = span.seconds();
+    if seconds < 120.0 { format!("{seconds:.1} s") } else { format!("{:.0} min", seconds / 60.0) }
+}

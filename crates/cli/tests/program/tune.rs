@@ -1,0 +1,344 @@
+//! `trimtab tune` and `trimtab profiles`: programs that plainly like one setting, and all that can go wrong with others.
+
+use crate::util::{Call, Sandbox, eventually, need, text, two, two_users};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+/// Sleeps, so that other load matters little: long as it is, short with one thread, shorter with sleeping waiters, too.
+const APP: &str = "#!/bin/sh\nt=0.3\n[ \"$OMP_NUM_THREADS\" = 1 ] && t=0.1\n\
+    [ \"$OMP_WAIT_POLICY\" = passive ] && [ $t = 0.1 ] && t=0.03\nsleep $t\necho \"$OMP_NUM_THREADS ${OMP_WAIT_POLICY:-none}\"\n";
+/// The same at once, for what is not about time: one thread is twice as good as any other count.
+const RATE: &str = "#!/bin/sh\nrate=1\n[ \"$OMP_NUM_THREADS\" = 1 ] && rate=2\necho \"rate: $rate.0$#\"\necho \"threads: $OMP_NUM_THREADS\" >&2\n";
+
+/// One that is found at once.
+fn quick<'s>(sandbox: &'s Sandbox, options: &str) -> Call<'s> {
+    sandbox.trimtab(&format!("tune -c 2 --knobs threads --metric rate:.([0-9.]+) --higher {options} --"))
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The files of the user's data folder.
+fn kept(sandbox: &Sandbox, folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(sandbox.path("home/.local/share/trimtab").join(folder));
+    entries.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn pid_is_there(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_bad_switch_is_found_kept_and_applied_from_then_on() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", APP);
+    let before = sandbox.run("-c 2").arg(&app).arg("5").ends().ok();
+    assert_eq!(before, "2 none");
+    let tuned = sandbox.trimtab("tune -c 2 --knobs threads,wait,pin --").arg(&app).arg("5").ends();
+    assert_eq!(tuned.code, Some(0), "{tuned}");
+    let said = tuned.out();
+    assert!(said.contains("threads=1 wait=sleep is better than as it is"), "{said}");
+    // Applied, for other numbers, too, and said in a line.
+    let run = sandbox.run("-c 2").arg(&app).arg("77").ends();
+    assert_eq!(run.warns(&["as tuned on", "threads=1 wait=sleep", "--no-profile"]), "1 passive");
+    assert_eq!(sandbox.run("-c 2 --quiet").arg(&app).arg("5").ends().ok(), "1 passive");
+    assert_eq!(sandbox.run("-c 2 --no-profile").arg(&app).arg("5").ends().ok(), "2 none");
+    // What is said as an option or a variable stays.
+    let run = sandbox.run("-c 2 --threads 2 -q").arg(&app).arg("5").ends();
+    assert_eq!(run.ok(), "2 passive");
+    let run = sandbox.run("-c 2 -q").arg(&app).arg("5").env("OMP_NUM_THREADS", "3").ends();
+    assert_eq!(run.ok(), "3 passive");
+    // Other arguments, other cores and other environments are other matters.
+    assert_eq!(sandbox.run("-c 2").arg(&app).arg("x").ends().ok(), "2 none");
+    assert_eq!(sandbox.run("-c 1").arg(&app).arg("5").ends().ok(), "1 none");
+    assert!(kept(&sandbox, "tunings").is_empty());
+    assert_eq!(kept(&sandbox, "profiles").len(), 1);
+    // A program that was built anew is another.
+    sandbox.script("app", APP.replace("0.3", "0.31"));
+    let run = sandbox.run("-c 2").arg(&app).arg("5").ends();
+    assert_eq!(run.warns(&["not applied", "the program has changed since"]), "2 none");
+}
+
+#[test]
+fn a_number_that_is_printed_can_be_the_metric_and_every_run_is_a_line() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", RATE);
+    let tuned = quick(&sandbox, "--json").arg(&app).ends();
+    assert_eq!(tuned.code, Some(0), "{tuned}");
+    let lines = lines(&tuned.out());
+    let (start, end) = (&lines[0], lines.last().unwrap());
+    assert_eq!((&start["record"], &start["schema"]), (&"start".into(), &"trimtab.tune/1".into()));
+    assert_eq!(end["winner"]["setting"]["threads"], "1");
+    assert_eq!(end["profile"]["gain"], 2.0);
+    let runs = lines.iter().filter(|line| line["record"] == "run");
+    assert_eq!(runs.count() as u64, end["runs"].as_u64().unwrap());
+    // The same program by another expression, where less is better: as it is is best.
+    let other =
+        sandbox.trimtab("tune -c 2 --knobs threads --no-store --metric rate:.([0-9.]+) --").arg(&app).ends();
+    assert!(other.code == Some(1) && other.out().contains("no change"), "{other}");
+}
+
+#[test]
+fn nothing_is_kept_where_nothing_matters_and_nothing_is_run_when_only_asked_what_would_be() {
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", "#!/bin/sh\necho rate: 5\n");
+    let mark = sandbox.path("mark");
+    let touch = sandbox.script("touch", format!("#!/bin/sh\ntouch {}\n", mark.display()));
+    let planned = sandbox.trimtab("tune --dry-run --share --").arg(&touch).ends().ok();
+    assert!(planned.contains("threads") && planned.contains("About") && !mark.exists(), "{planned}");
+    let tuned = sandbox.trimtab("tune --share --knobs wait --metric rate:.([0-9]+) --").arg(&app).ends();
+    assert!(tuned.code == Some(1) && tuned.out().contains("no change"), "{tuned}");
+    assert!(kept(&sandbox, "profiles").is_empty() && kept(&sandbox, "tunings").is_empty());
+    let mine =
+        sandbox.trimtab("tune --share --knobs wait --").arg(&app).env("OMP_WAIT_POLICY", "active").ends();
+    mine.fails(2, &["nothing to try", "you set OMP_WAIT_POLICY"]);
+}
+
+#[test]
+fn a_setting_in_which_the_program_fails_is_out_and_a_program_that_fails_is_not_tuned() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let picky = sandbox.script(
+        "picky",
+        format!("{RATE}[ \"$OMP_NUM_THREADS\" = 4 ] && {{ echo too many >&2; exit 3; }}\nexit 0\n"),
+    );
+    let tuned = quick(&sandbox, "").arg(&picky).ends();
+    assert!(tuned.code == Some(0) && tuned.out().contains("out: it ended with status 3"), "{tuned}");
+    assert!(tuned.out().contains("too many"), "{tuned}");
+    for (script, words) in [
+        ("#!/bin/sh\necho no such input >&2\nexit 7\n", ["status 7", "no such input"]),
+        ("#!/bin/sh\nkill -SEGV $$\n", ["signal 11", "fails as it is"]),
+        ("#!/bin/sh\necho hello\n", ["metric", "fails as it is"]),
+        ("#!/bin/sh\necho rate: 0\n", ["no number above 0", "fails as it is"]),
+        ("#!/bin/sh\nsleep 30\n", ["--timeout", "fails as it is"]),
+        ("#!/bin/sh\nkill -STOP $$\nsleep 30\n", ["terminal", "fails as it is"]),
+    ] {
+        let bad = sandbox.script("bad", script);
+        let outcome = quick(&sandbox, "--timeout 5s").arg(&bad).ends();
+        assert_eq!(outcome.code, Some(2), "{outcome}");
+        let last = outcome.stderr.lines().last().unwrap_or_default();
+        assert!(words.iter().all(|word| last.contains(word)), "{script}: {outcome}");
+    }
+    assert!(kept(&sandbox, "tunings").is_empty() && kept(&sandbox, "profiles").len() == 1);
+}
+
+#[test]
+fn outputs_are_checked_where_that_is_asked_for() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    // What is printed depends on threads, beside the metric's line.
+    let app = sandbox.script("app", RATE.replace(" >&2", ""));
+    let tuned = quick(&sandbox, "--verify").arg(&app).ends();
+    assert!(
+        tuned.code == Some(1) && tuned.out().contains("out: its output is not that of the first run"),
+        "{tuned}"
+    );
+    let tuned = quick(&sandbox, "--no-store").arg(&app).ends();
+    assert_eq!(tuned.code, Some(0), "{tuned}");
+    let random = sandbox.script("random", "#!/bin/sh\necho rate: 1\necho $$\n");
+    let outcome = quick(&sandbox, "--verify").arg(&random).ends();
+    assert!(outcome.code == Some(2) && outcome.stderr.contains("not that of the first run"), "{outcome}");
+    let check =
+        sandbox.trimtab("tune -c 2 --knobs threads --metric rate:.([0-9.]+) --higher --verify-command");
+    let outcome = check.arg("grep -q 'rate: 1'").arg("--").arg(&app).ends();
+    assert!(outcome.code == Some(1) && outcome.out().contains("out: --verify-command says"), "{outcome}");
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured_and_resume_goes_on() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", format!("{RATE}sleep 0.1\n"));
+    let running = quick(&sandbox, "--json").arg(&app).begins();
+    eventually("some runs are made", || running.said().matches("\"run\"").count() >= 4);
+    running.signal(Signal::INT);
+    let stopped = running.ends();
+    assert_eq!(stopped.code, Some(130), "{stopped}");
+    let before = lines(&stopped.out());
+    assert_eq!(before.last().unwrap()["end"], "stopped");
+    assert_eq!(kept(&sandbox, "tunings").len(), 1);
+    // Another tuning is not gone on with.
+    let other = quick(&sandbox, "--resume --seed 5").arg(&app).ends();
+    other.fails(2, &["another tuning", "without --resume"]);
+    let done = quick(&sandbox, "--json --resume").arg(&app).ends();
+    assert_eq!(done.code, Some(0), "{done}");
+    let after = lines(&done.out());
+    let runs =
+        |lines: &[Value]| lines.iter().filter(|line| line["record"] == "run").cloned().collect::<Vec<_>>();
+    assert_eq!(runs(&after)[..runs(&before).len()], runs(&before)[..]);
+    assert!(kept(&sandbox, "tunings").is_empty());
+    quick(&sandbox, "--resume").arg(&app).ends().fails(2, &["no tuning", "without --resume"]);
+}
+
+#[test]
+fn a_tuner_that_is_killed_leaves_no_program_behind_and_its_runs_are_kept() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let note = sandbox.path("pids");
+    let app = sandbox.script(
+        "app",
+        format!(
+            "#!/bin/sh\necho $$ >>{0}\nn=$(wc -l <{0})\n[ $n -lt 4 ] || exec sleep 60\necho rate: 1\n",
+            note.display()
+        ),
+    );
+    let running = quick(&sandbox, "").arg(&app).begins();
+    eventually("the fourth run is under way", || text(&note).lines().count() >= 4);
+    let last = text(&note).lines().last().unwrap().to_owned();
+    running.signal(Signal::KILL);
+    eventually("the program ended with the tuner", || !pid_is_there(&last));
+    drop(running);
+    let journal = text(&kept(&sandbox, "tunings")[0]);
+    assert_eq!(lines(&journal).len(), 4, "{journal}");
+    sandbox.until_free();
+}
+
+#[test]
+fn what_a_program_leaves_running_ends_with_its_run() {
+    let sandbox = Sandbox::new();
+    let note = sandbox.path("pids");
+    let app =
+        sandbox.script("app", format!("#!/bin/sh\nsleep 60 &\necho $! >>{}\necho rate: 1\n", note.display()));
+    let tuned = sandbox.trimtab("tune --share --knobs pin --metric rate:.([0-9]+) --").arg(&app).ends();
+    assert_eq!(tuned.code, Some(1), "{tuned}");
+    eventually("all of them ended", || text(&note).lines().all(|pid| !pid_is_there(pid)));
+}
+
+#[test]
+fn damaged_and_foreign_profiles_are_ignored_with_a_line() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", RATE);
+    assert_eq!(quick(&sandbox, "").arg(&app).ends().code, Some(0));
+    let file = kept(&sandbox, "profiles").remove(0);
+    let good = text(&file);
+    let run = || sandbox.run("-c 2").arg(&app).ends();
+    assert!(run().stderr.contains("as tuned on"));
+    for (bad, why) in [
+        (String::new(), "no profile"),
+        ("\0\u{1}".to_owned(), "no profile"),
+        (good[..good.len() / 2].to_owned(), "no profile"),
+        (good.replace("\"threads\": \"1\"", "\"threads\": \"2\""), "checksum"),
+        (good.replace("kept/1", "kept/7"), "kept/7"),
+        (" ".repeat(2 << 20), "no file of ours"),
+    ] {
+        fs::write(&file, bad).unwrap();
+        let said = run();
+        assert!(said.stderr.lines().filter(|line| line.contains("not applied")).count() == 1, "{said}");
+        assert!(
+            said.code == Some(0) && said.stderr.contains(why) && said.stderr.contains("threads: 2"),
+            "{said}"
+        );
+        let listed = sandbox.trimtab("profiles").ends();
+        assert!(listed.stderr.contains("does not count") && listed.code == Some(0), "{listed}");
+    }
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    assert!(run().stderr.contains("no file of ours"));
+    fs::remove_dir(&file).unwrap();
+    assert!(!run().stderr.contains("not applied"));
+}
+
+#[test]
+fn profiles_are_listed_shown_handed_on_and_removed() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", RATE);
+    let profiles = |words: &str| sandbox.trimtab(&format!("profiles {words}")).ends();
+    assert!(profiles("").ok().contains("No profiles"));
+    profiles("show x").fails(2, &["no profile", "trimtab profiles lists them"]);
+    assert_eq!(quick(&sandbox, "").arg(&app).ends().code, Some(0));
+    let list: Value = serde_json::from_str(&profiles("--json").ok()).unwrap();
+    let name = list["profiles"][0]["name"].as_str().unwrap().to_owned();
+    assert_eq!(list["profiles"][0]["idle"], Value::Null);
+    assert!(profiles("").ok().contains(&name));
+    let shown = profiles(&format!("show {}", &name[..4])).ok();
+    assert!(shown.contains("--threads=1") && shown.contains("evidence"), "{shown}");
+    let out = sandbox.path("out.json");
+    profiles(&format!("export {name} -o {}", out.display())).ok();
+    assert_eq!(profiles(&format!("remove {name}")).ok(), format!("removed {name}"));
+    assert!(!sandbox.run("-c 2").arg(&app).ends().stderr.contains("as tuned"));
+    assert_eq!(profiles(&format!("import {}", out.display())).ok(), format!("{name}: it applies"));
+    assert!(sandbox.run("-c 2").arg(&app).ends().stderr.contains("as tuned on"));
+    let bad = sandbox.write("bad.json", text(&out).replace("\"threads\": \"1\"", "\"threads\": \"9\""));
+    profiles(&format!("import {}", bad.display())).fails(2, &["is not taken", "checksum"]);
+    profiles("remove --all").ok();
+    assert!(kept(&sandbox, "profiles").is_empty());
+}
+
+#[test]
+fn a_profile_of_one_user_is_none_of_anothers() {
+    let [one, other] = need!(two_users(), "two other users are needed, and the right to become them");
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", RATE);
+    let tuned = quick(&sandbox, "").arg(&app).user(one).ends();
+    assert_eq!(tuned.code, Some(0), "{tuned}");
+    let run = |user| sandbox.run("-c 2").arg(&app).user(user).ends();
+    assert!(run(one).stderr.contains("as tuned on"));
+    // They share this home, which no two users do: the file is another's, and cannot even be read.
+    let said = run(other);
+    assert!(said.code == Some(0) && said.stderr.contains("another user's"), "{said}");
+    assert!(said.stderr.contains("threads: 2"), "{said}");
+}
+
+#[test]
+fn what_run_is_told_reaches_the_program() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let ask = "echo $OMP_NUM_THREADS $GLIBC_TUNABLES";
+    assert_eq!(sandbox.run("-c 2 --threads 5 --thp on").sh(ask).ends().ok(), "5 glibc.malloc.hugetlb=1");
+    let mine = sandbox.run("-c 2 --thp on").sh(ask).env("GLIBC_TUNABLES", "glibc.malloc.check=0").ends();
+    assert_eq!(mine.warns(&["--thp on has no effect"]), "2 glibc.malloc.check=0");
+    sandbox.run("-c 1 --slice 0.05").sh(":").ends().fails_with(125, "milliseconds from 0.1 to 100");
+    let slice = sandbox.run("-c 1 --slice 7").sh("grep -i slice /proc/self/sched || true").ends();
+    let said = slice.out();
+    // Only kernels built for it say so in /proc.
+    assert!(
+        slice.code == Some(0) && (said.is_empty() || said.contains("7000000") || !slice.stderr.is_empty()),
+        "{slice}"
+    );
+}
+
+/// The names of all fields of a document, but for those that settings are made of.
+fn fields(value: &Value, found: &mut std::collections::BTreeSet<String>) {
+    match value {
+        Value::Object(fields_) => {
+            for (name, value) in fields_ {
+                found.insert(name.clone());
+                fields(value, found);
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_of_a_tuning_and_of_profiles_is_documented() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", RATE);
+    let tuned = quick(&sandbox, "--json --verify").arg(&app).ends();
+    let mut found = std::collections::BTreeSet::new();
+    for line in lines(&tuned.out()) {
+        found.insert(line["record"].as_str().unwrap().to_owned());
+        fields(&line, &mut found);
+    }
+    let tuned = quick(&sandbox, "").arg(&app).ends();
+    assert_eq!(tuned.code, Some(0), "{tuned}");
+    let list: Value = serde_json::from_str(&sandbox.trimtab("profiles --json").ends().ok()).unwrap();
+    fields(&list, &mut found);
+    fields(&serde_json::from_str(&text(&kept(&sandbox, "profiles")[0])).unwrap(), &mut found);
+    let described = include_str!("../../../../docs/json.md");
+    let words: std::collections::BTreeSet<&str> =
+        described.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter))).collect();
+    let missing: Vec<_> = found.iter().filter(|name| !words.contains(name.as_str())).collect();
+    assert!(found.contains("adds") && found.contains("conditions"), "{found:?}");
+    assert!(missing.is_empty(), "{missing:?} are not described in docs/json.md");
+}

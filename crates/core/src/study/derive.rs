@@ -1,0 +1,193 @@
+//! What samples come to: slow-downs with their intervals, pairs, and what sharing gains over partitioning.
+
+use super::{Arrangement, Cell, Sample, Status};
+use crate::stats::{self, Estimate};
+use serde::Serialize;
+
+/// All samples of a cell.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Summary {
+    /// What was run.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// Runs that have a time.
+    pub samples: usize,
+    /// How many of them were stopped, since they took too long.
+    pub stopped: usize,
+    /// Runs that failed.
+    pub failed: usize,
+    /// Time of the part that the program times.
+    pub seconds: Option<Estimate>,
+    /// The median of the ratios to the baselines that were run just before.
+    pub slowdown: Option<Estimate>,
+    /// Whether the median lies among the runs that were stopped: the slow-down is more than is said.
+    pub at_least: bool,
+    /// CPU time of all threads: median of user and system.
+    pub cpu: Option<f64>,
+    /// Median of lowest over highest user time of the cores.
+    pub balance: Option<f64>,
+    /// Seconds between two meetings of all threads at the baseline's speed.
+    pub interval: Option<f64>,
+}
+
+/// Sums samples up, by cell, in the order in which cells came first.
+pub fn cells(samples: &[Sample], seed: u64) -> Vec<Summary> {
+    let mut groups: Vec<(&Cell, Vec<&Sample>)> = Vec::new();
+    for sample in samples {
+        match groups.iter_mut().find(|(cell, _)| **cell == sample.cell) {
+            Some((_, group)) => group.push(sample),
+            None => groups.push((&sample.cell, vec![sample])),
+        }
+    }
+    groups.into_iter().map(|(cell, group)| summary(cell, &group, seed)).collect()
+}
+
+fn summary(cell: &Cell, group: &[&Sample], seed: u64) -> Summary {
+    let timed: Vec<&Sample> = group.iter().copied().filter(|one| one.status != Status::Failed).collect();
+    let all = |of: &dyn Fn(&Sample) -> Option<f64>| -> Vec<f64> {
+        timed.iter().filter_map(|one| of(one)).collect()
+    };
+    let ratios = all(&|one| one.slowdown());
+    let median = |of: &dyn Fn(&Sample) -> Option<f64>| stats::median(&all(of));
+    let slowdown = stats::estimate(&ratios, seed);
+    // A stopped run lies above its bound, whatever that is: the median is known if what it is made of is below all bounds.
+    let bounds = timed.iter().filter(|one| one.status == Status::Slower).filter_map(|one| one.slowdown());
+    let least = bounds.fold(f64::INFINITY, f64::min);
+    let below = ratios.iter().filter(|ratio| **ratio < least).count();
+    Summary {
+        cell: cell.clone(),
+        samples: timed.len(),
+        stopped: timed.iter().filter(|one| one.status == Status::Slower).count(),
+        failed: group.len() - timed.len(),
+        seconds: stats::estimate(&all(&|one| one.seconds), seed),
+        slowdown,
+        at_least: slowdown.is_some() && below <= ratios.len() / 2,
+        cpu: median(&|one| Some(one.user? + one.system?)),
+        balance: median(&|one| one.balance),
+        interval: median(&|one| one.interval),
+    }
+}
+
+/// Of the ways to run a program by a runtime alone on the same cores, the one with the least slow-down: what others can be compared with.
+pub fn best<'s>(summaries: &'s [Summary], of: &Cell) -> Option<&'s Summary> {
+    let known = |one: &&Summary| one.slowdown.is_some() && !one.at_least;
+    let alike = |one: &&Summary| {
+        let key = |cell: &Cell| (cell.program.clone(), cell.class.clone(), cell.runtime, cell.cores);
+        one.cell.company.is_none() && key(&one.cell) == key(of)
+    };
+    let median = |one: &Summary| one.slowdown.map_or(f64::INFINITY, |slowdown| slowdown.median);
+    summaries.iter().filter(alike).filter(known).min_by(|one, other| median(one).total_cmp(&median(other)))
+}
+
+/// Two programs at once, in one arrangement.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Pair {
+    /// One of them.
+    pub first: Cell,
+    /// The other.
+    pub second: Cell,
+    /// How they had the cores.
+    pub arrangement: Arrangement,
+    /// Rounds in which both have a time.
+    pub rounds: usize,
+    /// Each one's time over that of its baseline: alone, on all cores, one thread each.
+    pub slowdowns: [Option<Estimate>; 2],
+    /// The sum of both speeds, in baselines: 1 is what running one after the other gives.
+    pub throughput: Option<Estimate>,
+    /// The lesser slow-down over the greater: 1 is fair.
+    pub fairness: Option<Estimate>,
+    /// Whether either was stopped in some round, since it took too long: it is slower than is said.
+    pub at_least: [bool; 2],
+    /// Throughput of each round, in order.
+    #[serde(skip)]
+    throughputs: Vec<f64>,
+}
+
+/// All pairs, in the order in which they came first.
+pub fn pairs(samples: &[Sample], seed: u64) -> Vec<Pair> {
+    let mut groups: Vec<(&Cell, &Cell, Vec<[&Sample; 2]>)> = Vec::new();
+    let seconds: Vec<&Sample> = samples.iter().filter(|one| place(one) == Some(2)).collect();
+    for first in samples.iter().filter(|one| place(one) == Some(1)) {
+        let Some(second) =
+            seconds.iter().find(|second| second.round == first.round && met(&first.cell, &second.cell))
+        else {
+            continue;
+        };
+        match groups.iter_mut().find(|(one, other, _)| **one == first.cell && **other == second.cell) {
+            Some((.., group)) => group.push([first, second]),
+            None => groups.push((&first.cell, &second.cell, vec![[first, second]])),
+        }
+    }
+    groups.into_iter().filter_map(|(first, second, group)| pair(first, second, &group, seed)).collect()
+}
+
+fn place(sample: &Sample) -> Option<u8> {
+    sample.cell.company.as_ref().map(|company| company.place)
+}
+
+/// Whether each is the other's company.
+fn met(first: &Cell, second: &Cell) -> bool {
+    let names = |one: &Cell, other: &Cell| {
+        one.company.as_ref().is_some_and(|company| {
+            (&company.program, &company.class, company.runtime, company.per_core)
+                == (&other.program, &other.class, other.runtime, other.per_core)
+        })
+    };
+    let arrangement = |cell: &Cell| cell.company.as_ref().map(|company| company.arrangement);
+    let alike =
+        (first.grip, first.wait, arrangement(first)) == (second.grip, second.wait, arrangement(second));
+    alike && names(first, second) && names(second, first)
+}
+
+fn pair(first: &Cell, second: &Cell, group: &[[&Sample; 2]], seed: u64) -> Option<Pair> {
+    let arrangement = first.company.as_ref()?.arrangement;
+    let both: Vec<[f64; 2]> =
+        group.iter().filter_map(|[one, other]| Some([one.slowdown()?, other.slowdown()?])).collect();
+    let each = |of: &dyn Fn(&[f64; 2]) -> f64| -> Vec<f64> { both.iter().map(of).collect() };
+    let throughputs = each(&|[one, other]| 1.0 / one + 1.0 / other);
+    Some(Pair {
+        first: first.clone(),
+        second: second.clone(),
+        arrangement,
+        rounds: both.len(),
+        slowdowns: [
+            stats::estimate(&each(&|both| both[0]), seed),
+            stats::estimate(&each(&|both| both[1]), seed),
+        ],
+        throughput: stats::estimate(&throughputs, seed),
+        fairness: stats::estimate(&each(&|[one, other]| one.min(*other) / one.max(*other)), seed),
+        at_least: [0, 1].map(|place: usize| group.iter().any(|both| both[place].status == Status::Slower)),
+        throughputs,
+    })
+}
+
+/// The same pair, sharing all cores and with half of them each.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Sharing<'p> {
+    /// Sharing.
+    pub shared: &'p Pair,
+    /// With half of the cores each.
+    pub partitioned: &'p Pair,
+    /// Throughput of the former over that of the latter: above 1 sharing gains.
+    pub gain: Option<Estimate>,
+}
+
+/// Sets sharing beside partitioning, for all pairs that were run both ways.
+pub fn sharing(pairs: &[Pair], seed: u64) -> Vec<Sharing<'_>> {
+    let of = |arrangement| pairs.iter().filter(move |pair| pair.arrangement == arrangement);
+    let partner =
+        |shared: &Pair| of(Arrangement::Partitioned).find(|other| same_but_arrangement(shared, other));
+    let beside = |shared| {
+        let partitioned = partner(shared)?;
+        let gain = stats::ratio_of_medians(&shared.throughputs, &partitioned.throughputs, seed);
+        Some(Sharing { shared, partitioned, gain })
+    };
+    of(Arrangement::Shared).filter_map(beside).collect()
+}
+
+fn same_but_arrangement(one: &Pair, other: &Pair) -> bool {
+    let key = |cell: &Cell| {
+        (cell.program.clone(), cell.class.clone(), cell.runtime, cell.per_core, cell.grip, cell.wait)
+    };
+    key(&one.first) == key(&other.first) && key(&one.second) == key(&other.second)
+}

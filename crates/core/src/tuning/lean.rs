@@ -1,0 +1,114 @@
+//! Which knobs of the best setting are needed: it is run in turn with what it is without each of them.
+
+use super::judge::{Answer, judge, luck};
+use super::search::{Halt, PLAIN, Search, put};
+use super::{End, Stage, Winner};
+use crate::setting::{Knob, Setting};
+use crate::time::Span;
+
+/// Runs for what a knob adds.
+const WITHOUT: (usize, usize) = (3, 7);
+/// What a part of a proven whole adds may be chance once in so many times.
+const LUCK_PART: f64 = 20.0;
+
+/// A setting with one knob less than the best.
+struct Rival {
+    knob: Knob,
+    setting: Setting,
+    values: Vec<f64>,
+    /// Whether the knob adds something, as soon as that is known.
+    needed: Option<bool>,
+    gain: Option<f64>,
+}
+
+impl Search<'_> {
+    /// The winner without the knobs that add nothing, with evidence of its own.
+    pub(super) fn pruned(&mut self, mut winner: Winner) -> (End, Option<Winner>) {
+        let (lean, adds, halt) = self.lean(&winner.setting.clone(), Span::ZERO);
+        if lean == winner.setting {
+            winner.adds.clone_from(&adds);
+        }
+        match halt {
+            Some(Halt::Stopped) => return (End::Stopped, Some(winner)),
+            // It was judged as a whole, and time for its parts is up.
+            Some(Halt::Spent) => return (End::Won, Some(winner)),
+            None if lean == winner.setting => return (End::Won, Some(winner)),
+            None => {}
+        }
+        match self.evidence(&lean) {
+            Ok(Some(less)) => (End::Won, Some(Winner { adds, ..less })),
+            Ok(None) | Err(Halt::Spent) => (End::Won, Some(winner)),
+            Err(Halt::Stopped) => (End::Stopped, Some(winner)),
+        }
+    }
+
+    /// A setting without the knobs that add nothing, what each of the others adds, and why that was not asked to its end.
+    pub(super) fn lean(
+        &mut self,
+        setting: &Setting,
+        reserve: Span,
+    ) -> (Setting, Vec<(Knob, f64)>, Option<Halt>) {
+        let start = self.start.clone();
+        let mut lean = setting.clone();
+        loop {
+            let changed = Knob::ALL.into_iter().filter(|knob| lean.get(*knob) != start.get(*knob));
+            let mut rivals: Vec<Rival> = changed
+                .filter_map(|knob| {
+                    let setting = put(&lean, knob, start.get(knob))?;
+                    Some(Rival { knob, setting, values: Vec::new(), needed: None, gain: None })
+                })
+                .collect();
+            if rivals.len() < 2 {
+                return (lean, Vec::new(), None);
+            }
+            self.bench.ahead((rivals.len() + 1) * WITHOUT.0);
+            let halt = self.adds(&lean, &mut rivals, reserve).err();
+            let idle = rivals.iter().filter(|rival| rival.needed == Some(false));
+            let idle = idle.min_by(|a, b| a.gain.unwrap_or(1.0).total_cmp(&b.gain.unwrap_or(1.0)));
+            match (idle, halt) {
+                (Some(idle), None) => lean = idle.setting.clone(),
+                (_, halt) => {
+                    let adds = rivals.iter().filter_map(|rival| Some((rival.knob, rival.gain?))).collect();
+                    return (lean, adds, halt);
+                }
+            }
+        }
+    }
+
+    /// Runs a setting and its rivals, each without one of its knobs, in turn until it is clear which knobs are needed.
+    fn adds(&mut self, setting: &Setting, rivals: &mut [Rival], reserve: Span) -> Result<(), Halt> {
+        let mut with = Vec::new();
+        for round in 1..=WITHOUT.1 {
+            if rivals.iter().all(|rival| rival.needed.is_some()) {
+                break;
+            }
+            with.extend(self.run(setting, Stage::Without, reserve)?);
+            for rival in rivals.iter_mut().filter(|rival| rival.needed.is_none()) {
+                match self.run(&rival.setting, Stage::Without, reserve)? {
+                    Some(value) => rival.values.push(value),
+                    // Without it the program fails.
+                    None => rival.needed = Some(true),
+                }
+            }
+            if round < WITHOUT.0 {
+                continue;
+            }
+            for rival in rivals.iter_mut().filter(|rival| rival.needed.is_none()) {
+                let (answer, comparison) = judge(self.rules, &rival.values, &with);
+                rival.gain = comparison.gain.map(|gain| gain.median);
+                let above = |least: f64| rival.gain.is_some_and(|gain| gain >= least);
+                let unlikely = luck(self.rules.better, &rival.values, &with) * LUCK_PART <= 1.0 + 1e-9;
+                let last = round == WITHOUT.1;
+                let least = if last { 1.0 + self.rules.gain_min } else { PLAIN };
+                let needed = unlikely && above(least);
+                rival.needed = match answer {
+                    Answer::Better => Some(true),
+                    _ if needed => Some(true),
+                    Answer::No => Some(false),
+                    Answer::More => last.then_some(false),
+                };
+            }
+        }
+        Ok(())
+    }
+}

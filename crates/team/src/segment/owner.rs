@@ -1,0 +1,114 @@
+//! Which process has a rank, on the kernel's word.
+//!
+//! **Problem.** Who reads a peer's memory must know whose memory that is. The number of a process that the segment holds may have been written
+//! by anybody in the team, who could so turn a rank's reads on that rank's own memory, or a third's.
+//!
+//! **Idea.** Until the ranks have agreed, each has a lock of one byte far behind the segment's end (`F_SETLK`). Such a lock belongs to a process, and the
+//! kernel names its owner to whoever asks (`F_GETLK`), by the number that it has in the asker's namespace. To its owner it is not named: a
+//! process knows its own ranks by a list.
+//!
+//! **Properties.** A process that closes any descriptor of the segment loses its locks; then nothing is known of it, which is no more than that.
+use super::memfd::Mapping;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Far from the bytes of holds ([`super::hold`]).
+const BASE: libc::off_t = 1 << 20;
+
+/// Ranks of this process: process, segment (device and number), rank.
+static OWN: Mutex<Vec<(u32, Segment, u32)>> = Mutex::new(Vec::new());
+
+/// A segment, whatever its mapping.
+type Segment = (u64, u64);
+
+fn segment(mapping: &Mapping) -> Option<Segment> {
+    let about = rustix::fs::fstat(mapping.fd()).ok()?;
+    Some((about.st_dev, about.st_ino))
+}
+
+fn byte(rank: u32, kind: libc::c_int) -> libc::flock {
+    // SAFETY: plain numbers, for which zeroes are valid.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = BASE + libc::off_t::from(rank);
+    lock.l_len = 1;
+    lock
+}
+
+/// That a rank is this process's, for others to ask, until dropped.
+#[derive(Debug)]
+pub struct Claim {
+    mapping: Arc<Mapping>,
+    entry: (u32, Segment, u32),
+}
+
+impl Claim {
+    /// Claims a rank for this process; `None` where that cannot be.
+    pub fn stake(mapping: &Arc<Mapping>, rank: u32) -> Option<Self> {
+        let entry = (std::process::id(), segment(mapping)?, rank);
+        let lock = byte(rank, libc::F_WRLCK);
+        // SAFETY: the call reads the lock that it is given.
+        if unsafe { libc::fcntl(mapping.fd().as_raw_fd(), libc::F_SETLK, &raw const lock) } < 0 {
+            return None;
+        }
+        OWN.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        Some(Self { mapping: Arc::clone(mapping), entry })
+    }
+
+    /// Whose a rank is, as long as its process claims it; `None` where nobody can tell.
+    pub fn owner(mapping: &Mapping, rank: u32) -> Option<u32> {
+        let mut lock = byte(rank, libc::F_WRLCK);
+        // SAFETY: the call writes to the lock that it is given.
+        if unsafe { libc::fcntl(mapping.fd().as_raw_fd(), libc::F_GETLK, &raw mut lock) } < 0 {
+            return None;
+        }
+        if lock.l_type != libc::F_UNLCK as libc::c_short {
+            // Neither a process of another namespace has a number here, nor a lock of another kind.
+            return u32::try_from(lock.l_pid).ok().filter(|pid| *pid != 0);
+        }
+        let own = (std::process::id(), segment(mapping)?, rank);
+        OWN.lock().unwrap_or_else(PoisonError::into_inner).contains(&own).then_some(own.0)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // A forked child has a copy of the list, and no locks.
+        OWN.lock().unwrap_or_else(PoisonError::into_inner).retain(|entry| *entry != self.entry);
+        if std::process::id() == self.entry.0 {
+            let lock = byte(self.entry.2, libc::F_UNLCK);
+            // SAFETY: the call reads the lock that it is given.
+            unsafe { libc::fcntl(self.mapping.fd().as_raw_fd(), libc::F_SETLK, &raw const lock) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_is_whose_process_claims_it() {
+        let mapping = Arc::new(Mapping::create(4096).unwrap());
+        let other = Arc::new(Mapping::create(4096).unwrap());
+        assert_eq!(Claim::owner(&mapping, 1), None);
+        let claim = Claim::stake(&mapping, 1).unwrap();
+        let own = std::process::id();
+        assert_eq!(Claim::owner(&mapping, 1), Some(own));
+        assert_eq!([Claim::owner(&mapping, 0), Claim::owner(&other, 1)], [None, None]);
+        // SAFETY: the child makes system calls, and ends: the list is not looked at, since the kernel answers.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let right = Claim::owner(&mapping, 1) == Some(own) && Claim::stake(&mapping, 1).is_none();
+            // SAFETY: as above.
+            unsafe { libc::_exit(i32::from(!right)) };
+        }
+        let mut status = 1;
+        // SAFETY: a child of ours.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
+        drop(claim);
+        assert_eq!(Claim::owner(&mapping, 1), None);
+    }
+}
