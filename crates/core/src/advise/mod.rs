@@ -35,6 +35,8 @@ use known::Known;
 use serde::Serialize;
 use std::fmt;
 
+pub use threads::fitting;
+
 /// A change is advised from this gain on, at the careful end of its interval.
 pub const GAIN_LEAST: f64 = 0.02;
 /// What is expected has at least this error, as the logarithm of a ratio ...

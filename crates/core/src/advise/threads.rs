@@ -36,7 +36,7 @@ pub(super) fn advise(known: &Known<'_>) -> Advice {
         return advice
             .no_change("as many threads as CPUs; twice as many could gain at most half of what is waiting, and are not expected to");
     }
-    let fewer = fitting(known);
+    let fewer = fewest(known);
     let gain = known.gain(&known.now(way), &known.loads(fewer, known.cpus, rivals, way));
     let setting = Setting::new().with(Knob::Threads, fewer.to_string()).unwrap_or_default();
     let words = format!(
@@ -54,12 +54,23 @@ pub(super) fn advise(known: &Known<'_>) -> Advice {
     advice.weigh(setting, gain, words).but("it is taken that work divides evenly among any number of threads")
 }
 
-/// As many threads as CPUs; with nested teams, as many of the outer levels as fit.
-fn fitting(known: &Known<'_>) -> u32 {
-    let outer = known.situation.teams.iter().scan(1_u32, |all, &size| {
-        *all = all.saturating_mul(size.max(1));
-        Some(*all)
+/// As many threads as CPUs; with nested teams, as many as fit.
+fn fewest(known: &Known<'_>) -> u32 {
+    if known.situation.teams.len() > 1 {
+        fitting(&known.situation.teams, known.cpus).iter().product()
+    } else {
+        known.cpus
+    }
+}
+
+/// Nested teams of at most those sizes, outermost first, that have no more threads together than there are CPUs: outer teams are kept before inner ones,
+/// since each opening of an inner team costs.
+pub fn fitting(teams: &[u32], cpus: u32) -> Vec<u32> {
+    let mut left = cpus.max(1);
+    let fits = teams.iter().map(|&size| {
+        let size = size.clamp(1, left);
+        left /= size;
+        size
     });
-    let fits = outer.take_while(|&all| all <= known.cpus).last();
-    if known.situation.teams.len() > 1 { fits.unwrap_or(1) } else { known.cpus }
+    fits.collect()
 }
