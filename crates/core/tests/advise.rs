@@ -323,7 +323,7 @@ fn scores() -> Scores {
             for cell in cells(point, runs) {
                 if !held
                     && (cell.was - 1.0).abs() > 0.05
-                    && (cell.predicted < 1.0 - 0.02) != (cell.was < 1.0)
+                    && ((cell.predicted - 1.0).abs() < 0.02 || (cell.predicted < 1.0) != (cell.was < 1.0))
                     && std::env::var_os("TRIMTAB_WRONG").is_some()
                 {
                     println!(

@@ -137,14 +137,17 @@ impl Load {
         let Self { threads: n, cpus: m, rivals: h, posix, .. } = *self;
         let queue = n.div_ceil(m);
         let turns = f64::from(if h == 0 { queue - 1 } else { (n + h).div_ceil(m) - 1 });
-        let woken = f64::from(queue) * SWITCH;
+        // Where yields are weak who wakes goes before a stranger at once.
+        let woken = f64::from(queue) * if h > 0 && !posix { SWITCH / 4.0 } else { SWITCH };
         match self.way {
             Way::Spin if queue == 1 => 0.0,
             // In short phases each of the others has a whole turn; in long ones, half of its last.
             Way::Spin => turns * TICK * (0.5 + 0.5 / (1.0 + least / TICK)),
             Way::Yield if posix => f64::from(queue) * YIELD + self.given_away(least),
             Way::Yield if h == 0 => 0.6 * TICK * least / (least + 2.0 * TICK),
-            Way::Yield => 0.1 * TICK,
+            // Beside strangers it is each other's turns that they waste, where a queue has several of them.
+            Way::Yield if queue > 1 && h < m => 0.03 * f64::from(queue) * TICK,
+            Way::Yield => f64::from(queue) * YIELD,
             Way::Sleep => woken + 0.45 * self.waits_for_turn(least),
             Way::Moment => {
                 woken
@@ -164,8 +167,10 @@ impl Load {
         }
     }
 
-    /// Where a stranger is on every CPU, who gave it away waits for the end of a turn. Kernels on which yields are weak let who wakes go first.
+    /// Where a stranger is on every CPU, who gave it away waits for the end of a turn, and so does who may go to no other. Kernels on which yields are
+    /// weak let who wakes go first.
     fn waits_for_turn(&self, least: f64) -> f64 {
-        if self.rivals < self.cpus || !self.posix { 0.0 } else { TICK / (1.0 + (least / TICK).powi(2)) }
+        let elsewhere = self.rivals < self.cpus && !(self.bound && self.rivals > 0);
+        if elsewhere || !self.posix { 0.0 } else { TICK / (1.0 + (least / TICK).powi(2)) }
     }
 }
