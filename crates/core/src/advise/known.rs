@@ -32,7 +32,7 @@ pub(super) struct Known<'a> {
 
 impl<'a> Known<'a> {
     pub(super) fn of(profile: &'a Profile, situation: &'a Situation) -> Self {
-        let teams = situation.teams.iter().product::<u32>();
+        let teams = situation.teams.iter().fold(1_u32, |all, &size| all.saturating_mul(size));
         let threads = if situation.teams.len() > 1 { profile.workers.max(teams) } else { profile.workers };
         let cpus = if situation.cpus > 0 { situation.cpus } else { profile.cpus };
         let mut known = Self {
@@ -40,7 +40,7 @@ impl<'a> Known<'a> {
             situation,
             threads,
             cpus,
-            rivals: situation.others.map(|others| if others < NOISE { 0 } else { others.ceil() as u32 }),
+            rivals: situation.others.filter(|others| others.is_finite()).map(|others| if others < NOISE { 0 } else { others.ceil() as u32 }),
             steps: steps(profile),
             divided: threads.max(1),
             way: None,
@@ -194,6 +194,20 @@ impl<'a> Known<'a> {
             None => {}
         }
         seen
+    }
+}
+
+/// A profile whose shares are shares: what cannot be one is taken as not seen.
+pub(super) fn plausible(profile: &Profile) -> Profile {
+    let number = |value: Option<f64>| value.filter(|value| value.is_finite() && *value >= 0.0);
+    let share = |value: Option<f64>| number(value).map(|share| share.min(1.0));
+    Profile {
+        waiting: share(profile.waiting),
+        kept_waiting: share(profile.kept_waiting),
+        huge_share: share(profile.huge_share),
+        remote_share: share(profile.remote_share),
+        misses_per_kilo: number(profile.misses_per_kilo),
+        ..profile.clone()
     }
 }
 

@@ -41,6 +41,9 @@ const STRANGER: f64 = 2e-3;
 /// Spinning threads in equal queues are moved now and then all the same: by this much they are slower, measured.
 const RESTLESS: f64 = 0.04;
 
+/// More threads or CPUs than this are taken for as many.
+const MOST: u32 = 1 << 20;
+
 /// What waiting threads do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Way {
@@ -83,9 +86,16 @@ pub struct Load {
 impl Load {
     /// Seconds from one meeting to the next.
     pub fn phase(&self) -> f64 {
-        let Self { step, cpus, threads, rivals, .. } = *self;
-        let (n, m, h) = (threads.max(1), cpus.max(1), rivals);
-        let all = n.saturating_add(h);
+        // What is larger is larger than any machine.
+        let Self { threads, cpus, rivals, .. } = *self;
+        let load =
+            Self { threads: threads.clamp(1, MOST), cpus: cpus.clamp(1, MOST), rivals: rivals.min(MOST), ..*self };
+        load.bounded()
+    }
+
+    fn bounded(&self) -> f64 {
+        let Self { step, cpus: m, threads: n, rivals: h, .. } = *self;
+        let all = n + h;
         if all <= m {
             return step + if self.way == Way::Sleep && n > 1 { WAKE } else { 0.0 };
         }

@@ -262,6 +262,7 @@ impl Advice {
 
 /// What would run a program better: a piece for each topic, in order.
 pub fn advise(profile: &Profile, machine: &Machine, situation: &Situation) -> Vec<Advice> {
+    let profile = &known::plausible(profile);
     let mut known = Known::of(profile, situation);
     let mut all = Vec::with_capacity(Topic::ALL.len());
     for topic in Topic::ALL {

@@ -31,7 +31,7 @@ pub(super) fn advise(known: &Known<'_>) -> Advice {
     if known.threads == known.cpus {
         let waiting = known.profile.waiting.unwrap_or(0.0);
         let mut advice = advice;
-        let twice = known.gain(&known.now(way), &known.loads(2 * known.threads, known.cpus, rivals, way));
+        let twice = known.gain(&known.now(way), &known.loads(known.threads.saturating_mul(2), known.cpus, rivals, way));
         advice.gain = twice.map(|gain| Gain { low: gain.low.min(1.0 - waiting / 2.0), ..gain });
         return advice
             .no_change("as many threads as CPUs; twice as many could gain at most half of what is waiting, and are not expected to");
