@@ -2,7 +2,8 @@
 //!
 //! A *point* is a program of fixed work with fixed meetings, beside fixed others, on one machine and kernel; it was run with several counts of threads, ways
 //! to wait, with and without a policy. A *cell* is one change of one of these at a point. Points are held out by a hash of what they are, so that no
-//! cell of a held-out point was seen. `docs/advise.md` has the table that the first test here prints and compares.
+//! cell of a held-out point was seen. `docs/advise.md` has the table, and a test here
+//! compares it with what it computes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -233,7 +234,8 @@ fn profile(point: &Point, run: Run, seconds: f64) -> Profile {
         wall: span(seconds * f64::from(phases)),
         user: span(step * f64::from(phases * run.threads)),
         workers: run.threads,
-        runtimes: vec![Runtime::Libgomp],
+        // One that does what it is told.
+        runtimes: vec![Runtime::OpenMpi],
         intervals: Some(Intervals {
             count: u64::from(phases),
             mean: phase,
@@ -311,6 +313,11 @@ impl Taken {
 /// All scores: by where records are from, whether they were held out, and topic.
 type Scores = BTreeMap<(&'static str, bool, Topic), (Score, Taken)>;
 
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 /// Another hour, another set of programs: NAS kernels and barriers by two runtimes, none of which any constant was set on.
 fn programs() -> Scores {
     let mut scores = Scores::new();
@@ -334,6 +341,9 @@ fn programs() -> Scores {
                 ("keep", "libgomp") if threads > 2 => Way::Moment,
                 ("keep", "libgomp") => Way::Spin,
                 ("keep", _) => Way::Yield,
+                // Neither insists where its own threads crowd.
+                ("spin", "libgomp") if threads > 2 => Way::Moment,
+                ("spin", _) if threads > 2 => Way::Yield,
                 (word, _) => way(word),
             },
             bound: false,
@@ -341,26 +351,50 @@ fn programs() -> Scores {
             auto: false,
         };
         let mut take = |topic, before: (u32, &str), after: (u32, &str)| {
-            let pairs: Vec<f64> = ways[&before].iter().zip(&ways[&after]).map(|(before, after)| after / before).collect();
+            let pairs: Vec<f64> =
+                ways[&before].iter().zip(&ways[&after]).map(|(before, after)| after / before).collect();
             // An effect that is not there in each round is noise.
             if !pairs.iter().all(|&pair| pair > 1.0) && !pairs.iter().all(|&pair| pair < 1.0) {
                 return;
             }
-            let mut sorted = pairs;
-            sorted.sort_by(f64::total_cmp);
             let predicted = load(after.0, after.1).phase() / load(before.0, before.1).phase();
             let run = Run { threads: before.0, way: load(before.0, before.1).way, auto: false, bound: false };
-            let cell = Cell { topic, was: sorted[sorted.len() / 2], predicted, run, other: run };
+            let cell = Cell { topic, was: median(pairs), predicted, run, other: run };
             scores.entry(("programs", true, topic)).or_default().0.take(&cell);
         };
         for wait in ["keep", "spin", "sleep"] {
             take(Topic::Threads, (4, wait), (2, wait));
             take(Topic::Threads, (8, wait), (2, wait));
         }
+        let wanted: Vec<(u32, &str)> = ways.keys().copied().collect();
         for threads in [2, 4, 8] {
             take(Topic::Wait, (threads, "keep"), (threads, "sleep"));
             take(Topic::Wait, (threads, "spin"), (threads, "sleep"));
             take(Topic::Wait, (threads, "keep"), (threads, "spin"));
+        }
+        for (threads, wait) in wanted {
+            let total = (intervals[&which] * 2e6) as u64;
+            let point =
+                Point { source: which.0.to_owned(), kernel: String::new(), cpus: 2, rivals: 0, total };
+            let run = Run { threads, way: load(threads, wait).way, auto: false, bound: false };
+            let seconds = intervals[&which] * median(ways[&(threads, wait)].clone());
+            let all = advise(&profile(&point, run, seconds), &machine(), &situation(&point, run));
+            let mut now = (threads, wait);
+            for advice in all.iter().filter(|advice| advice.verdict == Verdict::Change) {
+                let before = now;
+                for (knob, value) in advice.setting.iter() {
+                    match (knob, value) {
+                        (Knob::Threads, count) => now.0 = count.parse().unwrap(),
+                        (Knob::Wait, "sleep") => now.1 = "sleep",
+                        (Knob::Wait, "auto") => now.1 = "keep",
+                        other => panic!("{other:?}"),
+                    }
+                }
+                let (Some(before), Some(after)) = (ways.get(&before), ways.get(&now)) else { continue };
+                let was = median(before.iter().zip(after).map(|(before, after)| after / before).collect());
+                let gain = advice.gain.unwrap();
+                scores.entry(("programs", true, advice.topic)).or_default().1.take(was, gain);
+            }
         }
     }
     scores
@@ -373,9 +407,6 @@ fn scores() -> Scores {
         for (point, runs) in &records {
             let held = point.is_held_out();
             for cell in cells(point, runs) {
-                if std::env::var_os("TRIMTAB_WRONG").is_some() && !held && ((cell.predicted - 1.0).abs() < 0.02 || (cell.predicted < 1.0) != (cell.was < 1.0)) && (cell.was - 1.0).abs() > 0.05 {
-                    println!("WRONG {:?} {} {} r{} {} {:?} {:?} {:.2} {:.2}", cell.topic, point.source, point.kernel, point.rivals, point.total, cell.run, cell.other, cell.was, cell.predicted);
-                }
                 scores.entry((source, held, cell.topic)).or_default().0.take(&cell);
             }
             for (&run, &seconds) in runs.iter().filter(|(run, _)| !run.auto) {
@@ -387,9 +418,6 @@ fn scores() -> Scores {
                     let before = std::mem::replace(&mut now, after);
                     let was = runs.get(&after).zip(runs.get(&before)).map(|(after, before)| after / before);
                     if let (Some(was), Some(gain)) = (was, advice.gain) {
-                        if was > 1.02 && !held && std::env::var_os("TRIMTAB_SHOW").is_some() {
-                            println!("{point:?} {run:?}: {} {gain} was {was:.2}", advice.setting);
-                        }
                         scores.entry((source, held, advice.topic)).or_default().1.take(was, gain);
                     }
                 }
@@ -440,7 +468,7 @@ fn the_published_table_is_what_is_computed() {
     assert!(published.contains(&table), "docs/advise.md has another table than this:\n{table}");
 }
 
-/// Of one half, over all topics.
+/// Of one half, over all topics, without the second set.
 fn sum(held: bool) -> (Score, Taken) {
     let mut all = (Score::default(), Taken::default());
     for ((source, half, _), (score, taken)) in scores() {
@@ -459,15 +487,14 @@ fn sum(held: bool) -> (Score, Taken) {
 #[test]
 fn what_is_predicted_of_held_out_cells_has_the_right_sign_in_nine_of_ten() {
     let (score, _) = sum(true);
-    println!("{score:?} {:?}", sum(false));
     assert!(score.cells > 1000);
     let predicted = score.cells - score.silent;
     assert!(f64::from(score.right) >= 0.9 * f64::from(predicted), "{score:?}");
 }
 
 #[test]
-fn advice_hardly_ever_makes_a_held_out_cell_slower() {
+fn advice_makes_no_held_out_cell_slower_by_more_than_two_percent() {
     let (_, taken) = sum(true);
     assert!(taken.advised > 100, "{taken:?}");
-    assert!(taken.slower * 100 <= taken.advised, "{taken:?}");
+    assert_eq!(taken.slower, 0, "{taken:?}");
 }

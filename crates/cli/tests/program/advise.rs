@@ -40,7 +40,11 @@ fn nested_teams_that_are_more_than_the_cpus_are_told_fewer_threads_and_the_comma
     assert_eq!(outcome.code, Some(0), "{outcome}");
     assert_eq!(document["teams"], json!([2, 2]));
     let threads = about(&document, "threads");
-    assert_eq!((&threads["verdict"], &threads["setting"]["threads"]), (&json!("change"), &json!("2")), "{document}");
+    assert_eq!(
+        (&threads["verdict"], &threads["setting"]["threads"]),
+        (&json!("change"), &json!("2")),
+        "{document}"
+    );
     let [low, likely, high] = ["low", "likely", "high"].map(|end| threads["gain"][end].as_f64().unwrap());
     assert!(low <= likely && likely <= high && high < 1.0, "{threads}");
     let run = document["run"].as_str().unwrap();
@@ -79,11 +83,21 @@ fn what_cannot_be_seen_of_a_static_program_is_named_and_tuning_is_suggested() {
 fn a_failure_of_the_program_is_said_and_is_trimtabs() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    let outcome = sandbox.trimtab(&format!("{} -- sh", options(cpus))).args(["-c", "echo mine; exit 7"]).ends();
+    let outcome =
+        sandbox.trimtab(&format!("{} -- sh", options(cpus))).args(["-c", "echo mine; exit 7"]).ends();
     assert_eq!(outcome.code, Some(2), "{outcome}");
-    assert!(outcome.stderr.contains("the program failed") && outcome.stderr.contains("status 7"), "{outcome}");
-    assert!(outcome.stderr.contains("mine") && !outcome.out().lines().any(|line| line == "mine"), "{outcome}");
-    sandbox.trimtab(&format!("{} -- no-such-program-here", options(cpus))).ends().fails_with(2, "no-such-program-here");
+    assert!(
+        outcome.stderr.contains("the program failed") && outcome.stderr.contains("status 7"),
+        "{outcome}"
+    );
+    assert!(
+        outcome.stderr.contains("mine") && !outcome.out().lines().any(|line| line == "mine"),
+        "{outcome}"
+    );
+    sandbox
+        .trimtab(&format!("{} -- no-such-program-here", options(cpus)))
+        .ends()
+        .fails_with(2, "no-such-program-here");
 }
 
 #[test]
@@ -91,7 +105,8 @@ fn a_kept_profile_gives_the_same_advice_twice_and_needs_to_be_told_of_others() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("app.json", crowded().to_string());
     let ask = |more: &str| {
-        let call = sandbox.trimtab(&format!("advise --json {more} --from")).arg(&file).args(["./my app", "it's"]);
+        let call =
+            sandbox.trimtab(&format!("advise --json {more} --from")).arg(&file).args(["./my app", "it's"]);
         call.without("OMP_NUM_THREADS").ends()
     };
     let (first, second) = (ask("--others 0"), ask("--others 0"));
@@ -142,7 +157,10 @@ fn strange_numbers_in_a_kept_profile_bring_nothing_down() {
         ("workers", json!(u32::MAX)),
         ("cpus", json!(0)),
         ("waiting", json!(-1e308)),
-        ("intervals", json!({"count": u64::MAX, "mean": u64::MAX, "median": 0, "tenth": u64::MAX, "ninetieth": 1})),
+        (
+            "intervals",
+            json!({"count": u64::MAX, "mean": u64::MAX, "median": 0, "tenth": u64::MAX, "ninetieth": 1}),
+        ),
     ] {
         let mut profile = crowded();
         profile[field] = value;

@@ -4,7 +4,7 @@
 //! that too; and never more than the CPU time that all threads had, divided among threads and meetings.
 
 use super::load::{Load, Way};
-use super::{ERROR_BESIDE, ERROR_LEAST, Gain, Situation};
+use super::{ERROR_BESIDE, ERROR_CROWDED, ERROR_LEAST, Gain, Situation};
 use crate::place::waiting::{WaitPolicy, Yield};
 use crate::profile::{Profile, Runtime};
 use crate::setting::{Knob, Setting};
@@ -33,15 +33,23 @@ pub(super) struct Known<'a> {
 impl<'a> Known<'a> {
     pub(super) fn of(profile: &'a Profile, situation: &'a Situation) -> Self {
         let teams = situation.teams.iter().fold(1_u32, |all, &size| all.saturating_mul(size));
-        let threads = if situation.teams.len() > 1 { profile.workers.max(teams) } else { profile.workers };
         let cpus = if situation.cpus > 0 { situation.cpus } else { profile.cpus };
+        // A runtime may start inner teams anew each time, so workers are no count of those there are at once.
+        let threads = match situation.teams.len() > 1 {
+            true => teams,
+            false if come_and_go(profile, cpus) => 0,
+            false => profile.workers,
+        };
         let mut known = Self {
             profile,
             situation,
             threads,
             cpus,
-            rivals: situation.others.filter(|others| others.is_finite()).map(|others| if others < NOISE { 0 } else { others.ceil() as u32 }),
-            steps: steps(profile),
+            rivals: situation
+                .others
+                .filter(|others| others.is_finite())
+                .map(|others| if others < NOISE { 0 } else { others.ceil() as u32 }),
+            steps: steps(profile, threads),
             divided: threads.max(1),
             way: None,
             auto: profile.setting.get(Knob::Balance).is_some_and(|kind| kind != "none"),
@@ -58,7 +66,7 @@ impl<'a> Known<'a> {
                 missing.push(what.to_owned());
             }
         };
-        lacks(self.threads == 0, "how many threads worked");
+        lacks(self.threads == 0, "how many threads worked at once");
         lacks(self.cpus == 0, "how many CPUs it may use");
         lacks(self.steps.is_none(), "how often threads meet (intervals)");
         lacks(self.rivals.is_none(), "what others do on these CPUs");
@@ -96,7 +104,12 @@ impl<'a> Known<'a> {
     pub(super) fn gain(&self, before: &[Load], after: &[Load]) -> Option<Gain> {
         let ratios: Vec<f64> =
             before.iter().zip(after).map(|(before, after)| after.phase() / before.phase()).collect();
-        let error = if self.rivals == Some(0) { ERROR_LEAST } else { ERROR_BESIDE };
+        let error = match self.rivals {
+            Some(0) => ERROR_LEAST,
+            // More threads have more of the CPUs beside strangers, too, which changes give away.
+            _ if self.threads > self.cpus => ERROR_CROWDED,
+            _ => ERROR_BESIDE,
+        };
         Some(Gain::around(&ratios, error)?.of_part(self.part()))
     }
 
@@ -128,7 +141,7 @@ impl<'a> Known<'a> {
         let policy = word.and_then(|word| word.parse().ok()).unwrap_or(WaitPolicy::Auto);
         let short = self.is_crowded() || self.quota_is_short();
         match policy {
-            WaitPolicy::Spin => Some(Way::Spin),
+            WaitPolicy::Spin => Some(self.spinning()),
             WaitPolicy::Yield => Some(Way::Yield),
             WaitPolicy::Sleep => Some(Way::Sleep),
             // What the user told the runtime is left alone, so what the launcher would do says nothing.
@@ -145,9 +158,19 @@ impl<'a> Known<'a> {
             ["omp_wait_policy", "gomp_spincount", "kmp_blocktime", "kmp_library", "ompi_mca", "upcxx"];
         names.iter().any(|name| words.contains(name)).then(|| match () {
             () if words.contains("passive") => Some(Way::Sleep),
-            () if words.contains("active") => Some(Way::Spin),
+            () if words.contains("active") => Some(self.spinning()),
             () => None,
         })
+    }
+
+    /// What runtimes do that are told to spin: those of OpenMP do not insist where they have more threads themselves than CPUs (libgomp spins a
+    /// thousand rounds, libomp yields, by their sources).
+    fn spinning(&self) -> Way {
+        match self.profile.runtimes.as_slice() {
+            [Runtime::Libgomp] if self.threads > self.cpus => Way::Moment,
+            [Runtime::Libomp] if self.threads > self.cpus => Way::Yield,
+            _ => Way::Spin,
+        }
     }
 
     /// What runtimes do that nobody tells anything; `None` where several differ or none was seen.
@@ -211,14 +234,20 @@ pub(super) fn plausible(profile: &Profile) -> Profile {
     }
 }
 
+/// Whether more threads met than can have been there at once: far more than CPUs, each of which met once or twice.
+fn come_and_go(profile: &Profile, cpus: u32) -> bool {
+    let many = profile.workers > cpus.saturating_mul(4).max(64);
+    many && profile.intervals.is_some_and(|intervals| intervals.count < 2 * u64::from(profile.workers))
+}
+
 /// Of a thread: the expected step, the short and the long ones. `None` where meetings were not seen, or too few to tell.
-fn steps(profile: &Profile) -> Option<[f64; 3]> {
+fn steps(profile: &Profile, threads: u32) -> Option<[f64; 3]> {
     let intervals =
         profile.intervals.filter(|intervals| intervals.count >= 2 && intervals.mean > Span::ZERO)?;
     let works = 1.0 - profile.waiting.unwrap_or(0.0).clamp(0.0, 0.999);
     let runs = 1.0 - profile.kept_waiting.unwrap_or(0.0).clamp(0.0, 0.999);
-    let threads = f64::from(profile.workers.max(1));
-    let share = profile.user.seconds() / (threads * intervals.count as f64);
+    let threads = f64::from(threads.max(1));
+    let share = (profile.user + profile.system).seconds() / (threads * intervals.count as f64);
     let step = |span: Span| {
         let step = span.seconds() * works * runs;
         if share > 0.0 {

@@ -88,8 +88,12 @@ impl Load {
     pub fn phase(&self) -> f64 {
         // What is larger is larger than any machine.
         let Self { threads, cpus, rivals, .. } = *self;
-        let load =
-            Self { threads: threads.clamp(1, MOST), cpus: cpus.clamp(1, MOST), rivals: rivals.min(MOST), ..*self };
+        let load = Self {
+            threads: threads.clamp(1, MOST),
+            cpus: cpus.clamp(1, MOST),
+            rivals: rivals.min(MOST),
+            ..*self
+        };
         load.bounded()
     }
 

@@ -43,6 +43,8 @@ pub const GAIN_LEAST: f64 = 0.02;
 pub const ERROR_LEAST: f64 = 0.08;
 /// ... beside strangers this ...
 pub const ERROR_BESIDE: f64 = 0.16;
+/// ... with more threads than CPUs beside them this ...
+pub const ERROR_CROWDED: f64 = 0.32;
 /// ... and this part of the expected logarithm: all set on the calibration half (`docs/advise.md`).
 pub const ERROR_PART: f64 = 0.5;
 

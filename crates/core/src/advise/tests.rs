@@ -21,7 +21,13 @@ fn meets(threads: u32, step_us: u64, setting: &str) -> Profile {
         user: Span(step_us * 1000).times((count * u64::from(threads)) as f64),
         workers: threads,
         runtimes: vec![Runtime::Libgomp],
-        intervals: Some(Intervals { count, mean: interval, median: interval, tenth: interval, ninetieth: interval }),
+        intervals: Some(Intervals {
+            count,
+            mean: interval,
+            median: interval,
+            tenth: interval,
+            ninetieth: interval,
+        }),
         waiting: Some(0.0),
         ..Profile::default()
     }
@@ -39,7 +45,11 @@ fn of(topic: Topic, profile: &Profile, situation: &Situation) -> Advice {
 
 #[track_caller]
 fn changes(advice: &Advice, setting: &str) {
-    assert_eq!((advice.verdict, advice.setting.to_string().as_str()), (Verdict::Change, setting), "{advice:#?}");
+    assert_eq!(
+        (advice.verdict, advice.setting.to_string().as_str()),
+        (Verdict::Change, setting),
+        "{advice:#?}"
+    );
     assert!(advice.gain.is_some_and(|gain| gain.is_sure()) && !advice.evidence.is_empty(), "{advice:#?}");
 }
 
@@ -64,6 +74,30 @@ fn nested_teams_of_two_by_two_on_two_cpus_are_told_two_threads() {
 }
 
 #[test]
+fn threads_that_come_and_go_are_not_counted_as_if_all_were_there_at_once() {
+    let profile = Profile { workers: 4000, ..meets(4, 500, "as it is") };
+    stays(&of(Topic::Threads, &profile, &alone()), Verdict::Unsure, "how many threads worked at once");
+    let nested = Situation { teams: vec![2, 2], ..alone() };
+    changes(&of(Topic::Threads, &profile, &nested), "threads=2");
+}
+
+#[test]
+fn runtimes_of_openmp_do_not_insist_on_spinning_where_their_own_threads_crowd() {
+    let ways = [
+        (Runtime::Libgomp, load::Way::Moment),
+        (Runtime::Libomp, load::Way::Yield),
+        (Runtime::Mpich, load::Way::Spin),
+    ];
+    for (runtime, way) in ways {
+        let of = |threads| {
+            let profile = Profile { runtimes: vec![runtime], ..meets(threads, 100, "wait=spin") };
+            known::Known::of(&profile, &alone()).way
+        };
+        assert_eq!((of(4), of(2)), (Some(way), Some(load::Way::Spin)), "{runtime:?}");
+    }
+}
+
+#[test]
 fn threads_that_seldom_meet_are_left_as_many_as_they_are() {
     let advice = of(Topic::Threads, &meets(4, 500_000, "as it is"), &alone());
     assert_ne!(advice.verdict, Verdict::Change, "{advice:#?}");
@@ -74,7 +108,11 @@ fn more_threads_than_were_found_good_are_never_advised() {
     let advice = of(Topic::Threads, &meets(2, 1000, "as it is"), &alone());
     stays(&advice, Verdict::NoChange, "as many threads as CPUs");
     let few = Situation { cpus: 4, ..alone() };
-    stays(&of(Topic::Threads, &meets(2, 1000, "as it is"), &few), Verdict::Unsure, "not to be seen from one run");
+    stays(
+        &of(Topic::Threads, &meets(2, 1000, "as it is"), &few),
+        Verdict::Unsure,
+        "not to be seen from one run",
+    );
 }
 
 #[test]
@@ -87,7 +125,11 @@ fn threads_that_spin_beside_one_stranger_leave_the_core_to_it() {
     let two = Situation { others: Some(1.0), ..alone() };
     stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &two), Verdict::Unsure, "might help");
     let all = Situation { others: Some(2.0), ..alone() };
-    stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &all), Verdict::Unsure, "none that could be had alone");
+    stays(
+        &of(Topic::Sharing, &meets(2, 200, "wait=spin"), &all),
+        Verdict::Unsure,
+        "none that could be had alone",
+    );
     stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &alone()), Verdict::NoChange, "nobody else");
 }
 
@@ -112,7 +154,7 @@ fn sleeping_threads_with_a_cpu_each_are_told_to_spin_only_where_waking_counts() 
 fn what_is_not_known_is_named_and_nothing_is_changed() {
     for (unseen, words) in [
         (Profile { intervals: None, ..meets(4, 100, "wait=spin") }, "how often threads meet"),
-        (Profile { workers: 0, ..meets(4, 100, "wait=spin") }, "how many threads worked"),
+        (Profile { workers: 0, ..meets(4, 100, "wait=spin") }, "how many threads worked at once"),
         (Profile { runtimes: Vec::new(), ..meets(4, 100, "as it is") }, "how threads wait"),
     ] {
         let situation = if unseen.runtimes.is_empty() { Situation { cpus: 8, ..alone() } } else { alone() };
@@ -131,7 +173,11 @@ fn what_is_not_known_is_named_and_nothing_is_changed() {
 fn moving_threads_is_judged_after_their_number_and_beside_others_left_to_tuning() {
     let bound = Situation { bound: Some(true), ..alone() };
     changes(&of(Topic::Threads, &meets(3, 300_000, "wait=sleep"), &bound), "threads=2");
-    stays(&of(Topic::Balance, &meets(3, 300_000, "wait=sleep"), &bound), Verdict::NoChange, "nothing to balance");
+    stays(
+        &of(Topic::Balance, &meets(3, 300_000, "wait=sleep"), &bound),
+        Verdict::NoChange,
+        "nothing to balance",
+    );
     stays(&of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &bound), Verdict::NoChange, "equally long");
     let already = of(Topic::Balance, &meets(3, 300_000, "wait=sleep balance=speed"), &bound);
     stays(&already, Verdict::NoChange, "balances already");
@@ -162,7 +208,8 @@ fn huge_pages_are_for_programs_whose_first_touches_take_the_kernels_time() {
 #[test]
 fn memory_that_is_far_away_is_brought_near_where_misses_are_many() {
     let far = parse_synthetic("pack:2 numa:1(memory=8GB) l3:1 core:2").unwrap();
-    let profile = Profile { remote_share: Some(0.9), misses_per_kilo: Some(60.0), ..meets(2, 1000, "as it is") };
+    let profile =
+        Profile { remote_share: Some(0.9), misses_per_kilo: Some(60.0), ..meets(2, 1000, "as it is") };
     let place = |profile: &Profile, machine: &Machine| {
         advise(profile, machine, &alone()).into_iter().find(|one| one.topic == Topic::Placement).unwrap()
     };
@@ -177,7 +224,11 @@ fn memory_that_is_far_away_is_brought_near_where_misses_are_many() {
 #[test]
 fn slices_are_never_changed_by_a_rule() {
     stays(&of(Topic::Slice, &meets(4, 500_000, "wait=spin"), &alone()), Verdict::Unsure, "between ticks");
-    stays(&of(Topic::Slice, &meets(2, 100, "wait=spin"), &alone()), Verdict::NoChange, "every thread has a CPU");
+    stays(
+        &of(Topic::Slice, &meets(2, 100, "wait=spin"), &alone()),
+        Verdict::NoChange,
+        "every thread has a CPU",
+    );
 }
 
 #[test]

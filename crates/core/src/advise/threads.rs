@@ -6,6 +6,7 @@
 use super::known::Known;
 use super::{Advice, Gain, Topic};
 use crate::setting::{Knob, Setting};
+use crate::words::plural;
 
 const RULE: &str = "N threads on M CPUs take up to ceil(N/M)*M/N of the least, and who spins wastes turns of 4 ms (IPDPS 2010; docs/advise.md, \"Threads\")";
 const NESTED: &str = "teams within teams multiply: NAS lu-mz.S takes 8.0 s with teams of 2 x 2 on 2 CPUs and 0.05 s with 2 x 1, measured (docs/advise.md, \"Threads\")";
@@ -31,7 +32,8 @@ pub(super) fn advise(known: &Known<'_>) -> Advice {
     if known.threads == known.cpus {
         let waiting = known.profile.waiting.unwrap_or(0.0);
         let mut advice = advice;
-        let twice = known.gain(&known.now(way), &known.loads(known.threads.saturating_mul(2), known.cpus, rivals, way));
+        let twice = known
+            .gain(&known.now(way), &known.loads(known.threads.saturating_mul(2), known.cpus, rivals, way));
         advice.gain = twice.map(|gain| Gain { low: gain.low.min(1.0 - waiting / 2.0), ..gain });
         return advice
             .no_change("as many threads as CPUs; twice as many could gain at most half of what is waiting, and are not expected to");
@@ -40,7 +42,8 @@ pub(super) fn advise(known: &Known<'_>) -> Advice {
     let gain = known.gain(&known.now(way), &known.loads(fewer, known.cpus, rivals, way));
     let setting = Setting::new().with(Knob::Threads, fewer.to_string()).unwrap_or_default();
     let words = format!(
-        "start {fewer} threads and not {}: the others only wait for CPUs, and are waited for",
+        "start {} and not {}: the others only wait for CPUs, and are waited for",
+        plural(fewer, "thread"),
         known.threads
     );
     // Beside strangers on every CPU more threads get more of the CPUs, which can be worth more than what meeting costs.

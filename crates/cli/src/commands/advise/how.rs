@@ -51,7 +51,9 @@ impl How {
             how.variables.extend(set.map(|name| ((*name).to_owned(), None)));
         }
         if change.get(Knob::Thp).is_some() && user(TUNABLES).is_some() {
-            how.cautions.push(format!("your {TUNABLES} stays as it is, so that --thp on has no effect until you remove it"));
+            how.cautions.push(format!(
+                "your {TUNABLES} stays as it is, so that --thp on has no effect until you remove it"
+            ));
         }
         let mut options = Vec::new();
         // Cores that are advised take the place of those that were asked for.
@@ -73,7 +75,13 @@ impl How {
     }
 
     /// So many threads, in the way that reaches the program. An empty option stands for "none is of use".
-    fn threads(&mut self, threads: u32, profile: &Profile, teams: &[u32], user: &dyn Fn(&str) -> Option<String>) {
+    fn threads(
+        &mut self,
+        threads: u32,
+        profile: &Profile,
+        teams: &[u32],
+        user: &dyn Fn(&str) -> Option<String>,
+    ) {
         let mut set = |name: &str, value: String| self.variables.push((name.to_owned(), Some(value)));
         if teams.len() > 1 {
             let sizes: Vec<String> = fitting(teams, threads).iter().map(ToString::to_string).collect();
@@ -155,13 +163,15 @@ mod tests {
     }
 
     fn line(words: &[&str], profile: &Profile, change: &str, teams: &[u32], set: &[(&str, &str)]) -> String {
-        let user = |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let user =
+            |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         How::of(&args(words), profile, &change.parse().unwrap(), teams, &user).line(&["./app".to_owned()])
     }
 
     #[test]
     fn what_is_advised_is_an_option_where_that_reaches_the_program_and_a_variable_where_not() {
-        let mut profile = Profile { cpus: 2, workers: 4, runtimes: vec![Runtime::Libgomp], ..Profile::default() };
+        let mut profile =
+            Profile { cpus: 2, workers: 4, runtimes: vec![Runtime::Libgomp], ..Profile::default() };
         let nested = line(&[], &profile, "threads=2", &[2, 2], &[("OMP_NUM_THREADS", "2,2")]);
         assert_eq!(nested, "OMP_NUM_THREADS=2,1 trimtab run -- ./app");
         let set = line(&[], &profile, "threads=2", &[], &[("OMP_NUM_THREADS", "4")]);
@@ -169,9 +179,16 @@ mod tests {
         let by_itself = line(&[], &profile, "threads=2", &[], &[]);
         assert_eq!(by_itself, "OMP_THREAD_LIMIT=2 trimtab run --threads=2 -- ./app");
         profile.setting = "threads=4 wait=spin".parse().unwrap();
-        assert_eq!(line(&["-c", "2"], &profile, "threads=2", &[], &[]), "trimtab run --cores=2 --wait-policy=spin --threads=2 -- ./app");
-        assert_eq!(line(&["-c", "2"], &profile, "cores=1 threads=1", &[], &[]), "trimtab run --cores=1 --wait-policy=spin --threads=1 -- ./app");
-        let waits = line(&["--share"], &Profile::default(), "wait=sleep", &[], &[("OMP_WAIT_POLICY", "active")]);
+        assert_eq!(
+            line(&["-c", "2"], &profile, "threads=2", &[], &[]),
+            "trimtab run --cores=2 --wait-policy=spin --threads=2 -- ./app"
+        );
+        assert_eq!(
+            line(&["-c", "2"], &profile, "cores=1 threads=1", &[], &[]),
+            "trimtab run --cores=1 --wait-policy=spin --threads=1 -- ./app"
+        );
+        let waits =
+            line(&["--share"], &Profile::default(), "wait=sleep", &[], &[("OMP_WAIT_POLICY", "active")]);
         assert_eq!(waits, "env -u OMP_WAIT_POLICY trimtab run --share --wait-policy=sleep -- ./app");
     }
 

@@ -70,7 +70,9 @@ pub(super) fn bounds(args: &AdviseArgs) -> Vec<String> {
 /// There are not enough; the words are those of `trimtab plan`.
 pub(super) fn begin(world: &World, args: &AdviseArgs, setting: &Setting) -> Result<Looking> {
     let mut places = Setting::new();
-    for (knob, value) in setting.iter().filter(|(knob, _)| matches!(knob, Knob::Cores | Knob::Smt | Knob::Strategy)) {
+    for (knob, value) in
+        setting.iter().filter(|(knob, _)| matches!(knob, Knob::Cores | Knob::Smt | Knob::Strategy))
+    {
         places = places.with(knob, value)?;
     }
     let bounds = bounds(args);
@@ -113,7 +115,11 @@ fn plan(bounds: &[String], places: &[String]) -> Result<Document> {
 /// CPUs' worth of work on some CPUs between two samples.
 fn busy(before: &LoadSample, after: &LoadSample, cpus: &CpuSet) -> f64 {
     let load = Load::between(before, after);
-    load.cpus.iter().filter(|(cpu, _)| cpus.contains(**cpu)).map(|(_, load)| f64::from(load.busy_permille) / 1000.0).sum()
+    load.cpus
+        .iter()
+        .filter(|(cpu, _)| cpus.contains(**cpu))
+        .map(|(_, load)| f64::from(load.busy_permille) / 1000.0)
+        .sum()
 }
 
 fn busy_for(world: &World, cpus: &CpuSet, time: Duration) -> Option<f64> {
@@ -166,7 +172,8 @@ impl Seen {
         let notes = match args.others {
             Some(_) => Vec::new(),
             None => vec![
-                "what others did when the profile was made is not in it: --others N says it (0: nobody)".to_owned(),
+                "what others did when the profile was made is not in it: --others N says it (0: nobody)"
+                    .to_owned(),
             ],
         };
         Self { others: args.others, notes, ..Self::default() }
@@ -202,7 +209,10 @@ fn teams(world: &World) -> Vec<u32> {
 
 /// Whether threads are bound: as `trimtab run` binds those of OpenMP while each has a CPU. What the user binds, and what other runtimes do, is not known.
 fn bound(world: &World, profile: &Profile) -> Option<bool> {
-    if ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"].iter().any(|name| world.of_user(name).is_some()) {
+    if ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"]
+        .iter()
+        .any(|name| world.of_user(name).is_some())
+    {
         return None;
     }
     if profile.setting.get(Knob::Pin) == Some("mask") {

@@ -178,7 +178,8 @@ fn kept(path: &Path) -> Result<Profile> {
 /// What `trimtab tune` would settle that the rules cannot.
 fn tuning(args: &AdviseArgs, all: &[Advice], from: &Setting, command: &[String]) -> Option<String> {
     let unsure = all.iter().filter(|advice| advice.verdict == Verdict::Unsure);
-    let mut knobs: Vec<&str> = unsure.flat_map(|advice| knobs(advice.topic)).map(|knob| knob.word()).collect();
+    let mut knobs: Vec<&str> =
+        unsure.flat_map(|advice| knobs(advice.topic)).map(|knob| knob.word()).collect();
     knobs.dedup();
     if knobs.is_empty() {
         return None;
