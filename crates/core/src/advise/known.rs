@@ -49,7 +49,7 @@ impl<'a> Known<'a> {
                 .others
                 .filter(|others| others.is_finite())
                 .map(|others| if others < NOISE { 0 } else { others.ceil() as u32 }),
-            steps: steps(profile, threads),
+            steps: steps(profile, threads, come_and_go(profile, cpus)),
             divided: threads.max(1),
             way: None,
             auto: profile.setting.get(Knob::Balance).is_some_and(|kind| kind != "none"),
@@ -241,10 +241,12 @@ fn come_and_go(profile: &Profile, cpus: u32) -> bool {
 }
 
 /// Of a thread: the expected step, the short and the long ones. `None` where meetings were not seen, or too few to tell.
-fn steps(profile: &Profile, threads: u32) -> Option<[f64; 3]> {
+fn steps(profile: &Profile, threads: u32, anew: bool) -> Option<[f64; 3]> {
     let intervals =
         profile.intervals.filter(|intervals| intervals.count >= 2 && intervals.mean > Span::ZERO)?;
-    let works = 1.0 - profile.waiting.unwrap_or(0.0).clamp(0.0, 0.999);
+    // Of threads that are started anew each time, waiting says nothing but how many there were.
+    let waiting = profile.waiting.filter(|_| !anew).unwrap_or(0.0);
+    let works = 1.0 - waiting.clamp(0.0, 0.999);
     let runs = 1.0 - profile.kept_waiting.unwrap_or(0.0).clamp(0.0, 0.999);
     let threads = f64::from(threads.max(1));
     let share = (profile.user + profile.system).seconds() / (threads * intervals.count as f64);
