@@ -27,7 +27,7 @@ pub(super) fn advise(known: &Known<'_>) -> Advice {
     if known.rivals != Some(0) {
         return advice.unsure("others compute on these CPUs: what moving threads among them brings depends on what they do, and goes both ways");
     }
-    if known.threads % known.cpus == 0 {
+    if known.threads.is_multiple_of(known.cpus) {
         return advice.no_change("queues are equally long");
     }
     let (least, slow) = (known.threads / known.cpus, known.threads % known.cpus);

@@ -244,7 +244,7 @@ fn come_and_go(profile: &Profile, cpus: u32) -> bool {
 fn steps(profile: &Profile, threads: u32, anew: bool) -> Option<[f64; 3]> {
     let intervals =
         profile.intervals.filter(|intervals| intervals.count >= 2 && intervals.mean > Span::ZERO)?;
-    // Of threads that are started anew each time, waiting says nothing but how many there were.
+    // Of threads that are started anew each time, waiting and the spread of intervals say nothing but how many there were.
     let waiting = profile.waiting.filter(|_| !anew).unwrap_or(0.0);
     let works = 1.0 - waiting.clamp(0.0, 0.999);
     let runs = 1.0 - profile.kept_waiting.unwrap_or(0.0).clamp(0.0, 0.999);
@@ -259,7 +259,7 @@ fn steps(profile: &Profile, threads: u32, anew: bool) -> Option<[f64; 3]> {
         }
     };
     let mean = step(intervals.mean);
-    let end = |span: Span| if span > Span::ZERO { step(span) } else { mean };
+    let end = |span: Span| if span > Span::ZERO && !anew { step(span) } else { mean };
     let all = [mean, end(intervals.tenth), end(intervals.ninetieth)];
     all.iter().all(|step| step.is_finite() && *step > 0.0).then_some(all)
 }
