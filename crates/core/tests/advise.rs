@@ -5,6 +5,8 @@
 //! cell of a held-out point was seen. `docs/advise.md` has the table, and a test here
 //! compares it with what it computes.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of it is test")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use trimtab_core::advise::load::{Load, Way};
@@ -154,8 +156,6 @@ struct Cell {
     topic: Topic,
     was: f64,
     predicted: f64,
-    run: Run,
-    other: Run,
 }
 
 /// Each change of one thing at a point, each pair of ways once.
@@ -166,7 +166,7 @@ fn cells(point: &Point, runs: &BTreeMap<Run, f64>) -> Vec<Cell> {
             let Some(&after) = runs.get(&other) else { return };
             // A program on fewer cores keeps out of the strangers' way.
             let predicted = load(point, other, rivals).phase() / load(point, run, point.rivals).phase();
-            cells.push(Cell { topic, was: after / seconds, predicted, run, other });
+            cells.push(Cell { topic, was: after / seconds, predicted });
         };
         for way in Way::ALL.into_iter().filter(|&way| way > run.way && !run.auto) {
             add(Topic::Wait, Run { way, ..run }, point.rivals);
@@ -318,10 +318,13 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Of a program by a runtime: times over the baseline's, round by round, by threads and how they wait.
+type Ratios<'a> = BTreeMap<(u32, &'a str), Vec<f64>>;
+
 /// Another hour, another set of programs: NAS kernels and barriers by two runtimes, none of which any constant was set on.
 fn programs() -> Scores {
     let mut scores = Scores::new();
-    let mut runs: BTreeMap<(&str, &str), BTreeMap<(u32, &str), Vec<f64>>> = BTreeMap::new();
+    let mut runs: BTreeMap<(&str, &str), Ratios<'_>> = BTreeMap::new();
     let mut intervals = BTreeMap::new();
     for line in lines(PROGRAMS) {
         let [program, runtime, wait, threads, interval, ratios] = line[..] else { panic!("{line:?}") };
@@ -358,8 +361,7 @@ fn programs() -> Scores {
                 return;
             }
             let predicted = load(after.0, after.1).phase() / load(before.0, before.1).phase();
-            let run = Run { threads: before.0, way: load(before.0, before.1).way, auto: false, bound: false };
-            let cell = Cell { topic, was: median(pairs), predicted, run, other: run };
+            let cell = Cell { topic, was: median(pairs), predicted };
             scores.entry(("programs", true, topic)).or_default().0.take(&cell);
         };
         for wait in ["keep", "spin", "sleep"] {
