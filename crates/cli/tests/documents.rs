@@ -130,7 +130,7 @@ fn every_field_of_advice_is_documented() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("app.json");
     let profile = r#"{"schema":"trimtab.profile/1","program":"app","cpus":2,"cores":2,"wall":800000000,"user":1500000000,"workers":4,
-        "runtimes":["libgomp"],"intervals":{"count":1000,"mean":800000,"median":800000,"tenth":700000,"ninetieth":900000}}"#;
+        "runtimes":["libgomp"],"intervals":{"count":2600,"mean":300000,"median":300000,"tenth":250000,"ninetieth":350000}}"#;
     std::fs::write(&file, profile).unwrap();
     let advice = trimtab(&["advise", "--json", "--others", "0", "--from", file.to_str().unwrap()]);
     let mut found = BTreeSet::new();
