@@ -1,5 +1,6 @@
 //! What can be typed: one definition from which help, the man page, completions and the parser are made.
 
+pub mod advise;
 pub mod balance;
 pub mod bench;
 pub mod counters;
@@ -16,6 +17,7 @@ pub mod tuning;
 pub mod view;
 mod words;
 
+pub use advise::AdviseArgs;
 pub use balance::{
     AttachArgs, BalanceArgs, CountingArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to,
 };
@@ -57,6 +59,7 @@ use trimtab_core::setting::SLICES;
     trimtab plan -c 8 --explain  what a run would get, and why\n  trimtab ps                   who holds what\n  \
     trimtab top                  how threads run now\n  \
     trimtab profile ./app        what a program wants of its surroundings\n  \
+    trimtab advise ./app         what would run it better, and why\n  \
     trimtab attach PID           balance what runs already\n  \
     trimtab serve                balance what is tagged, for everybody\n\n\
     Files: /etc/trimtab/{site,rules}.toml, ~/.config/trimtab/{site,rules}.toml. Manual: man trimtab"
@@ -83,6 +86,7 @@ pub enum Command {
     Top(TopArgs),
     Report(ReportArgs),
     Profile(ProfileArgs),
+    Advise(AdviseArgs),
     Counters(CountersArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),

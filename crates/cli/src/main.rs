@@ -4,7 +4,7 @@ use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
 use trimtab_cli::commands::{
-    attach, bench, check, counters, detach, doctor, generate, guest, plan, profile, profiles, ps,
+    advise, attach, bench, check, counters, detach, doctor, generate, guest, plan, profile, profiles, ps,
 };
 use trimtab_cli::commands::{replay, report, run, serve, sim, status, tag, top, topo, tune, tune_team};
 use trimtab_cli::exit;
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&world, &args),
         Command::Report(args) => report::run(&world, &args),
         Command::Profile(args) => profile::run(world, args),
+        Command::Advise(args) => advise::run(&world, &args),
         Command::Counters(args) => counters::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use trimtab_core::audit::{Audited, Close};
@@ -416,7 +416,7 @@ pub fn in_words(profile: &Profile) -> String {
 }
 
 /// Runs a command once in a setting and measures it, by this program's own `trimtab profile`; `options` are more of that command's options
-/// (`-c 4`). The program's output goes to `stdout`.
+/// (`-c 4`). The program's output goes to `stdout`. `begins` gets the process that runs it, to which a signal may be sent.
 ///
 /// # Errors
 /// The program cannot be started; then there is no profile. A program that fails or is killed has one.
@@ -425,6 +425,7 @@ pub fn measure(
     setting: &Setting,
     options: &[OsString],
     stdout: Stdio,
+    begins: &dyn Fn(&Child),
 ) -> Result<(Profile, ExitStatus)> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -434,7 +435,7 @@ pub fn measure(
         .mode(0o700)
         .create(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
-    let done = measure_in(&folder, command, setting, options, stdout);
+    let done = measure_in(&folder, command, setting, options, stdout, begins);
     let _ = std::fs::remove_dir_all(&folder);
     done
 }
@@ -445,6 +446,7 @@ fn measure_in(
     setting: &Setting,
     options: &[OsString],
     stdout: Stdio,
+    begins: &dyn Fn(&Child),
 ) -> Result<(Profile, ExitStatus)> {
     let file = folder.join("profile.json");
     let own = std::env::current_exe().context("this program's own path is unknown")?;
@@ -453,8 +455,10 @@ fn measure_in(
     if !setting.is_empty() {
         run.args(["--set", &setting.to_string()]);
     }
-    let status =
-        run.arg("--").args(command).stdout(stdout).status().context("trimtab cannot be started again")?;
+    let run = run.arg("--").args(command).stdout(stdout);
+    let mut child = run.spawn().context("trimtab cannot be started again")?;
+    begins(&child);
+    let status = child.wait().context("the end of the program cannot be waited for")?;
     match std::fs::read_to_string(&file) {
         Ok(text) if !text.is_empty() => Ok((read(&text)?, status)),
         _ => bail!("there is no profile: the program could not be started ({status})"),

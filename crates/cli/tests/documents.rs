@@ -126,6 +126,21 @@ fn described() -> BTreeSet<&'static str> {
 }
 
 #[test]
+fn every_field_of_advice_is_documented() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("app.json");
+    let profile = r#"{"schema":"trimtab.profile/1","program":"app","cpus":2,"cores":2,"wall":800000000,"user":1500000000,"workers":4,
+        "runtimes":["libgomp"],"intervals":{"count":2600,"mean":300000,"median":300000,"tenth":250000,"ninetieth":350000}}"#;
+    std::fs::write(&file, profile).unwrap();
+    let advice = trimtab(&["advise", "--json", "--others", "0", "--from", file.to_str().unwrap()]);
+    let mut found = BTreeSet::new();
+    words(&advice, &mut found);
+    let described = described();
+    let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
+    assert!(found.contains("change") && missing.is_empty(), "{missing:?} are not described in docs/json.md");
+}
+
+#[test]
 fn every_field_that_is_printed_is_documented() {
     let described = described();
     let far = "pack:2 [numa(memory=16GB tier=hbm)] numa:2(memory=64GB) l3:2 core:4 pu:2(far)";

@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 pub mod account;
+pub mod advise;
 pub mod audit;
 pub mod balance;
 pub mod check;

@@ -1,5 +1,6 @@
 //! One file per command: options in, an exit status out.
 
+pub mod advise;
 pub mod attach;
 pub mod bench;
 pub mod check;

@@ -12,6 +12,7 @@ mod util;
 #[path = "../../../linux/tests/vcpus/guest.rs"]
 mod guest;
 
+mod advise;
 mod attach;
 mod balance;
 mod balances;

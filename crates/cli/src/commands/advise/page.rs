@@ -1,0 +1,86 @@
+//! Advice as people read it: changes first with their reasons, then why all else stays, then the command.
+
+use super::Document;
+use std::fmt::Write as _;
+use trimtab_core::advise::{Advice, Verdict};
+use trimtab_core::words::plural;
+
+/// In words.
+pub(super) fn words(document: &Document<'_>, notes: &[String]) -> String {
+    document.warn();
+    let mut out = String::new();
+    let profile = document.profile;
+    let _ = write!(
+        out,
+        "{} ran {:.2} s with {} on {}",
+        profile.program,
+        profile.wall.seconds(),
+        plural(u64::from(profile.workers), "working thread"),
+        plural(u64::from(document.cpus), "CPU"),
+    );
+    let _ = match document.others {
+        Some(others) if others >= 0.25 => writeln!(out, ", of which others kept {others:.1} busy."),
+        Some(_) => writeln!(out, ", which nobody else kept busy."),
+        None => writeln!(out, "; what others did there is not known."),
+    };
+    for advice in document.advice.iter().filter(|advice| advice.verdict == Verdict::Change) {
+        change(&mut out, advice);
+    }
+    let stays = document.advice.iter().filter(|advice| advice.verdict != Verdict::Change);
+    for (at, advice) in stays.enumerate() {
+        if at == 0 {
+            let _ = writeln!(out, "\nNo change:");
+        }
+        stay(&mut out, advice);
+    }
+    let unseen: Vec<&String> = profile.unseen.iter().chain(notes).collect();
+    if !unseen.is_empty() {
+        let _ = writeln!(out, "\nNot seen:");
+        for one in unseen {
+            let _ = writeln!(out, "  {one}");
+        }
+    }
+    let _ = writeln!(out);
+    match &document.run {
+        Some(run) => {
+            let _ = writeln!(out, "Use:\n  {run}");
+        }
+        None => {
+            let _ = writeln!(out, "No change: nothing is advised that is sure to gain 2 % or more.");
+        }
+    }
+    if document.changes() {
+        for caution in document.cautions {
+            let _ = writeln!(out, "  ({caution})");
+        }
+    }
+    if let Some(tune) = &document.tune {
+        let _ = writeln!(out, "What cannot be told can be measured:\n  {tune}");
+    }
+    out
+}
+
+fn change(out: &mut String, advice: &Advice) {
+    let _ = writeln!(out, "\nChange {}: {}", advice.setting, advice.words);
+    if let Some(gain) = advice.gain {
+        let _ = writeln!(out, "  expected: {gain}");
+    }
+    if !advice.evidence.is_empty() {
+        let _ = writeln!(out, "  seen: {}", advice.evidence.join("; "));
+    }
+    if !advice.uncertainty.is_empty() {
+        let _ = writeln!(out, "  would be wrong if not so: {}", advice.uncertainty);
+    }
+    let _ = writeln!(out, "  rule: {}", advice.rule);
+}
+
+fn stay(out: &mut String, advice: &Advice) {
+    let mark = if advice.verdict == Verdict::Unsure { " (not sure)" } else { "" };
+    let _ = writeln!(out, "  {}{mark}: {}", advice.topic, advice.words);
+    match advice.gain {
+        Some(gain) if !advice.words.contains("times the time") => {
+            let _ = writeln!(out, "    expected of the best that was thought of: {gain}");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,317 @@
+use super::*;
+use crate::profile::{Intervals, Runtime};
+use crate::time::Span;
+use crate::topology::parse_synthetic;
+use proptest::prelude::*;
+
+fn machine() -> Machine {
+    parse_synthetic("core:2").unwrap()
+}
+
+/// Equal threads of libgomp that work so many microseconds between meetings, in a setting, on two CPUs for a second or more.
+fn meets(threads: u32, step_us: u64, setting: &str) -> Profile {
+    let interval = Span(step_us * 1000 * u64::from(threads.max(2)) / 2);
+    let count = (1_000_000_000 / interval.0).max(4);
+    Profile {
+        program: "app".to_owned(),
+        setting: setting.parse().unwrap(),
+        cpus: 2,
+        cores: 2,
+        wall: interval.times(count as f64),
+        user: Span(step_us * 1000).times((count * u64::from(threads)) as f64),
+        workers: threads,
+        runtimes: vec![Runtime::Libgomp],
+        intervals: Some(Intervals {
+            count,
+            mean: interval,
+            median: interval,
+            tenth: interval,
+            ninetieth: interval,
+        }),
+        waiting: Some(0.0),
+        ..Profile::default()
+    }
+}
+
+fn alone() -> Situation {
+    Situation { cpus: 2, others: Some(0.0), yields: Yield::Posix, ..Situation::default() }
+}
+
+fn of(topic: Topic, profile: &Profile, situation: &Situation) -> Advice {
+    let all = advise(profile, &machine(), situation);
+    assert_eq!(all.iter().map(|advice| advice.topic).collect::<Vec<_>>(), Topic::ALL);
+    all.into_iter().find(|advice| advice.topic == topic).unwrap()
+}
+
+#[track_caller]
+fn changes(advice: &Advice, setting: &str) {
+    assert_eq!(
+        (advice.verdict, advice.setting.to_string().as_str()),
+        (Verdict::Change, setting),
+        "{advice:#?}"
+    );
+    assert!(advice.gain.is_some_and(|gain| gain.is_sure()) && !advice.evidence.is_empty(), "{advice:#?}");
+}
+
+#[track_caller]
+fn stays(advice: &Advice, verdict: Verdict, words: &str) {
+    assert_eq!((advice.verdict, advice.setting.is_empty()), (verdict, true), "{advice:#?}");
+    assert!(advice.words.contains(words), "{advice:#?}");
+}
+
+#[test]
+fn nested_teams_of_two_by_two_on_two_cpus_are_told_two_threads() {
+    let situation = Situation { teams: vec![2, 2], ..alone() };
+    for wait in ["wait=spin", "as it is"] {
+        let advice = of(Topic::Threads, &meets(4, 100, wait), &situation);
+        changes(&advice, "threads=2");
+        assert!(advice.rule.contains("2 x 2"), "{}", advice.rule);
+    }
+    assert_eq!(fitting(&[2, 2], 2), [2, 1]);
+    assert_eq!(fitting(&[2, 4], 4), [2, 2]);
+    assert_eq!(fitting(&[4, 3], 2), [2, 1]);
+    assert_eq!(fitting(&[2, 2], 0), [1, 1]);
+}
+
+#[test]
+fn threads_that_come_and_go_are_not_counted_as_if_all_were_there_at_once() {
+    let profile = Profile { workers: 4000, ..meets(4, 100, "as it is") };
+    stays(&of(Topic::Threads, &profile, &alone()), Verdict::Unsure, "how many threads worked at once");
+    let nested = Situation { teams: vec![2, 2], ..alone() };
+    changes(&of(Topic::Threads, &profile, &nested), "threads=2");
+}
+
+#[test]
+fn runtimes_of_openmp_do_not_insist_on_spinning_where_their_own_threads_crowd() {
+    let ways = [
+        (Runtime::Libgomp, load::Way::Moment),
+        (Runtime::Libomp, load::Way::Yield),
+        (Runtime::Mpich, load::Way::Spin),
+    ];
+    for (runtime, way) in ways {
+        let of = |threads| {
+            let profile = Profile { runtimes: vec![runtime], ..meets(threads, 100, "wait=spin") };
+            known::Known::of(&profile, &alone()).way
+        };
+        assert_eq!((of(4), of(2)), (Some(way), Some(load::Way::Spin)), "{runtime:?}");
+    }
+}
+
+#[test]
+fn threads_that_seldom_meet_are_left_as_many_as_they_are() {
+    let advice = of(Topic::Threads, &meets(4, 500_000, "as it is"), &alone());
+    assert_ne!(advice.verdict, Verdict::Change, "{advice:#?}");
+}
+
+#[test]
+fn more_threads_than_were_found_good_are_never_advised() {
+    let advice = of(Topic::Threads, &meets(2, 1000, "as it is"), &alone());
+    stays(&advice, Verdict::NoChange, "as many threads as CPUs");
+    let few = Situation { cpus: 4, ..alone() };
+    stays(
+        &of(Topic::Threads, &meets(2, 1000, "as it is"), &few),
+        Verdict::Unsure,
+        "not to be seen from one run",
+    );
+}
+
+#[test]
+fn threads_that_spin_beside_one_stranger_leave_the_core_to_it() {
+    let profile = Profile { cpus: 16, ..meets(16, 200, "wait=spin") };
+    let beside = Situation { cpus: 16, others: Some(1.0), ..alone() };
+    changes(&of(Topic::Sharing, &profile, &beside), "threads=15 cores=15");
+    // Everything else is judged as if they had those to themselves.
+    stays(&of(Topic::Balance, &profile, &beside), Verdict::NoChange, "every thread has a CPU");
+    let two = Situation { others: Some(1.0), ..alone() };
+    stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &two), Verdict::Unsure, "might help");
+    let all = Situation { others: Some(2.0), ..alone() };
+    stays(
+        &of(Topic::Sharing, &meets(2, 200, "wait=spin"), &all),
+        Verdict::Unsure,
+        "none that could be had alone",
+    );
+    stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &alone()), Verdict::NoChange, "nobody else");
+}
+
+#[test]
+fn waiting_threads_sleep_where_a_quota_is_used_up_by_spinning() {
+    let mut profile = meets(2, 1000, "wait=spin");
+    profile.waiting = Some(0.4);
+    let short = Situation { quota: Some(1000), ..alone() };
+    changes(&of(Topic::Wait, &profile, &short), "wait=sleep");
+    profile.user = profile.user.times(0.3);
+    stays(&of(Topic::Wait, &profile, &short), Verdict::NoChange, "not used up");
+}
+
+#[test]
+fn sleeping_threads_with_a_cpu_each_are_told_to_spin_only_where_waking_counts() {
+    changes(&of(Topic::Wait, &meets(2, 15, "wait=sleep"), &alone()), "wait=auto");
+    stays(&of(Topic::Wait, &meets(2, 100_000, "wait=sleep"), &alone()), Verdict::NoChange, "gain nothing");
+    stays(&of(Topic::Wait, &meets(2, 100, "as it is"), &alone()), Verdict::NoChange, "suits these CPUs");
+}
+
+#[test]
+fn what_is_not_known_is_named_and_nothing_is_changed() {
+    for (unseen, words) in [
+        (Profile { intervals: None, ..meets(4, 100, "wait=spin") }, "how often threads meet"),
+        (Profile { workers: 0, ..meets(4, 100, "wait=spin") }, "how many threads worked at once"),
+        (Profile { runtimes: Vec::new(), ..meets(4, 100, "as it is") }, "how threads wait"),
+    ] {
+        let situation = if unseen.runtimes.is_empty() { Situation { cpus: 8, ..alone() } } else { alone() };
+        let advice = of(Topic::Wait, &unseen, &situation);
+        stays(&advice, Verdict::Unsure, words);
+        assert!(advice.missing.iter().any(|missing| missing.contains(words)), "{advice:#?}");
+    }
+    let unknown = Situation { others: None, ..alone() };
+    let all = advise(&meets(4, 100, "wait=spin"), &machine(), &unknown);
+    assert!(together(&all).is_empty(), "{all:#?}");
+    let nothing = advise(&Profile::default(), &machine(), &Situation::default());
+    assert!(together(&nothing).is_empty(), "{nothing:#?}");
+}
+
+#[test]
+fn moving_threads_is_judged_after_their_number_and_beside_others_left_to_tuning() {
+    let bound = Situation { bound: Some(true), ..alone() };
+    changes(&of(Topic::Threads, &meets(3, 300_000, "wait=sleep"), &bound), "threads=2");
+    stays(
+        &of(Topic::Balance, &meets(3, 300_000, "wait=sleep"), &bound),
+        Verdict::NoChange,
+        "nothing to balance",
+    );
+    stays(&of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &bound), Verdict::NoChange, "equally long");
+    let already = of(Topic::Balance, &meets(3, 300_000, "wait=sleep balance=speed"), &bound);
+    stays(&already, Verdict::NoChange, "balances already");
+    let beside = Situation { others: Some(1.0), ..alone() };
+    stays(&of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &beside), Verdict::Unsure, "goes both ways");
+}
+
+#[test]
+fn huge_pages_are_for_programs_whose_first_touches_take_the_kernels_time() {
+    let touches = |faults: u64, huge: f64, system_ms: u64| Profile {
+        faults: Some(faults),
+        huge_share: Some(huge),
+        resident: Some(faults * 4096),
+        user: Span(1_000_000_000),
+        system: Span(system_ms * 1_000_000),
+        ..meets(2, 1000, "as it is")
+    };
+    changes(&of(Topic::HugePages, &touches(500_000, 0.0, 400), &alone()), "thp=on");
+    stays(&of(Topic::HugePages, &touches(500_000, 0.9, 400), &alone()), Verdict::NoChange, "already");
+    stays(&of(Topic::HugePages, &touches(500, 0.0, 400), &alone()), Verdict::NoChange, "too little memory");
+    // No more is gained than the kernel had.
+    let little = of(Topic::HugePages, &touches(500_000, 0.0, 10), &alone());
+    assert_ne!(little.verdict, Verdict::Change, "{little:#?}");
+    let unseen = Profile { faults: None, ..touches(500_000, 0.0, 400) };
+    stays(&of(Topic::HugePages, &unseen, &alone()), Verdict::Unsure, "how many pages it touched first");
+}
+
+#[test]
+fn memory_that_is_far_away_is_brought_near_where_misses_are_many() {
+    let far = parse_synthetic("pack:2 numa:1(memory=8GB) l3:1 core:2").unwrap();
+    let profile =
+        Profile { remote_share: Some(0.9), misses_per_kilo: Some(60.0), ..meets(2, 1000, "as it is") };
+    let place = |profile: &Profile, machine: &Machine| {
+        advise(profile, machine, &alone()).into_iter().find(|one| one.topic == Topic::Placement).unwrap()
+    };
+    changes(&place(&profile, &far), "memory=local");
+    let near = Profile { remote_share: Some(0.05), ..profile.clone() };
+    stays(&place(&near, &far), Verdict::NoChange, "near already");
+    let unseen = Profile { misses_per_kilo: None, ..profile.clone() };
+    stays(&place(&unseen, &far), Verdict::Unsure, "cache misses");
+    stays(&place(&profile, &machine()), Verdict::NoChange, "no difference");
+}
+
+#[test]
+fn slices_are_never_changed_by_a_rule() {
+    stays(&of(Topic::Slice, &meets(4, 500_000, "wait=spin"), &alone()), Verdict::Unsure, "between ticks");
+    stays(
+        &of(Topic::Slice, &meets(2, 100, "wait=spin"), &alone()),
+        Verdict::NoChange,
+        "every thread has a CPU",
+    );
+}
+
+#[test]
+fn two_programs_are_kept_apart_where_one_meets_often_and_no_gain_is_promised() {
+    let companion = Some(Companion { profile: meets(2, 100_000, "as it is") });
+    let pair = Situation { companion, ..alone() };
+    stays(&of(Topic::Sharing, &meets(2, 100, "wait=sleep"), &pair), Verdict::Unsure, "keep them apart");
+    let coarse = of(Topic::Sharing, &meets(2, 100_000, "wait=sleep"), &pair);
+    stays(&coarse, Verdict::Unsure, "may help");
+    assert!(coarse.gain.is_some());
+}
+
+prop_compose! {
+    fn any_profile()(
+        cpus in any::<u32>(), workers in any::<u32>(), small in any::<bool>(),
+        times in prop::array::uniform8(any::<u64>()),
+        seen in prop::array::uniform8(prop::option::of(prop_oneof![-2.0..2.0_f64, Just(f64::NAN), Just(f64::INFINITY), Just(-1e308)])),
+        runtimes in prop::collection::vec(prop::sample::select(vec![Runtime::Libgomp, Runtime::Libomp, Runtime::OpenMpi, Runtime::Mpich, Runtime::Team, Runtime::Pthread]), 0..3),
+        wait in prop::sample::select(vec!["as it is", "wait=spin", "wait=yield", "wait=sleep", "wait=auto", "wait=keep balance=auto", "threads=3"]),
+        met in any::<bool>(),
+    ) -> Profile {
+        let (cpus, workers) = if small { (cpus % 65, workers % 129) } else { (cpus, workers) };
+        let span = |at: usize| Span(if small { times[at] % 1_000_000_000 } else { times[at] });
+        Profile {
+            setting: wait.parse().unwrap(), cpus, cores: cpus, workers, runtimes,
+            wall: span(0), user: span(1), system: span(2),
+            intervals: met.then(|| Intervals { count: times[3] % 100_000, mean: span(4), median: span(5), tenth: span(6), ninetieth: span(7) }),
+            waiting: seen[0], kept_waiting: seen[1], misses_per_kilo: seen[2], huge_share: seen[3], remote_share: seen[4],
+            resident: seen[5].map(|_| times[5]), faults: seen[6].map(|_| times[6]),
+            ..Profile::default()
+        }
+    }
+}
+
+prop_compose! {
+    fn any_situation()(
+        cpus in prop_oneof![0..65_u32, any::<u32>()],
+        others in prop::option::of(prop_oneof![0.0..20.0_f64, Just(f64::NAN), Just(1e300)]),
+        quota in prop::option::of(any::<u32>()), bound in any::<Option<bool>>(), posix in any::<bool>(),
+        teams in prop::collection::vec(any::<u32>(), 0..4), companion in prop::option::of(any_profile()),
+    ) -> Situation {
+        Situation {
+            cpus, others, quota, bound, teams, yields: if posix { Yield::Posix } else { Yield::Unknown },
+            companion: companion.map(|profile| Companion { profile }),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_profile_says_advice_is_whole_and_changes_are_sure(profile in any_profile(), situation in any_situation()) {
+        for machine in [machine(), parse_synthetic("pack:2 numa:1(memory=8GB) l3:2 core:4 pu:2").unwrap()] {
+            let all = advise(&profile, &machine, &situation);
+            prop_assert_eq!(all.len(), Topic::ALL.len());
+            for advice in &all {
+                prop_assert!(!advice.words.is_empty() && !advice.rule.is_empty());
+                prop_assert_eq!(advice.verdict == Verdict::Change, !advice.setting.is_empty());
+                if let Some(gain) = advice.gain {
+                    prop_assert!(0.0 <= gain.low && gain.low <= gain.likely && gain.likely <= gain.high, "{advice:?}");
+                }
+                if advice.verdict == Verdict::Change {
+                    prop_assert!(advice.gain.is_some_and(|gain| gain.is_sure()), "{advice:?}");
+                    prop_assert!(advice.missing.is_empty(), "{advice:?}");
+                }
+            }
+            // No knob is set twice.
+            let set: usize = all.iter().map(|advice| advice.setting.iter().count()).sum();
+            prop_assert_eq!(set, together(&all).iter().count());
+            prop_assert_eq!(&all, &advise(&profile, &machine, &situation));
+        }
+    }
+
+    #[test]
+    fn a_phase_is_never_below_the_least_and_costs_nothing_with_a_cpu_for_each(
+        threads in 1..200_u32, cpus in 1..65_u32, rivals in 0..20_u32, step in 1e-6..0.1_f64, at in 0..4_usize,
+        bound in any::<bool>(), posix in any::<bool>(),
+    ) {
+        let load = load::Load { threads, cpus, rivals, step, way: load::Way::ALL[at], bound, posix, auto: false };
+        let least = step * f64::from((threads + rivals).max(cpus)) / f64::from(cpus);
+        let phase = load.phase();
+        prop_assert!(phase.is_finite() && phase >= least * (1.0 - 1e-9), "{phase} {least}");
+        if threads + rivals <= cpus && at != 2 {
+            prop_assert!((phase - step).abs() < 1e-12);
+        }
+    }
+}
