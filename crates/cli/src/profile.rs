@@ -228,7 +228,7 @@ fn assemble(setting: &Setting, met: &Meetings, rest: &Rest<'_>) -> Profile {
     }
     if is_counted && met.intervals.is_none() {
         unseen.push(
-            "meetings: none through libgomp, libomp, MPI or POSIX barriers; flags of its own, mpi_f08 and runtimes linked statically are not seen"
+            "meetings: none through libgomp, libomp, MPI, teams of trimtab's or POSIX barriers; flags of its own and runtimes linked statically are not seen"
                 .to_owned(),
         );
     }

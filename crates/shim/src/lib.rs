@@ -4,7 +4,7 @@
 //! library in `LD_PRELOAD` and becomes the program. The library applies the plan from inside: threads are born on
 //! their slots, the threads of nested teams are put in their places, programs that pinned threads start have the whole
 //! mask, and questions about the number of CPUs are answered from the plan. For `trimtab profile` it counts how often threads meet
-//! (`meter`). What it exports is here, in `gomp::calls`, `gomp::barriers`, `mpi`, `waits` and in `programs`; a test has the list.
+//! (`meter`). What it exports is here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`, `waits` and in `programs`; a test has the list.
 //!
 //! A guest does not hurt its host:
 //!
@@ -55,6 +55,8 @@ mod ompt;
 mod programs;
 #[cfg_attr(test, allow(dead_code))]
 mod real;
+#[cfg_attr(test, allow(dead_code))]
+mod team;
 #[cfg_attr(test, allow(dead_code))]
 mod waits;
 #[cfg_attr(test, allow(dead_code))]

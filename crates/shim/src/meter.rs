@@ -265,6 +265,16 @@ pub(crate) fn meet<T>(
     result
 }
 
+/// A meeting of the calling thread, as who met tells it.
+pub(crate) fn told(by: Runtime, begin: u64, end: u64, leads: Lead) {
+    if INSIDE.get() {
+        return;
+    }
+    if let Some((row, _)) = mine() {
+        row.met(by, begin, end, leads);
+    }
+}
+
 /// Does `work`, which waits for one other: that is waiting, and no meeting.
 pub(crate) fn wait<T>(work: impl FnOnce() -> T) -> T {
     if !is_on() || INSIDE.get() {

@@ -6,7 +6,8 @@
 //! that finds none (a Python module opened without `RTLD_GLOBAL`) among all objects.
 //!
 //! Collective calls are meetings, whose intervals rank 0 counts; receiving and waiting for messages is waiting. A call that is made within
-//! another (most Fortran bindings call the C function) counts once. The modern Fortran module (`mpi_f08`) calls neither, and is not seen.
+//! another (most Fortran bindings call the C function) counts once. The modern Fortran module (`mpi_f08`) calls functions of its own, whose names end in
+//! `_f08_`, or `_f08ts_` where MPICH passes buffers as descriptors: their arguments are words as well.
 
 use crate::meter::{self, Lead};
 use crate::objects;
@@ -84,50 +85,58 @@ fn wait<T>(work: impl FnOnce() -> T) -> T {
 }
 
 macro_rules! calls {
-    ($(#$way:ident: $($c:ident $fortran:ident($($argument:ident)*);)*)*) => {
+    ($(#$way:ident: $($c:ident [$($fortran:ident)*] $arguments:tt;)*)*) => {
         /// Every function, to forget it.
-        static ALL: &[&Function] = &[$($(&functions::$c, &functions::$fortran),*),*];
+        static ALL: &[&Function] = &[$($(&functions::$c, $(&functions::$fortran),*),*),*];
 
         #[allow(non_upper_case_globals, reason = "the functions' names")]
         mod functions {
             use super::Function;
             $($(
                 pub(super) static $c: Function = Function::new(super::name(concat!(stringify!($c), "\0")));
-                pub(super) static $fortran: Function = Function::new(super::name(concat!(stringify!($fortran), "\0")));
+                $(
+                    pub(super) static $fortran: Function =
+                        Function::new(super::name(concat!(stringify!($fortran), "\0")));
+                )*
             )*)*
         }
 
         $($(
-            /// A call of MPI.
-            ///
-            /// # Safety
-            /// As MPI's function of that name.
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            #[allow(non_snake_case, clippy::too_many_arguments, reason = "MPI's")]
-            pub(crate) unsafe extern "C-unwind" fn $c($($argument: usize),*) -> c_int {
-                type Call = unsafe extern "C-unwind" fn($(calls!(@word $argument)),*) -> c_int;
-                // SAFETY: the function of that name, whose arguments are words; or null, which is none.
-                let real = unsafe { transmute::<*mut c_void, Option<Call>>(functions::$c.address()) };
-                let Some(real) = real else { return OTHER_ERROR };
-                // SAFETY: the caller's contract.
-                $way(|| unsafe { real($($argument),*) })
-            }
-
-            /// The same from Fortran, with where the error code goes.
-            ///
-            /// # Safety
-            /// As MPI's function of that name.
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            #[allow(clippy::too_many_arguments, reason = "MPI's")]
-            pub(crate) unsafe extern "C-unwind" fn $fortran($($argument: usize,)* error: usize) {
-                type Call = unsafe extern "C-unwind" fn($(calls!(@word $argument),)* usize);
-                // SAFETY: the function of that name, whose arguments are pointers; or null, which is none.
-                let real = unsafe { transmute::<*mut c_void, Option<Call>>(functions::$fortran.address()) };
-                let Some(real) = real else { return };
-                // SAFETY: the caller's contract.
-                $way(|| unsafe { real($($argument,)* error) });
-            }
+            calls! { @c $way $c $arguments }
+            $( calls! { @fortran $way $fortran $arguments } )*
         )*)*
+    };
+    (@c $way:ident $c:ident ($($argument:ident)*)) => {
+        /// A call of MPI.
+        ///
+        /// # Safety
+        /// As MPI's function of that name.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "MPI's")]
+        pub(crate) unsafe extern "C-unwind" fn $c($($argument: usize),*) -> c_int {
+            type Call = unsafe extern "C-unwind" fn($(calls!(@word $argument)),*) -> c_int;
+            // SAFETY: the function of that name, whose arguments are words; or null, which is none.
+            let real = unsafe { transmute::<*mut c_void, Option<Call>>(functions::$c.address()) };
+            let Some(real) = real else { return OTHER_ERROR };
+            // SAFETY: the caller's contract.
+            $way(|| unsafe { real($($argument),*) })
+        }
+    };
+    (@fortran $way:ident $fortran:ident ($($argument:ident)*)) => {
+        /// The same from Fortran, with where the error code goes: in the modern module null where nobody wants it.
+        ///
+        /// # Safety
+        /// As MPI's function of that name.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(clippy::too_many_arguments, reason = "MPI's")]
+        pub(crate) unsafe extern "C-unwind" fn $fortran($($argument: usize,)* error: usize) {
+            type Call = unsafe extern "C-unwind" fn($(calls!(@word $argument),)* usize);
+            // SAFETY: the function of that name, whose arguments are pointers; or null, which is none.
+            let real = unsafe { transmute::<*mut c_void, Option<Call>>(functions::$fortran.address()) };
+            let Some(real) = real else { return };
+            // SAFETY: the caller's contract.
+            $way(|| unsafe { real($($argument,)* error) });
+        }
     };
     (@word $argument:ident) => { usize };
 }
@@ -142,27 +151,27 @@ const fn name(text: &'static str) -> &'static CStr {
 
 calls! {
     #meet:
-    MPI_Barrier mpi_barrier_(a);
-    MPI_Bcast mpi_bcast_(a b c d e);
-    MPI_Reduce mpi_reduce_(a b c d e f g);
-    MPI_Allreduce mpi_allreduce_(a b c d e f);
-    MPI_Gather mpi_gather_(a b c d e f g h);
-    MPI_Gatherv mpi_gatherv_(a b c d e f g h i);
-    MPI_Scatter mpi_scatter_(a b c d e f g h);
-    MPI_Scatterv mpi_scatterv_(a b c d e f g h i);
-    MPI_Allgather mpi_allgather_(a b c d e f g);
-    MPI_Allgatherv mpi_allgatherv_(a b c d e f g h);
-    MPI_Alltoall mpi_alltoall_(a b c d e f g);
-    MPI_Alltoallv mpi_alltoallv_(a b c d e f g h i);
-    MPI_Reduce_scatter mpi_reduce_scatter_(a b c d e f);
-    MPI_Scan mpi_scan_(a b c d e f);
+    MPI_Barrier [mpi_barrier_ mpi_barrier_f08_] (a);
+    MPI_Bcast [mpi_bcast_ mpi_bcast_f08_ mpi_bcast_f08ts_] (a b c d e);
+    MPI_Reduce [mpi_reduce_ mpi_reduce_f08_ mpi_reduce_f08ts_] (a b c d e f g);
+    MPI_Allreduce [mpi_allreduce_ mpi_allreduce_f08_ mpi_allreduce_f08ts_] (a b c d e f);
+    MPI_Gather [mpi_gather_ mpi_gather_f08_ mpi_gather_f08ts_] (a b c d e f g h);
+    MPI_Gatherv [mpi_gatherv_ mpi_gatherv_f08_ mpi_gatherv_f08ts_] (a b c d e f g h i);
+    MPI_Scatter [mpi_scatter_ mpi_scatter_f08_ mpi_scatter_f08ts_] (a b c d e f g h);
+    MPI_Scatterv [mpi_scatterv_ mpi_scatterv_f08_ mpi_scatterv_f08ts_] (a b c d e f g h i);
+    MPI_Allgather [mpi_allgather_ mpi_allgather_f08_ mpi_allgather_f08ts_] (a b c d e f g);
+    MPI_Allgatherv [mpi_allgatherv_ mpi_allgatherv_f08_ mpi_allgatherv_f08ts_] (a b c d e f g h);
+    MPI_Alltoall [mpi_alltoall_ mpi_alltoall_f08_ mpi_alltoall_f08ts_] (a b c d e f g);
+    MPI_Alltoallv [mpi_alltoallv_ mpi_alltoallv_f08_ mpi_alltoallv_f08ts_] (a b c d e f g h i);
+    MPI_Reduce_scatter [mpi_reduce_scatter_ mpi_reduce_scatter_f08_ mpi_reduce_scatter_f08ts_] (a b c d e f);
+    MPI_Scan [mpi_scan_ mpi_scan_f08_ mpi_scan_f08ts_] (a b c d e f);
     #wait:
-    MPI_Recv mpi_recv_(a b c d e f g);
-    MPI_Sendrecv mpi_sendrecv_(a b c d e f g h i j k l);
-    MPI_Wait mpi_wait_(a b);
-    MPI_Waitall mpi_waitall_(a b c);
-    MPI_Waitany mpi_waitany_(a b c d);
-    MPI_Probe mpi_probe_(a b c d);
+    MPI_Recv [mpi_recv_ mpi_recv_f08_ mpi_recv_f08ts_] (a b c d e f g);
+    MPI_Sendrecv [mpi_sendrecv_ mpi_sendrecv_f08_ mpi_sendrecv_f08ts_] (a b c d e f g h i j k l);
+    MPI_Wait [mpi_wait_ mpi_wait_f08_] (a b);
+    MPI_Waitall [mpi_waitall_ mpi_waitall_f08_] (a b c);
+    MPI_Waitany [mpi_waitany_ mpi_waitany_f08_] (a b c d);
+    MPI_Probe [mpi_probe_ mpi_probe_f08_] (a b c d);
 }
 
 /// Forgets where functions are: a library was closed.

@@ -48,6 +48,7 @@ pub mod flag;
 pub mod habit;
 pub mod life;
 pub mod membership;
+pub mod meter;
 pub mod near;
 pub mod publish;
 pub mod pull;

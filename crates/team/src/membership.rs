@@ -103,9 +103,10 @@ impl Rank {
         Ok(rank)
     }
 
-    /// A team made of this one finds its ways as this one does, and begins anew: it has other ranks.
+    /// A team made of this one finds its ways as this one does, is counted as this one is, and begins anew: it has other ranks.
     fn teach(&self, rank: &mut Rank) {
         rank.mask = self.mask;
+        rank.meter = self.meter;
         rank.lazy = self.lazy.as_ref().map(|_| Rc::new(Lazy::new()));
     }
 

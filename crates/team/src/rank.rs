@@ -8,6 +8,7 @@
 //! child's copy of a handle refuses to do anything.
 
 use crate::call::{Call, Kind, Sync, check};
+use crate::meter::Meter;
 use crate::reduce::{Element, Kernel, Operator};
 use crate::segment::arena::Arena;
 use crate::segment::seat::TakenSeat;
@@ -40,6 +41,8 @@ pub struct Rank {
     born: u32,
     /// Leaves when dropped; sub-teams have none.
     pub(crate) seat: Option<(TakenSeat, Whole)>,
+    /// Who counts the calls that the program makes.
+    pub(crate) meter: Option<Meter>,
     /// Tries ways out in the calls that are made.
     pub(crate) lazy: Option<Rc<Lazy>>,
     /// The processors that its ranks may use, all together.
@@ -80,6 +83,7 @@ impl Rank {
             generation: GENERATION.load(Ordering::Relaxed),
             born: std::process::id(),
             seat,
+            meter: None,
             lazy: None,
             mask: [0; 16],
             evidence: RefCell::default(),
@@ -127,10 +131,21 @@ impl Rank {
     #[inline]
     pub fn barrier(&self) -> Result<()> {
         self.ready()?;
-        if let Some(lazy) = &self.lazy {
-            return self.watched_barrier(lazy);
+        self.counted(|| match &self.lazy {
+            Some(lazy) => self.watched_barrier(lazy),
+            None => now(self.station.barrier_call()),
+        })
+    }
+
+    /// Does `work`, which waits for all, and tells who counts.
+    #[inline(always)]
+    fn counted(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let begin = self.meter.map(|_| Meter::now());
+        let outcome = work();
+        if let (Some(meter), Some(begin), Ok(())) = (self.meter, begin, &outcome) {
+            meter.met(begin, self.rank() == 0);
         }
-        now(self.station.barrier_call())
+        outcome
     }
 
     fn watched_barrier(&self, lazy: &Lazy) -> Result<()> {
@@ -276,14 +291,14 @@ impl Rank {
     pub unsafe fn call(&self, call: &Call) -> Result<()> {
         self.ready()?;
         check(call, self.ranks())?;
-        if let Some(lazy) = &self.lazy
-            && (call.bytes() > crate::flag::INLINE || call.kind == Kind::Barrier)
-        {
+        self.counted(|| match &self.lazy {
             // SAFETY: the caller's promise.
-            return unsafe { self.watched_call(lazy, call) };
-        }
-        // SAFETY: the caller's promise.
-        now(unsafe { self.station.carry_out(call, self.station.has_blocks()) })
+            Some(lazy) if call.bytes() > crate::flag::INLINE || call.kind == Kind::Barrier => unsafe {
+                self.watched_call(lazy, call)
+            },
+            // SAFETY: the caller's promise.
+            _ => now(unsafe { self.station.carry_out(call, self.station.has_blocks()) }),
+        })
     }
 
     /// # Safety
@@ -339,13 +354,15 @@ impl Rank {
     /// Waits for a started call.
     pub fn wait(&self, request: &Request) -> Result<()> {
         self.ours()?;
-        while request.outcome.borrow().is_none() {
-            if self.queue.borrow().is_empty() {
-                return Err(Error::Argument("the request is of another rank's handle".to_owned()));
+        self.counted(|| {
+            while request.outcome.borrow().is_none() {
+                if self.queue.borrow().is_empty() {
+                    return Err(Error::Argument("the request is of another rank's handle".to_owned()));
+                }
+                self.advance(true);
             }
-            self.advance(true);
-        }
-        request.outcome.borrow().clone().unwrap_or(Ok(()))
+            request.outcome.borrow().clone().unwrap_or(Ok(()))
+        })
     }
 }
 

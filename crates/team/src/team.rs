@@ -8,6 +8,7 @@ use crate::area::{Area, CELLS, CONTROL, Mask};
 use crate::choice::Table;
 use crate::flag::LINE;
 use crate::life::{Sitter, Watch};
+use crate::meter::Meter;
 use crate::near::{self, Groups};
 use crate::pull::{self, Offer};
 use crate::rank::Rank;
@@ -310,6 +311,8 @@ impl Team {
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }
+        // What was called until here was not the program's.
+        rank.meter = Meter::of_process();
         Ok(rank)
     }
 

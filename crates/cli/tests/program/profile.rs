@@ -63,25 +63,60 @@ fn barriers_of_posix_threads_are_counted() {
 }
 
 #[test]
+fn calls_of_teams_are_counted_those_that_were_started_by_the_wait_for_them() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let include = top.join("include");
+    let library = crate::util::trimtab().with_file_name("libtrimtab_team_c.so");
+    assert!(library.exists(), "cargo build --workspace makes {}", library.display());
+    let flags = ["-DMEETS_TEAM", "-pthread", "-I", include.to_str().unwrap(), library.to_str().unwrap()];
+    let program = need!(built("gcc", "meets.c", &flags), "gcc is needed");
+    let sandbox = Sandbox::new();
+    // As installing names it.
+    std::os::unix::fs::symlink(&library, sandbox.path("libtrimtab_team.so.0")).unwrap();
+    let file = sandbox.path("profile.json");
+    let call = sandbox.trimtab(OPTIONS).arg(&file).arg("--").arg(&program).args(["300", "200"]);
+    let said = call.env("LD_LIBRARY_PATH", sandbox.path("")).ends().ok();
+    let profile: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    agree(&profile, &said, "team");
+    assert_eq!(profile["workers"], 2);
+}
+
+/// A program of MPI, profiled with two ranks.
+fn ranks(program: &Path, launcher: &Path, runtime: &str) {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("profile.json");
+    let mut words: Vec<String> = vec![launcher.display().to_string(), "-n".to_owned(), "2".to_owned()];
+    if runtime == "open-mpi" {
+        words.push("--oversubscribe".to_owned());
+    }
+    words.extend([program.display().to_string(), "60".to_owned(), "500".to_owned()]);
+    let call =
+        sandbox.trimtab(&OPTIONS.replace("profile", "profile --quiet")).arg(&file).arg("--").args(&words);
+    let call = call.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let said = call.ends().ok();
+    let profile: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    agree(&profile, &said, runtime);
+}
+
+#[test]
 fn collective_calls_of_open_mpi_and_mpich_are_counted_once_for_all_ranks() {
     for (compiler, launcher, runtime) in
         [("mpicc.openmpi", "mpirun.openmpi", "open-mpi"), ("mpicc.mpich", "mpirun.mpich", "mpich")]
     {
         let launcher = need!(installed(launcher), "{launcher} is needed");
         let program = need!(built(compiler, "meets.c", &["-DMEETS_MPI"]), "{compiler} is needed");
-        let sandbox = Sandbox::new();
-        let file = sandbox.path("profile.json");
-        let mut words: Vec<String> = vec![launcher.display().to_string(), "-n".to_owned(), "2".to_owned()];
-        if runtime == "open-mpi" {
-            words.push("--oversubscribe".to_owned());
-        }
-        words.extend([program.display().to_string(), "60".to_owned(), "500".to_owned()]);
-        let call =
-            sandbox.trimtab(&OPTIONS.replace("profile", "profile --quiet")).arg(&file).arg("--").args(&words);
-        let call = call.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        let said = call.ends().ok();
-        let profile: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        agree(&profile, &said, runtime);
+        ranks(&program, &launcher, runtime);
+    }
+}
+
+#[test]
+fn calls_by_the_modern_module_of_fortran_are_counted_too() {
+    for (compiler, launcher, runtime) in
+        [("mpif90.openmpi", "mpirun.openmpi", "open-mpi"), ("mpif90.mpich", "mpirun.mpich", "mpich")]
+    {
+        let launcher = need!(installed(launcher), "{launcher} is needed");
+        let program = need!(built(compiler, "meets.f90", &[]), "{compiler} is needed");
+        ranks(&program, &launcher, runtime);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::util::{Sandbox, installed, need};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const HOSTILE: &str =
     "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u{202e}\"'&";
@@ -40,14 +41,19 @@ pub(crate) fn browse_as(
         "--no-first-run",
     ]);
     command.args(["--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking"]);
-    command.arg(format!("--user-data-dir={}", sandbox.path("browser").display()));
+    // One of its own each time: what is left of a browser that has just ended may still hold the folder.
+    static OPENED: AtomicUsize = AtomicUsize::new(0);
+    let folder = sandbox.path(&format!("browser-{}", OPENED.fetch_add(1, Ordering::Relaxed)));
+    command.arg(format!("--user-data-dir={}", folder.display()));
     command.args(["--virtual-time-budget=4000", "--dump-dom"]).args(options);
     command.arg(format!("file://{}{query}", page.display()));
     let done = command.env("HOME", sandbox.path("home")).output().unwrap();
     let document = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(
         done.status.success() && document.contains("</html>"),
-        "{}",
+        "{}: {}{}",
+        done.status,
+        head(&document),
         String::from_utf8_lossy(&done.stderr)
     );
     // What the page asked for besides itself, by the browser's own books.

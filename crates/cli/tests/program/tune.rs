@@ -7,8 +7,8 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Sleeps, so that other load matters little: long as it is, short with one thread, shorter with sleeping waiters, too.
-const APP: &str = "#!/bin/sh\nt=0.3\n[ \"$OMP_NUM_THREADS\" = 1 ] && t=0.1\n\
-    [ \"$OMP_WAIT_POLICY\" = passive ] && [ $t = 0.1 ] && t=0.03\nsleep $t\necho \"$OMP_NUM_THREADS ${OMP_WAIT_POLICY:-none}\"\n";
+const APP: &str = "#!/bin/sh\nt=0.6\n[ \"$OMP_NUM_THREADS\" = 1 ] && t=0.3\n\
+    [ \"$OMP_WAIT_POLICY\" = passive ] && [ $t = 0.3 ] && t=0.1\nsleep $t\necho \"$OMP_NUM_THREADS ${OMP_WAIT_POLICY:-none}\"\n";
 /// The same at once, for what is not about time: one thread is twice as good as any other count.
 const RATE: &str = "#!/bin/sh\nrate=1\n[ \"$OMP_NUM_THREADS\" = 1 ] && rate=2\necho \"rate: $rate.0$#\"\necho \"threads: $OMP_NUM_THREADS\" >&2\n";
 

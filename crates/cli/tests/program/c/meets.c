@@ -1,11 +1,16 @@
 // Meets as often as it is told, after so many microseconds of work each time, and prints how often, how many nanoseconds
-// apart that was at least, and at most by its own clock, on the average. With OpenMP: barriers inside a region, and as many regions. With MPI: collective calls.
+// apart that was at least, and at most by its own clock, on the average. With OpenMP: barriers inside a region, and as many regions. With MPI: collective calls. With a team of trimtab's: barriers,
+// and calls that were started.
 // Else: a barrier of POSIX threads, between two.
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #if defined(MEETS_MPI)
 #include <mpi.h>
+#elif defined(MEETS_TEAM)
+#include <pthread.h>
+#include <stdint.h>
+#include <trimtab/team.h>
 #elif !defined(_OPENMP)
 #include <pthread.h>
 #endif
@@ -47,6 +52,52 @@ static void meet(void) {
         printf("%d %.0f %.0f\n", times, 1e3 * us, (end - begin) / times);
     }
     MPI_Finalize();
+}
+#elif defined(MEETS_TEAM)
+static trimtab_team team;
+static double begin;
+static void ok(int code) {
+    if (code != TRIMTAB_OK) {
+        fprintf(stderr, "%s: %s\n", trimtab_error_text(code), trimtab_last_error());
+        exit(1);
+    }
+}
+static void *member(void *number) {
+    trimtab_rank rank;
+    trimtab_request request;
+    double one = 1, sum = 0;
+    struct trimtab_collective call = {.size = sizeof call, .kind = TRIMTAB_ALLREDUCE, .type = TRIMTAB_F64, .sync = TRIMTAB_MINE,
+                                      .count = 1, .input = &one, .output = &sum};
+    ok(trimtab_team_join(team, (intptr_t)number, &rank));
+    ok(trimtab_barrier(rank));
+    if (number == NULL) {
+        begin = now();
+    }
+    for (int at = 0; at < times; at++) {
+        work(us);
+        switch (at % 3) {
+        case 0: ok(trimtab_barrier(rank)); break;
+        case 1: ok(trimtab_allreduce(rank, &one, &sum, 1, TRIMTAB_F64, TRIMTAB_SUM, TRIMTAB_MINE)); break;
+        default:
+            ok(trimtab_start(rank, &call, &request));
+            ok(trimtab_wait(rank, request));
+        }
+    }
+    double end = now();
+    if (number == NULL) {
+        printf("%d %.0f %.0f\n", times, 1e3 * us, (end - begin) / times);
+    }
+    ok(trimtab_rank_leave(rank));
+    return NULL;
+}
+static void meet(void) {
+    pthread_t other;
+    struct trimtab_team_options options;
+    ok(trimtab_team_options_init(&options, 2));
+    ok(trimtab_team_new(&options, &team));
+    pthread_create(&other, NULL, member, (void *)1);
+    member(NULL);
+    pthread_join(other, NULL);
 }
 #elif defined(_OPENMP)
 static void meet(void) {

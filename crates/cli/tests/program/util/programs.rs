@@ -62,7 +62,7 @@ pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<Path
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
     fs::create_dir_all(&folder).unwrap();
     let name = format!("{}-{compiler}{}", source.file_stem().unwrap().to_string_lossy(), flags.concat());
-    let built = folder.join(name);
+    let built = folder.join(name.replace('/', "_"));
     let age = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     // Of all sources, since some include others.
     let sources = fs::read_dir(source.parent().unwrap()).unwrap();
@@ -73,8 +73,10 @@ pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<Path
     let build = |source: &Path| Command::new(compiler).arg("-o").arg(&draft).arg(source).args(flags).output();
     let output = build(&source).ok()?;
     if !output.status.success() {
-        let empty = folder.join(format!("empty-{}.c", std::process::id()));
-        fs::write(&empty, "int main(void) { return 0; }").unwrap();
+        let language = source.extension().unwrap().to_string_lossy();
+        let nothing = if language == "f90" { "end program" } else { "int main(void) { return 0; }" };
+        let empty = folder.join(format!("empty-{}.{language}", std::process::id()));
+        fs::write(&empty, nothing).unwrap();
         let probe = build(&empty).unwrap();
         assert!(!probe.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return None;
