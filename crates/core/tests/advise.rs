@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use trimtab_core::advise::load::{Load, Way};
+use trimtab_core::advise::load::{Load, WAKE, Way};
 use trimtab_core::advise::{Advice, Gain, Situation, Topic, Verdict, advise};
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::{Intervals, Profile, Runtime};
@@ -148,6 +148,7 @@ fn load(point: &Point, run: Run, rivals: u32) -> Load {
         bound: run.bound,
         posix: point.kernel != "linux-6.1",
         auto: run.auto,
+        wake: WAKE,
     }
 }
 
@@ -326,6 +327,9 @@ fn programs() -> Scores {
     let mut scores = Scores::new();
     let mut runs: BTreeMap<(&str, &str), Ratios<'_>> = BTreeMap::new();
     let mut intervals = BTreeMap::new();
+    // What `trimtab advise` measured on that machine.
+    let wake = PROGRAMS.lines().find_map(|line| line.strip_prefix("# wake_ns: ")).unwrap().parse().unwrap();
+    let wake = Span(wake);
     for line in lines(PROGRAMS) {
         let [program, runtime, wait, threads, interval, ratios] = line[..] else { panic!("{line:?}") };
         let ratios = ratios.split(' ').map(|ratio| ratio.parse().unwrap()).collect();
@@ -352,6 +356,7 @@ fn programs() -> Scores {
             bound: false,
             posix: true,
             auto: false,
+            wake: wake.seconds(),
         };
         let mut take = |topic, before: (u32, &str), after: (u32, &str)| {
             let pairs: Vec<f64> =
@@ -379,8 +384,9 @@ fn programs() -> Scores {
             let point =
                 Point { source: which.0.to_owned(), kernel: String::new(), cpus: 2, rivals: 0, total };
             let run = Run { threads, way: load(threads, wait).way, auto: false, bound: false };
+            let at = Situation { wake: Some(wake), ..situation(&point, run) };
             let seconds = intervals[&which] * median(ways[&(threads, wait)].clone());
-            let all = advise(&profile(&point, run, seconds), &machine(), &situation(&point, run));
+            let all = advise(&profile(&point, run, seconds), &machine(), &at);
             let mut now = (threads, wait);
             for advice in all.iter().filter(|advice| advice.verdict == Verdict::Change) {
                 let before = now;
@@ -389,6 +395,8 @@ fn programs() -> Scores {
                         (Knob::Threads, count) => now.0 = count.parse().unwrap(),
                         (Knob::Wait, "sleep") => now.1 = "sleep",
                         (Knob::Wait, "auto") => now.1 = "keep",
+                        // Was not recorded.
+                        (Knob::Wait, "yield") => now.1 = "yield",
                         other => panic!("{other:?}"),
                     }
                 }

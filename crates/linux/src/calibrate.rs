@@ -1,6 +1,6 @@
 //! What this kernel does when it is tried, since versions do not say: distributions change and configure it.
 //!
-//! [`yield_share`] costs some 10 ms of one CPU, [`costs`] less than one. Nothing is measured unless asked.
+//! [`yield_share`] costs some 10 ms of one CPU, [`wake_time`] 10 ms of two, [`costs`] less than one. Nothing is measured unless asked.
 
 use crate::process::Pid;
 use crate::sys::affinity;
@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
@@ -123,6 +123,67 @@ fn compute() {
     black_box(value);
 }
 
+/// So often a sleeper is woken ...
+const WAKES: u32 = 48;
+/// ... after so long, in which its CPU goes as idle as it does between the steps of a program ...
+const PAUSE: Duration = Duration::from_micros(150);
+/// ... and for so long it is waited for all in all: on a busy machine it comes late.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long it takes from waking a thread that sleeps on another CPU of these until it runs: the median of some times. A few microseconds on real
+/// machines, ten times that where an idle CPU is a virtual one that its host has put away. `None` with one CPU, where threads cannot be had or
+/// bound, and where others keep the sleeper from its CPU.
+pub fn wake_time(cpus: &CpuSet) -> Option<Span> {
+    let (here, there) = (cpus.first()?, cpus.last().filter(|last| Some(*last) != cpus.first())?);
+    // How often it was woken, and when it saw that.
+    let (turn, seen) = (AtomicU32::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let (turn, seen) = (&turn, &seen);
+        let sleeper = thread::Builder::new().spawn_scoped(scope, move || {
+            let bound = affinity::set(None, &[there].into_iter().collect());
+            let mut last = 0;
+            while last != u32::MAX {
+                while turn.load(Ordering::Acquire) == last {
+                    thread::park();
+                }
+                last = turn.load(Ordering::Acquire);
+                seen.store(nanoseconds(monotonic()), Ordering::Release);
+            }
+            bound.is_ok()
+        });
+        let sleeper = sleeper.ok()?;
+        let handle = sleeper.thread().clone();
+        let waker = thread::Builder::new().spawn_scoped(scope, move || {
+            affinity::set(None, &[here].into_iter().collect()).ok()?;
+            let begin = Instant::now();
+            let mut times = Vec::new();
+            for number in 1..=WAKES {
+                let idle = Instant::now();
+                while idle.elapsed() < PAUSE {
+                    std::hint::spin_loop();
+                }
+                seen.store(0, Ordering::Release);
+                let woken = monotonic();
+                turn.store(number, Ordering::Release);
+                handle.unpark();
+                while seen.load(Ordering::Acquire) == 0 {
+                    if begin.elapsed() > PATIENCE {
+                        return None;
+                    }
+                    std::hint::spin_loop();
+                }
+                times.push(seen.load(Ordering::Acquire).saturating_sub(nanoseconds(woken)));
+            }
+            times.sort_unstable();
+            Some(Span(times[times.len() / 2]))
+        });
+        let took = waker.ok().and_then(|waker| waker.join().ok()).flatten();
+        turn.store(u32::MAX, Ordering::Release);
+        sleeper.thread().unpark();
+        took.filter(|_| sleeper.join().unwrap_or(false))
+    })
+}
+
 /// What one reading and one setting cost here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
@@ -158,6 +219,10 @@ fn fastest(mut action: impl FnMut() -> Result<(), Errno>) -> Result<Span, Errno>
         best = best.min((monotonic() - begin).into());
     }
     Ok(best)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn monotonic() -> Duration {
@@ -219,7 +284,11 @@ mod tests {
             Some(YieldKind::Weak { share }) => assert!((0.0..POSIX_MIN).contains(&share)),
             Some(YieldKind::Posix) | None => {}
         }
-        assert_eq!(yield_share(&CpuSet::new()), None);
+        assert_eq!((yield_share(&CpuSet::new()), wake_time(&CpuSet::new())), (None, None));
+        assert_eq!(wake_time(&own.iter().take(1).collect()), None, "nobody sleeps on another CPU");
+        if let Some(wake) = wake_time(&own) {
+            assert!(wake > Span::ZERO && wake < PATIENCE.into(), "{wake:?}");
+        }
         assert_eq!(affinity::get(None).unwrap(), own);
         match costs(Path::new("/proc")) {
             Ok(costs) => assert!(costs.read < Span(u64::MAX) && costs.set < Span(u64::MAX)),

@@ -3,7 +3,7 @@
 //! *Step*, the work of a thread from one meeting to the next, is the mean interval less its share of waiting; where threads were kept from CPUs, less
 //! that too; and never more than the CPU time that all threads had, divided among threads and meetings.
 
-use super::load::{Load, Way};
+use super::load::{Load, WAKE, Way};
 use super::{ERROR_BESIDE, ERROR_CROWDED, ERROR_LEAST, Gain, Situation};
 use crate::place::waiting::{WaitPolicy, Yield};
 use crate::profile::{Profile, Runtime};
@@ -91,6 +91,7 @@ impl<'a> Known<'a> {
             bound: self.situation.bound == Some(true),
             posix: self.situation.yields == Yield::Posix,
             auto: self.auto,
+            wake: self.situation.wake.map_or(WAKE, Span::seconds),
         };
         self.steps.iter().flatten().map(|&step| load(step)).collect()
     }

@@ -19,7 +19,7 @@
 
 /// A tick, after which a thread that computes is put off its CPU: HZ = 250.
 pub const TICK: f64 = 4e-3;
-/// Waking a thread whose CPU is free: measured in simulations of a guest with two CPUs, whose costs were measured there.
+/// Waking a thread whose CPU is free, where nobody measured it: as in simulations of a guest with two CPUs.
 pub const WAKE: f64 = 6.5e-6;
 /// Waking and switching where the CPU is not free, for each thread of a queue.
 pub const SWITCH: f64 = 15e-6;
@@ -81,6 +81,8 @@ pub struct Load {
     pub posix: bool,
     /// Whether `--balance auto` looks after them.
     pub auto: bool,
+    /// Waking a thread whose CPU is free.
+    pub wake: f64,
 }
 
 impl Load {
@@ -101,7 +103,7 @@ impl Load {
         let Self { step, cpus: m, threads: n, rivals: h, .. } = *self;
         let all = n + h;
         if all <= m {
-            return step + if self.way == Way::Sleep && n > 1 { WAKE } else { 0.0 };
+            return step + if self.way == Way::Sleep && n > 1 { self.wake } else { 0.0 };
         }
         let least = step * f64::from(all) / f64::from(m);
         least * (1.0 + self.uneven()) + self.wasted(least)

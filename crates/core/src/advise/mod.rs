@@ -30,6 +30,7 @@ mod waiting;
 use crate::place::waiting::Yield;
 use crate::profile::Profile;
 use crate::setting::Setting;
+use crate::time::Span;
 use crate::topology::Machine;
 use known::Known;
 use serde::Serialize;
@@ -169,6 +170,8 @@ pub struct Situation {
     pub quota: Option<u32>,
     /// What `sched_yield` does.
     pub yields: Yield,
+    /// How long it takes until a woken thread runs whose CPU was free; `None` where nobody tried.
+    pub wake: Option<Span>,
     /// Whether its threads are bound one by one; `None` when that is not known.
     pub bound: Option<bool>,
     /// Sizes of nested teams, outermost first; empty where teams are not nested.

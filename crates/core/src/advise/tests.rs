@@ -306,7 +306,7 @@ proptest! {
         threads in 1..200_u32, cpus in 1..65_u32, rivals in 0..20_u32, step in 1e-6..0.1_f64, at in 0..4_usize,
         bound in any::<bool>(), posix in any::<bool>(),
     ) {
-        let load = load::Load { threads, cpus, rivals, step, way: load::Way::ALL[at], bound, posix, auto: false };
+        let load = load::Load { threads, cpus, rivals, step, way: load::Way::ALL[at], bound, posix, auto: false, wake: load::WAKE };
         let least = step * f64::from((threads + rivals).max(cpus)) / f64::from(cpus);
         let phase = load.phase();
         prop_assert!(phase.is_finite() && phase >= least * (1.0 - 1e-9), "{phase} {least}");

@@ -56,6 +56,9 @@ pub(super) fn advise(known: &Known<'_>) -> Advice {
     let Some((gain, word)) = best else {
         return advice.no_change("threads wait in the way that suits these CPUs");
     };
+    if let Some(wake) = known.situation.wake.filter(|_| !known.is_crowded()) {
+        advice.evidence.push(format!("waking takes {:.0} us here, measured", 1e6 * wake.seconds()));
+    }
     if known.situation.yields == Yield::Unknown && known.is_crowded() {
         advice.evidence.push("what a yield does here is not known, so none is advised".to_owned());
     }

@@ -1,4 +1,4 @@
-//! What a program met that its profile does not say: CPUs, others on them, a quota, what a yield does, nested teams that were asked for.
+//! What a program met that its profile does not say: CPUs, others on them, a quota, what a yield does, how long waking takes, nested teams that were asked for.
 //!
 //! Others are looked at twice: for a moment before the program begins, and as what its CPUs did during the run beyond what it used itself. Where both
 //! agree, that is believed; where others came or went meanwhile nothing is, and it is said.
@@ -16,6 +16,8 @@ use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::{Profile, Runtime};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{Knob, Setting};
+use trimtab_core::time::Span;
+use trimtab_linux::calibrate::wake_time;
 use trimtab_linux::survey::{Load, LoadSample};
 use trimtab_linux::sys::usage;
 
@@ -35,6 +37,7 @@ pub(super) struct Seen {
     others: Option<f64>,
     quota: Option<u32>,
     yields: Yield,
+    wake: Option<Span>,
     notes: Vec<String>,
 }
 
@@ -88,10 +91,11 @@ pub(super) fn begin(world: &World, args: &AdviseArgs, setting: &Setting) -> Resu
     };
     let mut tries = (0..TRIES).map(|_| measured_yield(&cpus));
     let yields = tries.find(|came| *came != Yield::Unknown).unwrap_or_default();
+    let wake = wake_time(&cpus);
     let before = if args.others.is_some() { None } else { busy_for(world, &cpus, BEFORE) };
     Ok(Looking {
         options,
-        seen: Seen { cpus, quota: document.taken.quota, yields, ..Seen::default() },
+        seen: Seen { cpus, quota: document.taken.quota, yields, wake, ..Seen::default() },
         before,
         used: usage::of_children().unwrap_or_default(),
         sample: LoadSample::read(&world.proc()).ok(),
@@ -193,6 +197,7 @@ impl Seen {
             others: self.others,
             quota: self.quota,
             yields: self.yields,
+            wake: self.wake,
             bound: bound(world, profile),
             teams,
             companion: None,

@@ -30,6 +30,7 @@ use trimtab_core::advise::{Advice, Topic, Verdict, advise, together};
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
+use trimtab_core::time::Span;
 
 /// The document's form.
 const SCHEMA: &str = "trimtab.advice/1";
@@ -49,6 +50,7 @@ struct Document<'a> {
     others: Option<f64>,
     quota: Option<u32>,
     yields: Yield,
+    wake: Option<Span>,
     bound: Option<bool>,
     teams: &'a [u32],
     advice: &'a [Advice],
@@ -97,6 +99,7 @@ fn advise_on(world: &World, args: &AdviseArgs) -> Result<u8> {
         others: situation.others,
         quota: situation.quota,
         yields: situation.yields,
+        wake: situation.wake,
         bound: situation.bound,
         teams: &situation.teams,
         advice: &all,
