@@ -74,14 +74,6 @@ fn nested_teams_of_two_by_two_on_two_cpus_are_told_two_threads() {
 }
 
 #[test]
-fn threads_that_come_and_go_are_not_counted_as_if_all_were_there_at_once() {
-    let profile = Profile { workers: 4000, ..meets(4, 100, "as it is") };
-    stays(&of(Topic::Threads, &profile, &alone()), Verdict::Unsure, "how many threads worked at once");
-    let nested = Situation { teams: vec![2, 2], ..alone() };
-    changes(&of(Topic::Threads, &profile, &nested), "threads=2");
-}
-
-#[test]
 fn runtimes_of_openmp_do_not_insist_on_spinning_where_their_own_threads_crowd() {
     let ways = [
         (Runtime::Libgomp, load::Way::Moment),
