@@ -196,7 +196,9 @@ impl Met {
         }
         if let Some(waiting) = self.waiting {
             let between = self.waiting_between.map_or_else(String::new, |(least, most)| {
-                format!(" (from {} to {} of a thread's)", percent(least), percent(most))
+                // Of threads that come and go no shares are told, and all together may lie beyond those of the others.
+                let whose = if (least..=most).contains(&waiting) { "a thread's" } else { "those that stay" };
+                format!(" (from {} to {} of {whose})", percent(least), percent(most))
             });
             lines.push(format!(
                 "{} of the parallel time is waiting for each other{between}",
@@ -316,5 +318,7 @@ mod tests {
             "not seen: meetings of 1 thread, for which there was no room",
         ];
         assert_eq!(lines, wanted);
+        let short = Meetings { waiting: Some(0.4), ..counted };
+        assert!(met(&short, &[]).section()[3].ends_with("(from 0.0% to 5.0% of those that stay)"));
     }
 }

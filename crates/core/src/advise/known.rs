@@ -44,7 +44,7 @@ impl<'a> Known<'a> {
                 .others
                 .filter(|others| others.is_finite())
                 .map(|others| if others < NOISE { 0 } else { others.ceil() as u32 }),
-            steps: steps(profile, threads),
+            steps: steps(profile, threads, situation.teams.len() > 1),
             divided: threads.max(1),
             way: None,
             auto: profile.setting.get(Knob::Balance).is_some_and(|kind| kind != "none"),
@@ -230,7 +230,7 @@ pub(super) fn plausible(profile: &Profile) -> Profile {
 }
 
 /// Of a thread: the expected step, the short and the long ones. `None` where meetings were not seen, or too few to tell.
-fn steps(profile: &Profile, threads: u32) -> Option<[f64; 3]> {
+fn steps(profile: &Profile, threads: u32, nested: bool) -> Option<[f64; 3]> {
     let intervals =
         profile.intervals.filter(|intervals| intervals.count >= 2 && intervals.mean > Span::ZERO)?;
     let works = 1.0 - profile.waiting.unwrap_or(0.0).clamp(0.0, 0.999);
@@ -246,7 +246,8 @@ fn steps(profile: &Profile, threads: u32) -> Option<[f64; 3]> {
         }
     };
     let mean = step(intervals.mean);
-    let end = |span: Span| if span > Span::ZERO { step(span) } else { mean };
+    // Teams within teams have intervals of their own at each level, and one team's are long while another has the CPUs: their spread is not the work's.
+    let end = |span: Span| if span > Span::ZERO && !nested { step(span) } else { mean };
     let all = [mean, end(intervals.tenth), end(intervals.ninetieth)];
     all.iter().all(|step| step.is_finite() && *step > 0.0).then_some(all)
 }

@@ -67,6 +67,13 @@ fn nested_teams_of_two_by_two_on_two_cpus_are_told_two_threads() {
         changes(&advice, "threads=2");
         assert!(advice.rule.contains("2 x 2"), "{}", advice.rule);
     }
+    // As it was seen on a busy machine: while one team has the CPUs the other's intervals are long, and that is not its work.
+    let us = |us: u64| Span(1000 * us);
+    let spread =
+        Intervals { count: 1201, mean: us(1068), median: us(220), tenth: us(156), ninetieth: us(3527) };
+    let even = meets(4, 1068, "as it is");
+    let seen = Profile { intervals: Some(spread), kept_waiting: Some(0.37), waiting: Some(0.74), ..even };
+    changes(&of(Topic::Threads, &seen, &situation), "threads=2");
     assert_eq!(fitting(&[2, 2], 2), [2, 1]);
     assert_eq!(fitting(&[2, 4], 4), [2, 2]);
     assert_eq!(fitting(&[4, 3], 2), [2, 1]);
