@@ -229,8 +229,8 @@ pub struct RunOnly {
     #[arg(long, value_name = "HOW", value_parser = words::Words::<WaitPolicy>::of(WaitPolicy::ALL.map(WaitPolicy::word)),
           hide_possible_values = true, help_heading = "Otherwise")]
     pub wait_policy: Option<WaitPolicy>,
-    /// Report at the end what became of the threads: where they ran and moved, what they waited for, what others took of their
-    /// CPUs; with nested teams also where each of their threads was. As text or json on stderr, or in FILE or FILE.json.
+    /// Report at the end what became of the threads: where they ran and moved, what they waited for, how often they met, what others
+    /// took of their CPUs; with nested teams also where each of their threads was. As text or json on stderr, or in FILE or FILE.json.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "stderr",
           help_heading = "While it runs")]
     pub report: Option<OsString>,

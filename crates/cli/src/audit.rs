@@ -1,6 +1,8 @@
-//! The report after a run, as text and as JSON. Every number in it is added up by `core`.
+//! The report after a run, as text and as JSON: what looks saw of its threads, and what guests counted of their meetings. Every number in it is added
+//! up by `core`.
 
 use crate::args::ReportTo;
+use crate::meetings::Met;
 use crate::output::{self, Claim, Kind};
 use crate::say;
 use crate::table::{Align, Table};
@@ -53,8 +55,14 @@ impl Place {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn write(&mut self, audited: &Audited, command: &str, append: bool) -> Result<(), anyhow::Error> {
-        let text = if self.to.json { json(audited, command)? } else { text(audited) };
+    pub fn write(
+        &mut self,
+        audited: &Audited,
+        met: &Met,
+        command: &str,
+        append: bool,
+    ) -> Result<(), anyhow::Error> {
+        let text = if self.to.json { json(audited, met, command)? } else { text(audited, met) };
         let Some(path) = &self.to.file else {
             say::report(&text);
             return Ok(());
@@ -67,15 +75,16 @@ impl Place {
     }
 }
 
-fn json(audited: &Audited, command: &str) -> Result<String, anyhow::Error> {
+fn json(audited: &Audited, met: &Met, command: &str) -> Result<String, anyhow::Error> {
     #[derive(Serialize)]
     struct Document<'a> {
         schema: &'static str,
         command: &'a str,
         #[serde(flatten)]
         audited: &'a Audited,
+        meetings: &'a Met,
     }
-    Ok(serde_json::to_string(&Document { schema: SCHEMA, command, audited })? + "\n")
+    Ok(serde_json::to_string(&Document { schema: SCHEMA, command, audited, meetings: met })? + "\n")
 }
 
 fn percent(share: f64) -> String {
@@ -98,7 +107,7 @@ fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
 }
 
 /// Text for people.
-pub fn text(audited: &Audited) -> String {
+pub fn text(audited: &Audited, met: &Met) -> String {
     let mut out = String::new();
     let Audited {
         seconds,
@@ -120,6 +129,7 @@ pub fn text(audited: &Audited) -> String {
     if threads.is_empty() {
         let (took, ran) = (time(*seconds), spent.unwrap_or(*run));
         line(format!("{took}, {ran} on CPUs; it ended before a look could find its threads"));
+        met.section().into_iter().for_each(line);
         return out;
     }
     line(format!(
@@ -141,6 +151,7 @@ pub fn text(audited: &Audited) -> String {
         let (remote, huge) = (known(*remote_pages, percent), known(*huge_pages, percent));
         line(format!("{remote} of its pages remote to its threads, {huge} of its own memory in huge pages"));
     }
+    met.section().into_iter().for_each(line);
     let mut longest: Vec<&ThreadAudit> = threads.iter().collect();
     longest.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.tid));
     let mut table = Table::new(&[
@@ -230,7 +241,7 @@ mod tests {
         let audited =
             Audit::new().report(&machine, &machine.cpus(), Some(Span::from_ms(5)), &Close::default());
         assert_eq!(
-            text(&audited),
+            text(&audited, &Met::default()),
             "trimtab: 0 ms, 5.0 ms on CPUs; it ended before a look could find its threads\n"
         );
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
-use trimtab_linux::ledger::{Hold, LedgerView, Level, Mode, ProcessTable, Standing};
+use trimtab_linux::ledger::{Hold, Holder, LedgerView, Level, Mode, ProcessTable, Standing};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::survey::Pin;
 use trimtab_linux::users::Users;
@@ -145,7 +145,7 @@ fn violators(proc: &Path, holds: &[&Hold], seen: &Surroundings, users: &Users) -
     let mut violators = Vec::new();
     for Pin { pid, uid, comm, cpus, .. } in &seen.pins {
         let others = holds.iter().filter(|hold| hold.mode == Mode::Exclusive && hold.cpus.intersects(cpus));
-        let foreign: Vec<_> = others.filter(|hold| !descends(proc, *pid, hold.holder.pid)).collect();
+        let foreign: Vec<_> = others.filter(|hold| !descends(proc, *pid, &hold.holder)).collect();
         // A holder's own processes hold no other run's CPUs; a task in several holds at once is in nobody's.
         let on = foreign.iter().fold(CpuSet::new(), |sum, hold| sum.union(&hold.cpus.intersection(cpus)));
         if !on.is_empty() && said.insert(pid.0) {
@@ -155,18 +155,71 @@ fn violators(proc: &Path, holds: &[&Hold], seen: &Surroundings, users: &Users) -
     violators
 }
 
-/// Whether a process is `ancestor` or was started by it, as far as parents still live.
-fn descends(proc: &Path, pid: Pid, ancestor: u32) -> bool {
+/// Whether a process is the holder or was started by it, as far as parents still live.
+fn descends(proc: &Path, pid: Pid, holder: &Holder) -> bool {
     let mut at = pid;
     // Process trees are shallow; the bound only guards against a /proc that lies.
     for _ in 0..1_000 {
-        if at.0 == ancestor {
+        let Ok(stat) = process::stat(proc, at) else { return at.0 == holder.pid };
+        if stat.start.0 == holder.start_ticks && own_number(proc, at) == Some(holder.pid) {
             return true;
         }
-        match process::stat(proc, at) {
-            Ok(stat) if stat.parent.0 > 1 => at = stat.parent,
-            _ => return false,
+        if stat.parent.0 <= 1 {
+            return false;
         }
+        at = stat.parent;
     }
     false
+}
+
+/// What a process is to itself: in a container it has another number there, which the holder wrote down.
+fn own_number(proc: &Path, pid: Pid) -> Option<u32> {
+    let status = std::fs::read_to_string(proc.join(pid.0.to_string()).join("status")).ok()?;
+    innermost(&status).or(Some(pid.0))
+}
+
+/// The number in the innermost namespace, from the text of a `status` file; kernels before 4.1 do not say it.
+fn innermost(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().next_back()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_a_container_is_known_by_its_number_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = |pid: u32, parent: u32, start: u64, numbers: &str| {
+            let entry = folder.path().join(pid.to_string());
+            std::fs::create_dir(&entry).unwrap();
+            let mut fields = vec!["0".to_owned(); 50];
+            fields[0] = "S".to_owned();
+            fields[1] = parent.to_string();
+            fields[19] = start.to_string();
+            std::fs::write(entry.join("stat"), format!("{pid} (a) b) {}", fields.join(" "))).unwrap();
+            std::fs::write(entry.join("status"), format!("Name:\ta\n{numbers}\nUid:\t0\n")).unwrap();
+        };
+        process(900, 1, 70, "NSpid:\t900\t1");
+        process(901, 900, 71, "NSpid:\t901\t7");
+        process(902, 901, 72, "NSpid:\t902\t8");
+        process(7, 1, 30, "NSpid:\t7");
+        process(8, 1, 71, "Threads:\t1");
+        let holder = |pid, start_ticks| Holder {
+            pid,
+            start_ticks,
+            uid: 0,
+            pid_namespace: 5,
+            job: 0,
+            since: Duration::ZERO,
+            label: String::new(),
+        };
+        let of = |pid, holder: &Holder| descends(folder.path(), Pid(pid), holder);
+        let inside = holder(7, 71);
+        assert!(of(901, &inside) && of(902, &inside), "the holder, and what it started");
+        // Its own number is another process here, which is not the holder; nor is the container's first process.
+        assert!(!of(7, &inside) && !of(900, &inside));
+        assert!(of(7, &holder(7, 30)) && of(8, &holder(8, 71)) && !of(8, &inside));
+        assert!(!of(4, &inside), "it has ended");
+    }
 }

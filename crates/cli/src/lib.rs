@@ -13,6 +13,7 @@ pub mod kept;
 pub mod launch;
 pub mod leftovers;
 pub mod machine;
+pub mod meetings;
 pub mod metrics;
 pub mod nest;
 pub mod output;

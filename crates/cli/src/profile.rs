@@ -1,12 +1,11 @@
 //! The profile of a run: what guests counted inside, what was seen from outside, and what neither could see, as one value.
 //!
-//! The run itself is `trimtab run`'s, watched by its wrapper; this module brings the page file for guests, puts the pieces together when the
-//! program has ended, and writes them. Who wants a profile as a value calls [`measure`].
+//! The run itself is `trimtab run`'s, watched by its wrapper, which has meetings counted ([`crate::meetings`]); this module puts the pieces together when
+//! the program has ended, and writes them. Who wants a profile as a value calls [`measure`].
 
-use crate::guest::{self, Guest};
+use crate::meetings::{Met, percent, time};
 use crate::output::{self, Claim, Kind};
 use crate::say;
-use crate::world::World;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -19,9 +18,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use trimtab_core::audit::{Audited, Close};
-use trimtab_core::meetings::{Meetings, VARIABLE};
 use trimtab_core::place::waiting::Waiting;
-use trimtab_core::place::{Action, Variable};
 use trimtab_core::profile::Profile;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
@@ -29,15 +26,14 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::words::plural;
 use trimtab_linux::child::End;
-use trimtab_linux::meetings::PageFile;
-use trimtab_linux::program::{Family, Program, SecureExec};
+use trimtab_linux::program::Program;
 use trimtab_linux::sys::usage::{self, Usage};
 
 /// The document's form.
 pub const SCHEMA: &str = "trimtab.profile/1";
 
 /// A thread worked if it had at least this share of the CPU time of the one that had most.
-const WORKED: f64 = 0.05;
+pub const WORKED: f64 = 0.05;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -54,7 +50,6 @@ pub struct Ask {
 #[derive(Debug)]
 pub struct Profiling {
     ask: Ask,
-    page: PageFile,
     claim: Option<Claim>,
 }
 
@@ -62,7 +57,7 @@ pub struct Profiling {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// How threads wait.
-    wait: String,
+    pub wait: String,
     /// What was used before the program began.
     user: Span,
     system: Span,
@@ -91,58 +86,6 @@ impl Facts {
     }
 }
 
-/// Lets guests count, also in programs that are not placed by a guest: launchers, whose ranks it reaches.
-pub fn count_meetings(world: &World, program: &Program, environment: &mut Vec<Variable>, path: &str) {
-    let reader = "trimtab's guest library";
-    let variable =
-        |name: &str, value: String| Variable { name: name.to_owned(), reader, action: Action::Set { value } };
-    if !unreached(program).is_empty() && program.family != Some(Family::Launcher) {
-        return;
-    }
-    let Ok(library) = guest::library() else { return };
-    let preload = guest::preload(world, &library);
-    match environment.iter_mut().find(|variable| variable.name == "LD_PRELOAD") {
-        Some(variable) => variable.action = Action::Set { value: preload },
-        None => environment.push(variable("LD_PRELOAD", preload)),
-    }
-    environment.push(variable(VARIABLE, path.to_owned()));
-}
-
-/// Why a guest cannot count in a program; empty where it can.
-fn unreached(program: &Program) -> Vec<String> {
-    let mut unseen = Vec::new();
-    let mut say = |why: &str| unseen.push(format!("meetings: {why}"));
-    match program.secure_exec {
-        Some(SecureExec::SetUid | SecureExec::SetGid | SecureExec::Capabilities) => {
-            say("it runs with more privilege than its user, so the loader ignores preloads");
-        }
-        None if program.takes_preload() == Some(false) => {
-            say("it is statically linked, so that nothing can be preloaded")
-        }
-        None if program.takes_preload().is_none() => say("its file cannot be read"),
-        None => {}
-    }
-    if let Err(why) = guest::library() {
-        say(&why);
-    }
-    if program.binary.as_ref().is_some_and(|binary| binary.go) {
-        say("goroutines wait inside Go's own runtime");
-    }
-    match program.family {
-        Some(Family::Jvm) => say("Java's threads wait inside the JVM"),
-        Some(Family::Node) => say("Node.js waits in its own loop"),
-        _ => {}
-    }
-    if unseen.is_empty()
-        && let Guest::Stays(why) = guest::decide(program, crate::args::PinMode::Auto, None, false)
-        && program.family != Some(Family::Launcher)
-    {
-        let why = why.split(": threads").next().unwrap_or_default();
-        unseen.push(format!("meetings: {why}"));
-    }
-    unseen
-}
-
 /// What is known when the program has ended.
 #[derive(Debug)]
 pub struct Rest<'a> {
@@ -156,8 +99,12 @@ pub struct Rest<'a> {
     pub used: Usage,
     /// What its process said before.
     pub facts: Option<&'a Facts>,
+    /// What was counted of meetings.
+    pub met: &'a Met,
     /// What looks saw of it.
     pub audited: Option<&'a Audited>,
+    /// Threads that worked at the same time, as looks saw.
+    pub worked: u64,
     /// What close looks saw of it.
     pub close: &'a Close,
     /// What caches missed.
@@ -169,7 +116,7 @@ pub struct Rest<'a> {
 }
 
 impl Profiling {
-    /// Makes sure that it can be written, and makes the page file.
+    /// Makes sure that it can be written.
     ///
     /// # Errors
     /// It cannot, or something else would be lost.
@@ -180,13 +127,7 @@ impl Profiling {
             }
             None => None,
         };
-        let page = PageFile::create().context("no memory can be had in which meetings are counted")?;
-        Ok(Self { ask: ask.clone(), page, claim })
-    }
-
-    /// What a guest is told.
-    pub fn meetings(&self) -> String {
-        self.page.path()
+        Ok(Self { ask: ask.clone(), claim })
     }
 
     /// Puts it together and writes it.
@@ -194,9 +135,8 @@ impl Profiling {
     /// # Errors
     /// It cannot be written.
     pub fn finish(&mut self, rest: &Rest<'_>) -> Result<()> {
-        let met = self.page.read().unwrap_or_default();
-        let profile = assemble(&self.ask.setting, &met, rest);
-        let text = if self.ask.json { json(&profile)? } else { words(&profile, &met, rest.end) };
+        let profile = assemble(&self.ask.setting, rest);
+        let text = if self.ask.json { json(&profile)? } else { words(&profile, rest.met, rest.end) };
         match (&self.claim, &self.ask.output) {
             (Some(_), Some(path)) => output::replace(path, |out| out.write_all(text.as_bytes()))
                 .with_context(|| format!("the profile cannot be written: {}", path.display())),
@@ -208,33 +148,15 @@ impl Profiling {
     }
 }
 
-fn assemble(setting: &Setting, met: &Meetings, rest: &Rest<'_>) -> Profile {
-    let mut unseen = unreached(rest.program);
-    let Rest { machine, usable, used, close, audited, .. } = rest;
+fn assemble(setting: &Setting, rest: &Rest<'_>) -> Profile {
+    let Rest { machine, usable, used, close, audited, met, .. } = rest;
+    let mut unseen = met.unseen.clone();
     let before = rest.facts.cloned().unwrap_or_default();
     let core = |cpu| machine.pu(cpu).map(|pu| machine.core_of(pu));
     let cores: BTreeSet<_> = usable.iter().filter_map(core).collect();
     let threads = audited.map_or(&[][..], |audited| &audited.threads);
-    let longest = threads.iter().map(|thread| thread.run).max().unwrap_or_default();
-    let worked = threads
-        .iter()
-        .filter(|thread| thread.run > Span::ZERO && thread.run >= longest.times(WORKED))
-        .count();
     let waits = threads.iter().filter_map(|thread| Some((thread.run, thread.wait?)));
     let (ran, waited) = waits.fold((Span::ZERO, Span::ZERO), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    let is_counted = met.guests > 0;
-    if unseen.is_empty() && !is_counted {
-        unseen.push("meetings: the guest library did not get into the program".to_owned());
-    }
-    if is_counted && met.intervals.is_none() {
-        unseen.push(
-            "meetings: none through libgomp, libomp, MPI, teams of trimtab's or POSIX barriers; flags of its own and runtimes linked statically are not seen"
-                .to_owned(),
-        );
-    }
-    if met.lost > 0 {
-        unseen.push(format!("meetings of {}, for which there was no room", plural(met.lost, "thread")));
-    }
     if threads.is_empty() {
         unseen.push("its threads: it ended before a look could find them".to_owned());
     }
@@ -258,11 +180,11 @@ fn assemble(setting: &Setting, met: &Meetings, rest: &Rest<'_>) -> Profile {
         wall: rest.wall.into(),
         user: Span::from(used.user).less(before.user),
         system: Span::from(used.system).less(before.system),
-        workers: u32::try_from((worked as u64).max(met.threads)).unwrap_or(u32::MAX),
+        workers: u32::try_from(rest.worked.max(met.workers.unwrap_or(0))).unwrap_or(u32::MAX),
         runtimes: met.runtimes.clone(),
         intervals: met.intervals,
         waiting: met.waiting,
-        wait: rest.facts.map(|facts| facts.wait.clone()),
+        wait: met.wait.clone(),
         balance: audited.filter(|_| cores.len() > 1).and_then(|audited| audited.balance),
         kept_waiting: waited.share_of(ran + waited),
         misses_per_kilo: rest.misses_per_kilo,
@@ -275,8 +197,8 @@ fn assemble(setting: &Setting, met: &Meetings, rest: &Rest<'_>) -> Profile {
             used.voluntary.saturating_sub(before.voluntary),
             used.involuntary.saturating_sub(before.involuntary),
         )),
-        yields: is_counted.then_some(met.yields),
-        overhead: met.cost.and_then(|cost| cost.share_of(rest.wall.into())),
+        yields: met.yields,
+        overhead: met.overhead,
         unseen,
     }
 }
@@ -291,44 +213,13 @@ fn json(profile: &Profile) -> Result<String> {
     Ok(serde_json::to_string(&Document { schema: SCHEMA, profile })? + "\n")
 }
 
-fn percent(share: f64) -> String {
-    match 100.0 * share {
-        tiny if tiny > 0.0 && tiny < 0.1 => "below 0.1%".to_owned(),
-        small if small < 10.0 => format!("{small:.1}%"),
-        share => format!("{share:.0}%"),
-    }
-}
-
 fn bytes(bytes: u64) -> String {
     let mb = bytes as f64 / f64::from(1 << 20);
     if mb < 1024.0 { format!("{mb:.0} MiB") } else { format!("{:.1} GiB", mb / 1024.0) }
 }
 
-/// A time of any size.
-fn time(span: Span) -> String {
-    match span.seconds() {
-        short if short < 1e-3 => format!("{:.1} us", 1e6 * short),
-        short if short < 1.0 => format!("{:.1} ms", 1e3 * short),
-        long => format!("{long:.2} s"),
-    }
-}
-
-/// What the interval means.
-fn grain(mean: Span) -> &'static str {
-    match mean.seconds() {
-        fine if fine < 1e-4 => {
-            "very fine-grained: whatever delays one thread delays all; a CPU for each thread, and nobody else there"
-        }
-        fine if fine < 1e-3 => {
-            "fine-grained: it suffers from others on its CPUs, and from more threads than CPUs"
-        }
-        coarse if coarse < 5e-2 => "medium: sharing CPUs costs something where threads wait by spinning",
-        _ => "coarse-grained: threads hardly depend on each other's moment",
-    }
-}
-
 /// In words.
-fn words(profile: &Profile, met: &Meetings, end: End) -> String {
+fn words(profile: &Profile, met: &Met, end: End) -> String {
     let mut out = String::new();
     let mut line = |text: String| {
         let _ = writeln!(out, "profile: {text}");
@@ -349,32 +240,7 @@ fn words(profile: &Profile, met: &Meetings, end: End) -> String {
     if !profile.setting.is_empty() {
         line(format!("in the setting {}", profile.setting));
     }
-    if let Some(meet) = profile.intervals {
-        let by: Vec<String> = profile
-            .runtimes
-            .iter()
-            .filter_map(|runtime| Some(serde_json::to_value(runtime).ok()?.as_str()?.to_owned()))
-            .collect();
-        line(format!(
-            "threads meet every {} ({} by {}; a tenth below {}, half below {}, a tenth above {})",
-            time(meet.mean),
-            plural(meet.count, "interval"),
-            by.join(", "),
-            time(meet.tenth),
-            time(meet.median),
-            time(meet.ninetieth),
-        ));
-        line(format!("that is {}", grain(meet.mean)));
-    }
-    if let Some(waiting) = profile.waiting {
-        let between = met.waiting_between.map_or_else(String::new, |(least, most)| {
-            format!(" (from {} to {} of a thread's)", percent(least), percent(most))
-        });
-        line(format!("{} of the parallel time is waiting for each other{between}", percent(waiting)));
-    }
-    if let Some(wait) = &profile.wait {
-        line(wait.clone());
-    }
+    met.lines().into_iter().for_each(&mut line);
     if let Some(balance) = profile.balance {
         line(format!("balance {balance:.2} (lowest over highest time of its cores)"));
     }
@@ -400,10 +266,7 @@ fn words(profile: &Profile, met: &Meetings, end: End) -> String {
             profile.yields.map_or_else(String::new, |yields| format!(", {}", plural(yields, "yield")));
         line(format!("{}, {own} switches by itself, {forced} forced{yields}", plural(faults, "page fault")));
     }
-    if let Some(overhead) = profile.overhead {
-        let record = met.record_ns.map_or_else(String::new, |ns| format!(" ({ns:.0} ns a meeting)"));
-        line(format!("counting took {} of its time{record}", percent(overhead)));
-    }
+    met.cost().into_iter().for_each(&mut line);
     for unseen in &profile.unseen {
         line(format!("not seen: {unseen}"));
     }
@@ -412,7 +275,7 @@ fn words(profile: &Profile, met: &Meetings, end: End) -> String {
 
 /// A profile in words, a line for each thing.
 pub fn in_words(profile: &Profile) -> String {
-    words(profile, &Meetings::default(), End::Exited(0))
+    words(profile, &Met::in_profile(profile), End::Exited(0))
 }
 
 /// Runs a command once in a setting and measures it, by this program's own `trimtab profile`; `options` are more of that command's options

@@ -9,8 +9,9 @@ use crate::args::{CountingArgs, ReportTo, RunOnly, report_to};
 use crate::audit::Place;
 use crate::exit::{self, Exit};
 use crate::leftovers;
+use crate::meetings::{Counting, Met};
 use crate::metrics::{Figures, Offer};
-use crate::profile::{Facts, Profiling};
+use crate::profile::{Facts, Profiling, WORKED};
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
 use crate::watched::Watched;
@@ -56,6 +57,8 @@ pub struct Told {
     metrics: Option<Offer>,
     report: Option<Place>,
     profile: Option<Profiling>,
+    /// Both tell of meetings.
+    counting: Option<Counting>,
 }
 
 impl Told {
@@ -71,12 +74,13 @@ impl Told {
             report: report.map(Place::take).transpose()?,
             metrics: options.metrics.as_ref().map(Offer::bind).transpose()?,
             profile: args.profile.as_ref().map(Profiling::open).transpose()?,
+            counting: (args.report.is_some() || args.profile.is_some()).then(|| Counting::open(args.env)),
         })
     }
 
     /// What a guest must know to count meetings, if they are to be counted.
     pub fn meetings(&self) -> Option<String> {
-        self.profile.as_ref().map(Profiling::meetings)
+        self.counting.as_ref().and_then(Counting::path)
     }
 }
 
@@ -223,7 +227,7 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run
     let used_before = usage::of_all_children().unwrap_or_default();
     let bell = Arc::new(Bell::default());
     let (kind, balances) = (asked.kind, asked.balances);
-    let Told { recorder, metrics, mut report, profile } = told;
+    let Told { recorder, metrics, mut report, profile, counting } = told;
     // Who asks gets an answer from now on, also while the program waits for its cores.
     let offered = metrics.map(|offer| Figures::on(offer, &run.machine, &asked.settings, run.volume));
     let figures = offered.and_then(|figures| {
@@ -263,19 +267,24 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run
     let mut reported = Ok(());
     if let Some(mut seen) = watched {
         let spent = usage::of_children().ok().map(|spent| Span::from(spent.saturating_sub(spent_before)));
-        reported = finish(&mut seen, end, (kind, balances), report.as_mut(), spent, run);
+        let wall = ended.saturating_duration_since(seen.began);
+        let wait = seen.facts.as_ref().map(|facts| facts.wait.clone());
+        let met = counting.map(|counting| counting.read(&run.program, wait, wall.into())).unwrap_or_default();
+        reported = finish(&mut seen, end, (kind, balances), report.as_mut(), spent, &met, run);
         if let Some(mut profile) = profile {
             let used = usage::of_all_children().unwrap_or_default().since(used_before);
-            let Seen { watching, usable, close, facts, began } = &seen;
-            let audited =
-                watching.audit.as_ref().map(|audit| audit.report(&run.machine, usable, spent, close));
+            let Seen { watching, usable, close, facts, .. } = &seen;
+            let audit = watching.audit.as_ref();
+            let audited = audit.map(|audit| audit.report(&run.machine, usable, spent, close));
             let rest = crate::profile::Rest {
                 machine: &run.machine,
                 usable,
-                wall: ended.saturating_duration_since(*began),
+                wall,
                 used,
                 facts: facts.as_ref(),
+                met: &met,
                 audited: audited.as_ref(),
+                worked: audit.map_or(0, |audit| audit.at_once(WORKED)),
                 close,
                 misses_per_kilo: watching.misses_per_kilo(),
                 program: &run.program,
@@ -355,6 +364,7 @@ fn finish(
     (kind, balances): (Kind, bool),
     report: Option<&mut Place>,
     spent: Option<Span>,
+    met: &Met,
     run: &Run,
 ) -> Result<(), anyhow::Error> {
     let Seen { watching, usable, close, .. } = seen;
@@ -368,7 +378,7 @@ fn finish(
     }
     if let (Some(audit), Some(report)) = (&watching.audit, report) {
         let audited = audit.report(&run.machine, usable, spent, close);
-        report.write(&audited, &run.label, run.guest_reports).context("the report cannot be written")?;
+        report.write(&audited, met, &run.label, run.guest_reports).context("the report cannot be written")?;
     }
     Ok(())
 }

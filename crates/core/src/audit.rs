@@ -93,6 +93,8 @@ struct Known {
     last: ThreadSample,
     cpus: BTreeMap<OsCpu, Span>,
     moved: u64,
+    /// The first look that read it, and the last.
+    seen: (u64, u64),
 }
 
 /// What is known of one CPU.
@@ -147,8 +149,10 @@ impl Audit {
                     last,
                     cpus: BTreeMap::new(),
                     moved: 0,
+                    seen: (self.looks, self.looks),
                 }
             });
+            known.seen.1 = self.looks;
             known.name.clone_from(name);
             let ran = read.run.less(known.last.run);
             let cpu = read.cpu.or(known.last.cpu);
@@ -190,6 +194,27 @@ impl Audit {
             self.folded.run = self.folded.run + run;
         }
         self.dead = dead.len();
+    }
+
+    /// How many threads with at least this share of the CPU time of the one that had most there were at the same time, as far as looks saw: threads that
+    /// lived one after another are no more than one.
+    pub fn at_once(&self, share: f64) -> u64 {
+        let longest = self.threads.values().map(Known::run).max().unwrap_or_default();
+        let works =
+            |known: &&Known| known.run() > Span::ZERO && known.run() >= longest.times(share.clamp(0.0, 1.0));
+        // By look: how many come with it, and how many were gone after it.
+        let mut edges: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for known in self.threads.values().filter(works) {
+            edges.entry(known.seen.0).or_default().0 += 1;
+            edges.entry(known.seen.1).or_default().1 += 1;
+        }
+        let (mut now, mut most) = (0, 0);
+        for (come, go) in edges.into_values() {
+            now += come;
+            most = most.max(now);
+            now -= go;
+        }
+        most
     }
 
     /// What came of it, on this machine; `usable` are the CPUs that the program could use, and `spent` is its whole CPU time
@@ -447,6 +472,27 @@ mod tests {
         assert_eq!(seen.balance, Some(1.0));
         assert_eq!((seen.cpus[0].ours, seen.cpus[0].others), (Some(0.3), Some(0.2)));
         assert_eq!(seen.others, Some(0.2));
+    }
+
+    #[test]
+    fn threads_that_lived_one_after_another_did_not_work_at_once() {
+        let mut audit = Audit::new();
+        audit.take(&sample(0, vec![info(0)], vec![read(0, 0, 0)], [0, 0]));
+        assert_eq!(audit.at_once(0.05), 0, "nobody has worked yet");
+        // One stays, of the others two at a time are there, each for a look.
+        for at in 1..=100 {
+            let pair = [2 * at - 1, 2 * at];
+            let threads =
+                [0].iter().chain(&pair).map(|id| read(*id as u32, if *id == 0 { at } else { 9 }, 0));
+            let news = pair.iter().map(|id| info(*id as u32)).collect();
+            let gone =
+                if at > 1 { vec![ThreadId(2 * at as u32 - 3), ThreadId(2 * at as u32 - 2)] } else { vec![] };
+            audit.take(&Sample { gone, ..sample(10 * at, news, threads.collect(), [0, 0]) });
+        }
+        assert_eq!(audit.at_once(0.05), 3);
+        // Those that had too little do not count.
+        assert_eq!((audit.at_once(0.5), audit.at_once(7.0)), (1, 1));
+        assert_eq!(Audit::new().at_once(0.05), 0);
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //! beginning of the region) to the end of the next; one member of each team counts them, so that none counts twice. A histogram of
 //! 64 buckets, each longer by the root of two, from 128 ns on, keeps their spread; quantiles are therefore good to a fifth.
 //!
+//! *Workers* are threads that were at it at the same time: a runtime may start the threads of an inner team anew for each region, thousands that lived
+//! one after another. A row says when it was taken and when its thread was last at it; the greatest number of such spans that overlap counts.
+//!
 //! Properties: what makes no sense is not read; a row that is being written is at worst one meeting behind; missing is not zero.
 
 use crate::profile::{Intervals, Runtime};
@@ -28,6 +31,8 @@ pub const ROWS: usize = 4096;
 pub const BYTES: usize = (HEADER + ROW * (ROWS + 1)) * 8;
 /// Buckets of the histogram.
 pub const BUCKETS: usize = 64;
+/// How little waits is told of a thread with at least one part in so many of the longest parallel time. Chosen: as of CPU time in profiles.
+const LONG_ENOUGH: u64 = 20;
 /// The first bucket ends at two to this power, times the root of two.
 const FIRST: u32 = 7;
 
@@ -63,17 +68,39 @@ pub mod row {
     pub const LAST: usize = 7;
     /// Since when it waits, 0 when it does not.
     pub const ARRIVED: usize = 8;
-    /// The row of the thread that opened its region, plus one.
+    /// The region it joined: [`joined`](super::joined).
     pub const LEADER: usize = 9;
-    /// When the last region that this thread opened was over.
+    /// When the region that this thread closed last was over.
     pub const ENDED: usize = 10;
     /// What it met by, as bits: [`bit`](super::bit).
     pub const BY: usize = 11;
     /// Records made, which is what measuring costs.
     pub const RECORDS: usize = 12;
+    /// When the row was taken.
+    pub const FIRST: usize = 13;
+    /// How many regions this thread has opened, which numbers them from 1.
+    pub const OPENED: usize = 14;
+    /// The number of the region that it closed last.
+    pub const CLOSED: usize = 15;
     /// The first bucket.
     pub const BUCKET: usize = 16;
 }
+
+/// A region as its members note it: its number among those of the thread that opened it, and that thread's row plus one.
+pub const fn joined(region: u64, leader: u64) -> u64 {
+    region << LEADER_BITS | leader
+}
+
+/// The region's number and the leader's row, of what [`joined`] says; `None` for a thread that joined none.
+pub const fn region(joined: u64) -> Option<(u64, usize)> {
+    match joined & ((1 << LEADER_BITS) - 1) {
+        0 => None,
+        leader => Some((joined >> LEADER_BITS, leader as usize - 1)),
+    }
+}
+
+/// Enough for every row.
+const LEADER_BITS: u32 = 16;
 
 /// The bit of a runtime.
 pub const fn bit(runtime: Runtime) -> u64 {
@@ -112,7 +139,7 @@ fn middle(bucket: usize) -> f64 {
 pub struct Meetings {
     /// Processes that counted.
     pub guests: u64,
-    /// Threads that met others.
+    /// Threads that met others, the greatest number that was at it at the same time.
     pub threads: u64,
     /// Threads for which there was no room.
     pub lost: u64,
@@ -122,7 +149,7 @@ pub struct Meetings {
     pub intervals: Option<Intervals>,
     /// Share of their parallel time that threads waited.
     pub waiting: Option<f64>,
-    /// The share of the thread that waited least, and of the one that waited most.
+    /// The share of the thread that waited least, and of the one that waited most, of those with at least a twentieth of the longest's parallel time.
     pub waiting_between: Option<(f64, f64)>,
     /// Calls of `sched_yield`.
     pub yields: u64,
@@ -148,8 +175,9 @@ pub fn read(bytes: &[u8]) -> Option<Meetings> {
     let rows = rows.get(..taken.min(ROWS).min(rows.len()))?;
     let mut by = 0;
     let (mut sum, mut count, mut buckets) = (0u64, 0u64, [0u64; BUCKETS]);
-    let (mut waited, mut spanned, mut yields, mut records, mut threads) = (0u64, 0u64, 0u64, 0u64, 0u64);
-    let mut shares: Vec<f64> = Vec::new();
+    let (mut waited, mut spanned, mut yields, mut records) = (0u64, 0u64, 0u64, 0u64);
+    let mut times: Vec<(u64, u64)> = Vec::new();
+    let mut spans: Vec<(u64, u64)> = Vec::new();
     for row in rows {
         by |= row[row::BY];
         count = count.saturating_add(row[row::INTERVALS]);
@@ -159,24 +187,28 @@ pub fn read(bytes: &[u8]) -> Option<Meetings> {
         for (all, one) in buckets.iter_mut().zip(&row[row::BUCKET..]) {
             *all = all.saturating_add(*one);
         }
-        // A member of a region that was the program's last has not been told of its end: who opened the region knows.
-        let leader = usize::try_from(row[row::LEADER]).ok().and_then(|at| rows.get(at.checked_sub(1)?));
-        let open = leader
-            .filter(|_| row[row::ARRIVED] != 0)
-            .map_or(0, |leader| leader[row::ENDED].saturating_sub(row[row::ARRIVED]));
+        // A member of a region that was its last has not been told of its end: who opened the region knows, until it closes another.
+        let arrived = row[row::ARRIVED];
+        let open = region(row[row::LEADER])
+            .and_then(|(region, leader)| rows.get(leader).filter(|leader| leader[row::CLOSED] == region))
+            .filter(|_| arrived != 0)
+            .map_or(0, |leader| leader[row::ENDED].saturating_sub(arrived));
         let (own, whole) = (row[row::WAITED].saturating_add(open), row[row::SPANNED].saturating_add(open));
         if whole > 0 {
-            threads += 1;
             waited = waited.saturating_add(own.min(whole));
             spanned = spanned.saturating_add(whole);
-            shares.push(own.min(whole) as f64 / whole as f64);
+            times.push((own.min(whole), whole));
+            spans.push((row[row::FIRST], row[row::LAST].max(arrived.saturating_add(open))));
         }
     }
+    let longest = times.iter().map(|(_, whole)| *whole).max().unwrap_or(0);
+    let counts = times.iter().filter(|(_, whole)| whole.saturating_mul(LONG_ENOUGH) >= longest);
+    let shares: Vec<f64> = counts.map(|(own, whole)| *own as f64 / *whole as f64).collect();
     let cost = (head[header::COST] > 0).then(|| head[header::COST] as f64 / 1e3);
     let least = shares.iter().copied().reduce(f64::min);
     Some(Meetings {
         guests: head[header::GUESTS],
-        threads,
+        threads: at_once(&spans),
         lost: head[header::NEXT].saturating_sub(ROWS as u64),
         runtimes: RUNTIMES.into_iter().filter(|runtime| by & bit(*runtime) != 0).collect(),
         intervals: intervals(count, sum, &buckets),
@@ -186,6 +218,23 @@ pub fn read(bytes: &[u8]) -> Option<Meetings> {
         cost: cost.map(|ns| Span((ns * records as f64) as u64)),
         record_ns: cost,
     })
+}
+
+/// The greatest number of spans that overlap; those that only touch do not.
+fn at_once(spans: &[(u64, u64)]) -> u64 {
+    let mut edges: Vec<(u64, bool)> = Vec::with_capacity(2 * spans.len());
+    for &(first, last) in spans {
+        // Time was spent in it, so that it is not empty whatever its row says.
+        edges.extend([(first, true), (last.max(first.saturating_add(1)), false)]);
+    }
+    // At equal times ends come before beginnings.
+    edges.sort_unstable();
+    let (mut now, mut most) = (0u64, 0u64);
+    for (_, begins) in edges {
+        now = if begins { now + 1 } else { now.saturating_sub(1) };
+        most = most.max(now);
+    }
+    most
 }
 
 fn intervals(count: u64, sum: u64, buckets: &[u64; BUCKETS]) -> Option<Intervals> {
@@ -216,7 +265,7 @@ mod tests {
     use super::*;
 
     fn file(rows: &[&[(usize, u64)]]) -> Vec<u8> {
-        let mut words = vec![0u64; HEADER + ROW * 4];
+        let mut words = vec![0u64; HEADER + ROW * rows.len().max(4)];
         words[header::MAGIC] = MAGIC;
         words[header::NEXT] = rows.len() as u64;
         words[header::COST] = 50_000;
@@ -254,18 +303,77 @@ mod tests {
             (row::WAITED, 100),
             (row::SPANNED, 4_000_000),
             (row::ENDED, 9_000),
+            (row::CLOSED, 7),
+            (row::LAST, 9_000),
             (row::BY, bit(Runtime::Libgomp)),
             (row::RECORDS, 8),
         ];
         let member: &[(usize, u64)] =
-            &[(row::LEADER, 1), (row::ARRIVED, 5_000), (row::SPANNED, 4_000), (row::YIELDS, 3)];
+            &[(row::LEADER, joined(7, 1)), (row::ARRIVED, 5_000), (row::SPANNED, 200_000), (row::YIELDS, 3)];
         let met = read(&file(&[leader, member])).unwrap();
         let intervals = met.intervals.unwrap();
         assert_eq!((intervals.count, intervals.mean, met.yields), (4, Span(1_000_000), 3));
         assert!((830_000..1_200_000).contains(&intervals.median.0));
         assert_eq!((met.threads, met.lost, met.runtimes), (2, 0, vec![Runtime::Libgomp]));
-        assert_eq!(met.waiting_between.map(|(_, most)| most), Some(0.5));
+        assert_eq!(met.waiting_between, Some((100.0 / 4_000_000.0, 4_000.0 / 204_000.0)));
         assert_eq!(met.cost, Some(Span(400)));
+        // Of a region that is not the one it closed last the leader knows nothing more.
+        let member: &[(usize, u64)] =
+            &[(row::LEADER, joined(6, 1)), (row::ARRIVED, 5_000), (row::SPANNED, 200_000)];
+        let met = read(&file(&[leader, member])).unwrap();
+        assert_eq!(met.waiting_between.map(|(least, _)| least), Some(0.0));
+        // Nor is a share told of threads that were hardly at it.
+        let brief: &[(usize, u64)] = &[(row::WAITED, 199_000), (row::SPANNED, 199_999), (row::LAST, 1)];
+        let least = read(&file(&[leader, brief])).unwrap().waiting_between.unwrap();
+        assert_eq!(least.0, least.1);
+    }
+
+    #[test]
+    fn threads_that_were_there_one_after_another_are_not_counted_as_if_all_were_there_at_once() {
+        let thread = |first: u64, last: u64| {
+            vec![(row::FIRST, first), (row::LAST, last), (row::SPANNED, (last - first).max(1))]
+        };
+        let count = |rows: &[Vec<(usize, u64)>]| {
+            let rows: Vec<&[(usize, u64)]> = rows.iter().map(Vec::as_slice).collect();
+            read(&file(&rows)).unwrap().threads
+        };
+        // Two leaders, each with one inner member after the other, as libgomp starts them.
+        let mut rows = vec![thread(1, 100_000), thread(2, 100_000)];
+        for at in 0..500 {
+            rows.extend([thread(10 + 100 * at, 110 + 100 * at), thread(50 + 100 * at, 120 + 100 * at)]);
+        }
+        assert_eq!(count(&rows), 4);
+        // One ends as the next begins.
+        assert_eq!(count(&[thread(5, 9), thread(9, 12), thread(12, 13)]), 1);
+        // A row that does not say when it was taken was there from the beginning; one that spanned nothing is no thread.
+        assert_eq!(count(&[vec![(row::LAST, 50), (row::SPANNED, 1)], thread(7, 8), thread(9, 10)]), 2);
+        assert_eq!(count(&[thread(1, 9), vec![(row::FIRST, 2), (row::LAST, 8)]]), 1);
+        // The oracle: at some moment of the smallest step as many are there.
+        let mut seed = 1u64;
+        let mut number = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for _ in 0..200 {
+            let spans: Vec<(u64, u64)> = (0..number(20))
+                .map(|_| {
+                    let first = 1 + number(40);
+                    (first, first + 1 + number(15))
+                })
+                .collect();
+            let there = |at: u64| spans.iter().filter(|(first, last)| *first <= at && at < *last).count();
+            let most = (0..60).map(there).max().unwrap_or(0);
+            let rows: Vec<_> = spans.iter().map(|(first, last)| thread(*first, *last)).collect();
+            assert_eq!(count(&rows), most as u64, "{spans:?}");
+        }
+    }
+
+    #[test]
+    fn a_region_is_read_as_it_was_noted() {
+        for (number, leader) in [(0, 1), (1, ROWS as u64), (u64::MAX >> LEADER_BITS, 17)] {
+            assert_eq!(region(joined(number, leader)), Some((number, leader as usize - 1)));
+        }
+        assert_eq!(region(0), None);
     }
 
     #[test]

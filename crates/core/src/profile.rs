@@ -31,7 +31,7 @@ pub struct Profile {
     pub user: Span,
     /// And in the kernel.
     pub system: Span,
-    /// Threads, or ranks, that worked: that had at least a twentieth of the CPU time of the one that had most.
+    /// Threads, or ranks, that worked at the same time, at the most: that met others, or had at least a twentieth of the CPU time of the one that had most.
     pub workers: u32,
     /// Which runtimes were seen at work.
     pub runtimes: Vec<Runtime>,

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use trimtab_core::meetings::{self, BYTES, MAGIC, Meetings, header};
+use trimtab_core::meetings::{self, BYTES, HEADER, MAGIC, Meetings, ROW, ROWS, header};
 
 /// The page file.
 #[derive(Debug)]
@@ -33,7 +33,11 @@ impl PageFile {
 
     /// What was counted by now; `None` when it cannot be read.
     pub fn read(&self) -> Option<Meetings> {
-        let mut bytes = vec![0; BYTES];
+        // Most programs take few of the rows.
+        let mut next = [0; 8];
+        self.0.read_exact_at(&mut next, 8 * header::NEXT as u64).ok()?;
+        let rows = usize::try_from(u64::from_ne_bytes(next)).unwrap_or(ROWS).min(ROWS);
+        let mut bytes = vec![0; 8 * (HEADER + ROW * rows)];
         self.0.read_exact_at(&mut bytes, 0).ok()?;
         meetings::read(&bytes)
     }

@@ -3,8 +3,8 @@
 //! The launcher decides where threads go, puts the plan into the environment ([`trimtab_core::handoff`]), names this
 //! library in `LD_PRELOAD` and becomes the program. The library applies the plan from inside: threads are born on
 //! their slots, the threads of nested teams are put in their places, programs that pinned threads start have the whole
-//! mask, and questions about the number of CPUs are answered from the plan. For `trimtab profile` it counts how often threads meet
-//! (`meter`). What it exports is here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`, `waits` and in `programs`; a test has the list.
+//! mask, and questions about the number of CPUs are answered from the plan. For `trimtab profile` and reports it counts how often
+//! threads meet (`meter`). What it exports is here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`, `waits` and in `programs`; a test has the list.
 //!
 //! A guest does not hurt its host:
 //!

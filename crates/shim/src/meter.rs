@@ -4,9 +4,11 @@
 //! others a meeting costs one load. The file is named as a descriptor of the parent (`/proc/PID/fd/N`), so that programs which
 //! close what they inherited, as MPI launchers do, find it still; it is mapped and closed again while the process starts.
 //!
-//! - A thread takes a row with its first record, and is the only one that writes there. Rows are never given back: threads are few that meet others.
+//! - A thread takes a row with its first record, and is the only one that writes there. Rows are never given back: where threads come and go by the
+//!   thousand, those that find none left are counted.
 //! - A forked child takes rows of its own. A meeting inside another one (a Fortran call that calls the C function) is one meeting.
-//! - The wait at the end of a region nobody tells its members: they note when they arrive, and who opened the region when it is over.
+//! - The wait at the end of a region nobody tells its members: they note when they arrive, and who opened the region when it is over. A member reads
+//!   that when it joins the next region, or when its thread ends.
 //! - What a record costs is measured once, in a row that nobody reads.
 
 use crate::plan;
@@ -14,7 +16,9 @@ use std::cell::Cell;
 use std::ffi::CString;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
-use trimtab_core::meetings::{BYTES, HEADER, MAGIC, ROW, ROWS, VARIABLE, bit, bucket, header, row};
+use trimtab_core::meetings::{
+    BYTES, HEADER, MAGIC, ROW, ROWS, VARIABLE, bit, bucket, header, joined, region, row,
+};
 use trimtab_core::profile::Runtime;
 
 /// The page file; null where nobody wants to know.
@@ -42,6 +46,21 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
     /// Its number in its team, where the runtime told it.
     static INDEX: Cell<u32> = const { Cell::new(0) };
+    /// Notes its last wait when it ends.
+    static ENDS: Ends = const { Ends };
+}
+
+/// The end of a thread that counted.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let row = MINE.get();
+        let base = BASE.load(Acquire);
+        if row != 0 && row != NO_ROW && !base.is_null() && OF.get() == FORKS.load(Relaxed) {
+            settle(Row::at(base, row - 1), Some(now()));
+        }
+    }
 }
 
 /// Opens the page file, if there is one. Called while the process has one thread.
@@ -238,7 +257,11 @@ fn mine() -> Option<(Row, usize)> {
         if row != NO_ROW {
             // SAFETY: no preconditions.
             let (process, thread) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
-            Row::at(base, row - 1).set(row::WHO, (process as u64) << 32 | (thread as u64 & 0xffff_ffff));
+            let mine = Row::at(base, row - 1);
+            mine.set(row::WHO, (process as u64) << 32 | (thread as u64 & 0xffff_ffff));
+            mine.set(row::FIRST, now());
+            // Not there any more in the last moments of a thread, when nothing is left to note.
+            let _ = ENDS.try_with(|_| ());
         }
     }
     (row != NO_ROW).then(|| (Row::at(base, row - 1), row))
@@ -309,8 +332,8 @@ pub(crate) fn yielded() {
 #[derive(Clone, Copy)]
 pub(crate) struct Region {
     by: Runtime,
-    /// The row of the thread that opened it plus one; 0: it is not counted.
-    leader: usize,
+    /// Its number, and the row of the thread that opened it plus one; 0: it is not counted.
+    joined: u64,
     /// That thread's number in the team around.
     outer: u32,
 }
@@ -318,16 +341,17 @@ pub(crate) struct Region {
 impl Region {
     /// The calling thread opens a region.
     pub(crate) fn open(by: Runtime) -> Self {
-        let leader = mine().map_or(0, |(row, number)| {
+        let joined = mine().map_or(0, |(row, number)| {
             row.set(row::LAST, now());
-            number
+            row.add(row::OPENED, 1);
+            joined(row.get(row::OPENED), number as u64)
         });
-        Self { by, leader, outer: INDEX.get() }
+        Self { by, joined, outer: INDEX.get() }
     }
 
     /// The calling thread joins under this number.
     pub(crate) fn join(&self, index: u32) {
-        if self.leader == 0 {
+        if self.joined == 0 {
             return;
         }
         INDEX.set(index);
@@ -335,8 +359,8 @@ impl Region {
             return;
         }
         let Some((row, _)) = mine() else { return };
-        settle(row);
-        row.set(row::LEADER, self.leader as u64);
+        settle(row, None);
+        row.set(row::LEADER, self.joined);
         row.set(row::BY, row.get(row::BY) | bit(self.by));
         row.set(row::LAST, now());
         row.add(row::RECORDS, 1);
@@ -344,16 +368,14 @@ impl Region {
 
     /// The calling thread has done its part, and waits for the others.
     pub(crate) fn arrive(&self) {
-        if self.leader != 0 {
+        if self.joined != 0 {
             arrive();
         }
     }
 
     /// It is over, says the thread that opened it.
     pub(crate) fn close(&self) {
-        if self.leader == 0 {
-            return;
-        }
+        let Some((number, _)) = region(self.joined) else { return };
         INDEX.set(self.outer);
         let Some((row, _)) = mine() else { return };
         let end = now();
@@ -363,22 +385,31 @@ impl Region {
             row.met(self.by, arrived, end, Lead::Own);
         }
         row.set(row::ENDED, end);
+        row.set(row::CLOSED, number);
     }
 }
 
-/// A member's wait at the end of its last region, which is known now.
-fn settle(row: Row) {
-    let (arrived, leader) = (row.get(row::ARRIVED), row.get(row::LEADER));
+/// A member's wait at the end of its last region, which is known now: from who opened it, or else until the thread ended, if it does.
+fn settle(row: Row, ends: Option<u64>) {
+    let (arrived, joined) = (row.get(row::ARRIVED), row.get(row::LEADER));
     row.set(row::ARRIVED, 0);
     let base = BASE.load(Acquire);
-    let Some(leader) = usize::try_from(leader).ok().and_then(|leader| leader.checked_sub(1)) else { return };
+    let Some((number, leader)) = region(joined) else { return };
     if arrived == 0 || leader >= ROWS || base.is_null() {
         return;
     }
-    let waited = Row::at(base, leader).get(row::ENDED).saturating_sub(arrived);
+    let leader = Row::at(base, leader);
+    let told = (leader.get(row::CLOSED) == number).then(|| leader.get(row::ENDED));
+    // Who opened it may have closed another since: then how long this one waited is not known.
+    let Some(end) = told.or(ends) else { return };
+    let waited = end.saturating_sub(arrived);
     row.add(row::WAITED, waited);
     row.add(row::SPANNED, waited);
     row.add(row::MEETINGS, 1);
+    if let Some(told) = told {
+        // It was there until then, but no longer: its place may be another thread's from there on.
+        row.set(row::LAST, told.max(arrived));
+    }
 }
 
 fn arrive() {

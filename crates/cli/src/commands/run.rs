@@ -6,6 +6,7 @@ use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
 use crate::leftovers;
+use crate::meetings;
 use crate::nest::{self, Nesting};
 use crate::profile;
 use crate::reserve::{Order, Reserved, reserve};
@@ -123,7 +124,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     };
     // From here on there may be two of us, and all that follows is the program's.
     let mut word = None;
-    let meetings = watch.as_ref().and_then(|(_, told)| told.meetings());
+    let counted = watch.as_ref().and_then(|(_, told)| told.meetings());
     if let Some((asked, told)) = watch {
         match child::two().context("no process can be had for the program").map_err(failed)? {
             Two::Parent(child) => {
@@ -194,8 +195,8 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         environment.push(tuned::asks_for_huge_pages(&user, volume));
     }
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
-    if let Some(path) = &meetings {
-        profile::count_meetings(world, &program, &mut environment, path);
+    if let Some(path) = &counted {
+        meetings::count(world, &program, &mut environment, path);
     }
     if args.run.env == EnvMode::Print {
         crate::commands::print(&environment_table(&environment)).map_err(|error| failed(error.into()))?;
@@ -228,7 +229,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     if let Some(word) = &mut word {
         let left = waiting.left_to_user(&user);
-        let facts = meetings.as_ref().map(|_| profile::Facts::now(&waiting, &left));
+        let facts = counted.as_ref().map(|_| profile::Facts::now(&waiting, &left));
         wrapper::begins(word, &plan.mask, facts.as_ref());
     }
     if args.run.with_parent {

@@ -29,6 +29,7 @@ mod huge_pages;
 mod installed;
 mod ledger;
 mod masks;
+mod meetings;
 mod memory;
 mod metrics;
 mod nested;

@@ -19,7 +19,7 @@ fn profile(sandbox: &Sandbox, words: &[&str]) -> (Value, String) {
 
 /// What the program said of itself is what was counted.
 #[track_caller]
-fn agree(profile: &Value, said: &str, runtime: &str) {
+pub(crate) fn agree(profile: &Value, said: &str, runtime: &str) {
     let numbers: Vec<f64> = said.split_whitespace().map(|number| number.parse().unwrap()).collect();
     let [count, least, most] = numbers[..] else { panic!("{said}") };
     assert_eq!(profile["intervals"]["count"], count as u64, "{profile}");
@@ -52,6 +52,28 @@ fn barriers_and_regions_of_libomp_are_counted() {
     let sandbox = Sandbox::new();
     let (profile, said) = profile(&sandbox, &[program.to_str().unwrap(), "300", "200"]);
     agree(&profile, &said, "libomp");
+}
+
+/// GNU's runtime starts the threads of an inner team anew for each region: thousands, of which four are there at once.
+#[test]
+fn threads_that_are_started_anew_for_each_region_are_not_counted_as_if_all_were_there_at_once() {
+    for compiler in ["gcc", "clang"] {
+        let program = need!(built(compiler, "zones.c", &["-fopenmp"]), "{compiler} with OpenMP is needed");
+        let sandbox = Sandbox::new();
+        let file = sandbox.path("profile.json");
+        let call = sandbox.trimtab(OPTIONS).arg(&file).arg("--").arg(&program).args(["400", "100"]);
+        call.env("OMP_NUM_THREADS", "2,2").ends().ok();
+        let profile: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(profile["workers"], 4, "{compiler} {profile}");
+        assert!(profile["intervals"]["count"].as_u64().unwrap() >= 800, "{compiler} {profile}");
+        // All threads are at it for as long as the program takes, and each does its part of the work in that time.
+        let waiting = profile["waiting"].as_f64().unwrap();
+        let wall = profile["wall"].as_f64().unwrap();
+        assert!(
+            waiting > 0.0 && waiting < 1.0 - 0.9 * 400.0 * 100e3 * 2.0 / (4.0 * wall),
+            "{compiler} {profile}"
+        );
+    }
 }
 
 #[test]

@@ -164,3 +164,27 @@ fn ps_names_those_who_run_on_held_cores() {
     let holder = ps["holds"][0]["pid"].clone();
     assert!(violators.iter().all(|violator| violator["pid"] != holder), "{ps}");
 }
+
+#[test]
+fn ps_knows_the_holder_in_a_container_for_its_own() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let unshare = need!(installed("unshare"), "unshare(1) is not installed");
+    let words = ["--pid", "--fork", "--mount-proc"];
+    let works = std::process::Command::new(&unshare).args(words).arg("true").output();
+    need!(
+        works.is_ok_and(|done| done.status.success()).then_some(()),
+        "no process-id namespace can be made here"
+    );
+    let sandbox = Sandbox::alone();
+    let through: Vec<_> = [unshare.to_str().unwrap()].into_iter().chain(words).collect();
+    let mut inside =
+        sandbox.run(&format!("--cpus {a}")).sh("sleep 600 & echo up; exec cat").through(through).begins();
+    inside.line();
+    let ps = sandbox.ps();
+    assert_eq!(ps["holds"][0]["standing"], "in a container", "{ps}");
+    let violators = ps["violators"].as_array().unwrap();
+    let ours =
+        violators.iter().filter(|violator| ["cat", "sleep"].map(Value::from).contains(&violator["command"]));
+    assert_eq!(ours.count(), 0, "{ps}");
+    inside.ends().ok();
+}

@@ -34,12 +34,7 @@ impl<'a> Known<'a> {
     pub(super) fn of(profile: &'a Profile, situation: &'a Situation) -> Self {
         let teams = situation.teams.iter().fold(1_u32, |all, &size| all.saturating_mul(size));
         let cpus = if situation.cpus > 0 { situation.cpus } else { profile.cpus };
-        // A runtime may start inner teams anew each time, so workers are no count of those there are at once.
-        let threads = match situation.teams.len() > 1 {
-            true => teams,
-            false if come_and_go(profile, cpus) => 0,
-            false => profile.workers,
-        };
+        let threads = if situation.teams.len() > 1 { teams } else { profile.workers };
         let mut known = Self {
             profile,
             situation,
@@ -49,7 +44,7 @@ impl<'a> Known<'a> {
                 .others
                 .filter(|others| others.is_finite())
                 .map(|others| if others < NOISE { 0 } else { others.ceil() as u32 }),
-            steps: steps(profile, threads, come_and_go(profile, cpus)),
+            steps: steps(profile, threads, situation.teams.len() > 1),
             divided: threads.max(1),
             way: None,
             auto: profile.setting.get(Knob::Balance).is_some_and(|kind| kind != "none"),
@@ -235,19 +230,11 @@ pub(super) fn plausible(profile: &Profile) -> Profile {
     }
 }
 
-/// Whether more threads met than can have been there at once: far more than CPUs, each of which met once or twice.
-fn come_and_go(profile: &Profile, cpus: u32) -> bool {
-    let many = profile.workers > cpus.saturating_mul(4).max(64);
-    many && profile.intervals.is_some_and(|intervals| intervals.count < 2 * u64::from(profile.workers))
-}
-
 /// Of a thread: the expected step, the short and the long ones. `None` where meetings were not seen, or too few to tell.
-fn steps(profile: &Profile, threads: u32, anew: bool) -> Option<[f64; 3]> {
+fn steps(profile: &Profile, threads: u32, nested: bool) -> Option<[f64; 3]> {
     let intervals =
         profile.intervals.filter(|intervals| intervals.count >= 2 && intervals.mean > Span::ZERO)?;
-    // Of threads that are started anew each time, waiting and the spread of intervals say nothing but how many there were.
-    let waiting = profile.waiting.filter(|_| !anew).unwrap_or(0.0);
-    let works = 1.0 - waiting.clamp(0.0, 0.999);
+    let works = 1.0 - profile.waiting.unwrap_or(0.0).clamp(0.0, 0.999);
     let runs = 1.0 - profile.kept_waiting.unwrap_or(0.0).clamp(0.0, 0.999);
     let threads = f64::from(threads.max(1));
     let share = (profile.user + profile.system).seconds() / (threads * intervals.count as f64);
@@ -260,7 +247,8 @@ fn steps(profile: &Profile, threads: u32, anew: bool) -> Option<[f64; 3]> {
         }
     };
     let mean = step(intervals.mean);
-    let end = |span: Span| if span > Span::ZERO && !anew { step(span) } else { mean };
+    // Teams within teams have intervals of their own at each level, and one team's are long while another has the CPUs: their spread is not the work's.
+    let end = |span: Span| if span > Span::ZERO && !nested { step(span) } else { mean };
     let all = [mean, end(intervals.tenth), end(intervals.ninetieth)];
     all.iter().all(|step| step.is_finite() && *step > 0.0).then_some(all)
 }

@@ -276,9 +276,11 @@ impl fmt::Display for Reason {
             Self::Memory { policy, nodes, why } => write!(f, "memory {policy} on node {nodes}: {why}"),
             Self::Quota { quota, slots, threads } => write!(
                 f,
-                "the cgroup grants {}.{:02} CPUs of time for {slots} slots: {threads} threads advised",
+                "the cgroup grants {}.{:02} CPUs of time for {}: {} advised",
                 quota / 1000,
-                quota % 1000 / 10
+                quota % 1000 / 10,
+                plural(*slots, "slot"),
+                plural(*threads, "thread")
             ),
             Self::Rank { rank, of, allotment } => {
                 write!(f, "local rank {rank} of {of}: its part of CPUs {allotment}")

@@ -1,0 +1,324 @@
+//! What was counted of meetings in a run: how a guest gets into the program to count, and what it says in words and in JSON.
+//!
+//! What a meeting is, and what the words of the page file mean, says [`trimtab_core::meetings`]; what a guest costs is counted along. A profile and the
+//! report of a run tell the same here. What could not be counted is missing, and why is among what was not seen.
+
+use crate::args::{EnvMode, PinMode};
+use crate::guest::{self, Guest};
+use crate::world::World;
+use serde::Serialize;
+use trimtab_core::meetings::{Meetings, VARIABLE};
+use trimtab_core::place::{Action, Variable};
+use trimtab_core::profile::{Intervals, Profile, Runtime};
+use trimtab_core::time::Span;
+use trimtab_core::words::plural;
+use trimtab_linux::meetings::PageFile;
+use trimtab_linux::program::{Family, Program, SecureExec};
+
+/// Meetings of a run under way.
+#[derive(Debug)]
+pub struct Counting {
+    page: Result<PageFile, String>,
+    /// No variable reaches the program.
+    kept_out: bool,
+}
+
+impl Counting {
+    /// Makes the page file; where that cannot be had, what is counted says why it is missing.
+    pub fn open(env: EnvMode) -> Self {
+        let page =
+            PageFile::create().map_err(|error| format!("no memory can be had to count them in ({error})"));
+        Self { page, kept_out: env != EnvMode::Set }
+    }
+
+    /// What a guest is told.
+    pub fn path(&self) -> Option<String> {
+        self.page.as_ref().ok().map(PageFile::path)
+    }
+
+    /// What was counted by now, of a program that took so long; `wait` is how its threads wait, where that is known.
+    pub fn read(&self, program: &Program, wait: Option<String>, wall: Span) -> Met {
+        let met = self.page.as_ref().ok().and_then(PageFile::read).unwrap_or_default();
+        let why = match &self.page {
+            Err(why) => vec![format!("meetings: {why}")],
+            Ok(_) if self.kept_out => {
+                vec!["meetings: --env leaves variables alone, and the guest library comes by one".to_owned()]
+            }
+            Ok(_) => unreached(program),
+        };
+        Met::of(&met, why, wait.filter(|_| !self.kept_out), wall)
+    }
+}
+
+/// Lets guests count, also in programs that are not placed by a guest: launchers, whose ranks it reaches.
+pub fn count(world: &World, program: &Program, environment: &mut Vec<Variable>, path: &str) {
+    let reader = "trimtab's guest library";
+    let variable =
+        |name: &str, value: String| Variable { name: name.to_owned(), reader, action: Action::Set { value } };
+    if !unreached(program).is_empty() && program.family != Some(Family::Launcher) {
+        return;
+    }
+    let Ok(library) = guest::library() else { return };
+    let preload = guest::preload(world, &library);
+    match environment.iter_mut().find(|variable| variable.name == "LD_PRELOAD") {
+        Some(variable) => variable.action = Action::Set { value: preload },
+        None => environment.push(variable("LD_PRELOAD", preload)),
+    }
+    environment.push(variable(VARIABLE, path.to_owned()));
+}
+
+/// Why a guest cannot count in a program; empty where it can.
+fn unreached(program: &Program) -> Vec<String> {
+    let mut unseen = Vec::new();
+    let mut say = |why: &str| unseen.push(format!("meetings: {why}"));
+    match program.secure_exec {
+        Some(SecureExec::SetUid | SecureExec::SetGid | SecureExec::Capabilities) => {
+            say("it runs with more privilege than its user, so the loader ignores preloads");
+        }
+        None if program.takes_preload() == Some(false) => {
+            say("it is statically linked, so that nothing can be preloaded")
+        }
+        None if program.takes_preload().is_none() => say("its file cannot be read"),
+        None => {}
+    }
+    if let Err(why) = guest::library() {
+        say(&why);
+    }
+    if program.binary.as_ref().is_some_and(|binary| binary.go) {
+        say("goroutines wait inside Go's own runtime");
+    }
+    match program.family {
+        Some(Family::Jvm) => say("Java's threads wait inside the JVM"),
+        Some(Family::Node) => say("Node.js waits in its own loop"),
+        _ => {}
+    }
+    if unseen.is_empty()
+        && let Guest::Stays(why) = guest::decide(program, PinMode::Auto, None, false)
+        && program.family != Some(Family::Launcher)
+    {
+        let why = why.split(": threads").next().unwrap_or_default();
+        unseen.push(format!("meetings: {why}"));
+    }
+    unseen
+}
+
+/// What was counted, and what that could not see.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Met {
+    /// Threads that met others, the greatest number that was at it at the same time.
+    pub workers: Option<u64>,
+    /// What they met by.
+    pub runtimes: Vec<Runtime>,
+    /// Times between meetings.
+    pub intervals: Option<Intervals>,
+    /// Share of their parallel time that threads waited.
+    pub waiting: Option<f64>,
+    /// The share of the thread that waited least, and of the one that waited most.
+    pub waiting_between: Option<(f64, f64)>,
+    /// How threads wait, as far as that was told to the runtime or is its default.
+    pub wait: Option<String>,
+    /// Calls of `sched_yield`.
+    pub yields: Option<u64>,
+    /// What counting took of the program's time.
+    pub overhead: Option<f64>,
+    /// What one record costs, in nanoseconds.
+    pub record_ns: Option<f64>,
+    /// What could not be seen, and why.
+    pub unseen: Vec<String>,
+}
+
+impl Met {
+    /// From the page file; `why` is what keeps guests out.
+    fn of(met: &Meetings, why: Vec<String>, wait: Option<String>, wall: Span) -> Self {
+        let mut unseen = why;
+        let is_counted = met.guests > 0;
+        if unseen.is_empty() && !is_counted {
+            unseen.push("meetings: the guest library did not get into the program".to_owned());
+        }
+        if is_counted && met.intervals.is_none() {
+            let why = match met.runtimes.is_empty() {
+                true => {
+                    "meetings: none through libgomp, libomp, MPI, teams of trimtab's or POSIX barriers; flags of its own and runtimes linked statically are not seen"
+                }
+                false => "intervals: none ended here; those of a job of MPI are counted in its first rank",
+            };
+            unseen.push(why.to_owned());
+        }
+        if met.lost > 0 {
+            unseen.push(format!("meetings of {}, for which there was no room", plural(met.lost, "thread")));
+        }
+        Self {
+            workers: Some(met.threads).filter(|threads| *threads > 0),
+            runtimes: met.runtimes.clone(),
+            intervals: met.intervals,
+            waiting: met.waiting,
+            waiting_between: met.waiting_between,
+            wait,
+            yields: is_counted.then_some(met.yields),
+            overhead: met.cost.and_then(|cost| cost.share_of(wall)),
+            record_ns: met.record_ns,
+            unseen,
+        }
+    }
+
+    /// What a profile knows of it.
+    pub fn in_profile(profile: &Profile) -> Self {
+        Self {
+            runtimes: profile.runtimes.clone(),
+            intervals: profile.intervals,
+            waiting: profile.waiting,
+            wait: profile.wait.clone(),
+            yields: profile.yields,
+            overhead: profile.overhead,
+            ..Self::default()
+        }
+    }
+
+    /// How often threads meet, what that means, how long they wait, and how: a line each.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(meet) = self.intervals {
+            let by: Vec<String> = self
+                .runtimes
+                .iter()
+                .filter_map(|runtime| Some(serde_json::to_value(runtime).ok()?.as_str()?.to_owned()))
+                .collect();
+            lines.push(format!(
+                "threads meet every {} ({} by {}; a tenth below {}, half below {}, a tenth above {})",
+                time(meet.mean),
+                plural(meet.count, "interval"),
+                by.join(", "),
+                time(meet.tenth),
+                time(meet.median),
+                time(meet.ninetieth),
+            ));
+            lines.push(format!("that is {}", grain(meet.mean)));
+        }
+        if let Some(waiting) = self.waiting {
+            let between = self.waiting_between.map_or_else(String::new, |(least, most)| {
+                // Of threads that come and go no shares are told, and all together may lie beyond those of the others.
+                let whose = if (least..=most).contains(&waiting) { "a thread's" } else { "those that stay" };
+                format!(" (from {} to {} of {whose})", percent(least), percent(most))
+            });
+            lines.push(format!(
+                "{} of the parallel time is waiting for each other{between}",
+                percent(waiting)
+            ));
+        }
+        lines.extend(self.wait.clone());
+        lines
+    }
+
+    /// What counting cost.
+    pub fn cost(&self) -> Option<String> {
+        let record = self.record_ns.map_or_else(String::new, |ns| format!(" ({ns:.0} ns a meeting)"));
+        Some(format!("counting took {} of its time{record}", percent(self.overhead?)))
+    }
+
+    /// The section of a report: of a program that met nobody no more than why nothing was seen.
+    pub fn section(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.intervals.is_some() || self.waiting.is_some() {
+            lines.extend(self.workers.map(|workers| format!("{} met others", plural(workers, "thread"))));
+            lines.extend(self.lines());
+            lines.extend(self.cost());
+        }
+        lines.extend(self.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
+        lines
+    }
+}
+
+/// A share, finer where it is small.
+pub fn percent(share: f64) -> String {
+    match 100.0 * share {
+        tiny if tiny > 0.0 && tiny < 0.1 => "below 0.1%".to_owned(),
+        small if small < 10.0 => format!("{small:.1}%"),
+        share => format!("{share:.0}%"),
+    }
+}
+
+/// A time of any size.
+pub fn time(span: Span) -> String {
+    match span.seconds() {
+        short if short < 1e-3 => format!("{:.1} us", 1e6 * short),
+        short if short < 1.0 => format!("{:.1} ms", 1e3 * short),
+        long => format!("{long:.2} s"),
+    }
+}
+
+/// What the interval means.
+fn grain(mean: Span) -> &'static str {
+    match mean.seconds() {
+        fine if fine < 1e-4 => {
+            "very fine-grained: whatever delays one thread delays all; a CPU for each thread, and nobody else there"
+        }
+        fine if fine < 1e-3 => {
+            "fine-grained: it suffers from others on its CPUs, and from more threads than CPUs"
+        }
+        coarse if coarse < 5e-2 => "medium: sharing CPUs costs something where threads wait by spinning",
+        _ => "coarse-grained: threads hardly depend on each other's moment",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(met: &Meetings, why: &[&str]) -> Met {
+        let why = why.iter().map(ToString::to_string).collect();
+        Met::of(met, why, Some("as it is".to_owned()), Span::from_ms(10))
+    }
+
+    #[test]
+    fn what_was_not_counted_is_missing_and_why_is_said_once() {
+        let nothing = met(&Meetings::default(), &[]);
+        assert_eq!((nothing.workers, nothing.yields, nothing.overhead), (None, None, None));
+        assert_eq!(nothing.section(), ["not seen: meetings: the guest library did not get into the program"]);
+        let kept = met(&Meetings::default(), &["meetings: it is statically linked"]);
+        assert_eq!(kept.section(), ["not seen: meetings: it is statically linked"]);
+        let alone = met(&Meetings { guests: 1, ..Meetings::default() }, &[]);
+        assert!(alone.section().len() == 1 && alone.section()[0].contains("none through"), "{alone:?}");
+        assert_eq!((alone.workers, alone.yields), (None, Some(0)));
+        // A rank that is not the first: it waited, and others count how often.
+        let rank = Meetings {
+            guests: 1,
+            threads: 1,
+            runtimes: vec![Runtime::Mpich],
+            waiting: Some(0.5),
+            ..Meetings::default()
+        };
+        let lines = met(&rank, &[]).section().join("\n");
+        assert!(lines.contains("50% of the parallel time") && lines.contains("first rank"), "{lines}");
+        assert!(!lines.contains("none through"), "{lines}");
+    }
+
+    #[test]
+    fn what_was_counted_is_told_in_lines() {
+        let ms = Span::from_ms(1);
+        let counted = Meetings {
+            guests: 1,
+            threads: 1,
+            runtimes: vec![Runtime::Libgomp],
+            intervals: Some(Intervals { count: 9, mean: ms, median: ms, tenth: ms, ninetieth: ms }),
+            waiting: Some(0.025),
+            waiting_between: Some((0.0, 0.05)),
+            cost: Some(Span(20_000)),
+            record_ns: Some(45.4),
+            lost: 1,
+            ..Meetings::default()
+        };
+        let lines = met(&counted, &[]).section();
+        let wanted = [
+            "1 thread met others",
+            "threads meet every 1.0 ms (9 intervals by libgomp; a tenth below 1.0 ms, half below 1.0 ms, a tenth above 1.0 ms)",
+            "that is medium: sharing CPUs costs something where threads wait by spinning",
+            "2.5% of the parallel time is waiting for each other (from 0.0% to 5.0% of a thread's)",
+            "as it is",
+            "counting took 0.2% of its time (45 ns a meeting)",
+            "not seen: meetings of 1 thread, for which there was no room",
+        ];
+        assert_eq!(lines, wanted);
+        let short = Meetings { waiting: Some(0.4), ..counted };
+        assert!(met(&short, &[]).section()[3].ends_with("(from 0.0% to 5.0% of those that stay)"));
+    }
+}
