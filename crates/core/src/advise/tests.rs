@@ -97,6 +97,18 @@ fn runtimes_of_openmp_do_not_insist_on_spinning_where_their_own_threads_crowd() 
 }
 
 #[test]
+fn what_waking_takes_here_decides_whether_sleepers_should_spin() {
+    let sleeps = meets(2, 100, "wait=sleep");
+    let advised = |wake| of(Topic::Wait, &sleeps, &Situation { wake, ..alone() });
+    let advice = advised(Some(Span(40_000)));
+    changes(&advice, "wait=auto");
+    assert!(advice.evidence.iter().any(|seen| seen == "waking takes 40 us here, measured"), "{advice:#?}");
+    for wake in [None, Some(Span(2_000))] {
+        assert_ne!(advised(wake).verdict, Verdict::Change, "{wake:?}");
+    }
+}
+
+#[test]
 fn threads_that_seldom_meet_are_left_as_many_as_they_are() {
     let advice = of(Topic::Threads, &meets(4, 500_000, "as it is"), &alone());
     assert_ne!(advice.verdict, Verdict::Change, "{advice:#?}");
@@ -268,10 +280,11 @@ prop_compose! {
         others in prop::option::of(prop_oneof![0.0..20.0_f64, Just(f64::NAN), Just(1e300)]),
         quota in prop::option::of(any::<u32>()), bound in any::<Option<bool>>(), posix in any::<bool>(),
         teams in prop::collection::vec(any::<u32>(), 0..4), companion in prop::option::of(any_profile()),
+        wake in prop::option::of(any::<u64>()),
     ) -> Situation {
         Situation {
             cpus, others, quota, bound, teams, yields: if posix { Yield::Posix } else { Yield::Unknown },
-            companion: companion.map(|profile| Companion { profile }),
+            companion: companion.map(|profile| Companion { profile }), wake: wake.map(Span),
         }
     }
 }
