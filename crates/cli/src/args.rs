@@ -43,7 +43,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_core::handoff::Roots;
 use trimtab_core::place::waiting::WaitPolicy;
-use trimtab_core::place::{Amount, Format, HugePages, MemoryRequest, Smt, Strategy};
+use trimtab_core::place::{Amount, Fit, Format, HugePages, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::SLICES;
 
@@ -206,9 +206,17 @@ pub struct RunOnly {
     /// Pin threads: auto (as the program's kind suggests; the default) or mask (leave them free inside the cores).
     #[arg(long, value_name = "HOW", help_heading = "Otherwise")]
     pub pin: Option<PinMode>,
-    /// Threads that runtimes are told to start (OMP_NUM_THREADS and its like), instead of one a slot. What you set yourself stays.
+    /// Threads that runtimes are told to start (OMP_NUM_THREADS and its like). Without it, most count the CPUs of the run
+    /// themselves and nothing is set. What you set yourself stays.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = "What")]
     pub threads: Option<u32>,
+    /// Thread counts that you set in the environment and that exceed the CPUs of the run: auto (they are lowered, outer
+    /// levels of OMP_NUM_THREADS first; the default) or keep (they stay).
+    ///
+    /// Counts that fit are never changed, nor is a count that the program's command line states.
+    #[arg(long, value_name = "HOW", value_parser = words::Words::<Fit>::of(Fit::ALL.map(Fit::word)),
+          hide_possible_values = true, help_heading = "What")]
+    pub fit: Option<Fit>,
     /// The scheduler's slice of each thread in milliseconds, 0.1 to 100 (Linux 6.12): short ones let threads that spin for each
     /// other take turns sooner, long ones keep caches warm.
     #[arg(long, value_name = "MS", value_parser = slice, help_heading = "Otherwise")]
@@ -224,8 +232,7 @@ pub struct RunOnly {
     /// How threads wait for each other, as far as their runtimes can be told: auto (a moment of spinning and then sleep where
     /// CPUs are short, else as the runtimes do; the default), spin, yield, sleep, or keep (nothing is set).
     ///
-    /// CPUs are short where more threads than CPUs will run, where others use the same CPUs, and under a quota below the
-    /// CPUs. What you set yourself (OMP_WAIT_POLICY, GOMP_SPINCOUNT, KMP_BLOCKTIME, ...) always stays.
+    /// CPUs are short where the program runs more threads than it has CPUs, or than its quota has. What you set yourself (OMP_WAIT_POLICY, GOMP_SPINCOUNT, KMP_BLOCKTIME, ...) always stays.
     #[arg(long, value_name = "HOW", value_parser = words::Words::<WaitPolicy>::of(WaitPolicy::ALL.map(WaitPolicy::word)),
           hide_possible_values = true, help_heading = "Otherwise")]
     pub wait_policy: Option<WaitPolicy>,
@@ -307,9 +314,18 @@ pub struct PsArgs {
 
 /// Find the classic faults of machine and environment, and name remedies.
 ///
+/// With a program, it is run plain and under trimtab run; where they end differently, each change that a run makes is left
+/// out in turn, and the one that the program does not bear is named. The program gets no input, and its output is dropped.
+///
 /// Exit status 0 when all is well, 1 when something should be changed.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
+    /// The longest time that one try of the program may take (30s, 10m).
+    #[arg(long, value_name = "TIME", value_parser = time::lasting, requires = "command")]
+    pub timeout: Option<trimtab_core::time::Span>,
+    /// The program to try, and its arguments.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
     /// Print as JSON (schema in docs/json.md).
     #[arg(long)]
     pub json: bool,

@@ -22,7 +22,7 @@ pub const VARIABLES: [&str; 2] = ["TRIMTAB_NESTING", "OMP_NESTING_TEAM_SIZE"];
 /// the one that our header looks up.
 const CALL: &str = "_set_nesting_info";
 /// The longest program that is searched for it: reading takes about 0.1 ms a megabyte. Longer ones are taken to call it.
-const SEARCHED: usize = 16 << 20;
+pub const SEARCHED: usize = 16 << 20;
 
 /// The teams asked for, by the option or else by the environment.
 ///

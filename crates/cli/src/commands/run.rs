@@ -23,9 +23,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{self, NestHandoff, Report};
+use trimtab_core::place::nesting::Nest;
 use trimtab_core::place::waiting::{Occupancy, Waiting, Yield, decide};
 use trimtab_core::place::{
-    Action, Amount, Binder, LocalRank, OpenMp, Plan, Variable, environment, local_rank,
+    Action, Amount, Asked as Counts, Binder, Fit, LocalRank, OPENMP, OpenMp, Plan, Stated, Variable, counts,
+    effective, environment, fitted_lines, local_rank, pins_itself, stated,
 };
 use trimtab_core::set::CpuSet;
 use trimtab_core::words::plural;
@@ -38,6 +40,9 @@ use trimtab_linux::text::printable;
 
 /// Where LLVM's runtime looks for tools.
 const TOOLS: &str = "OMP_TOOL_LIBRARIES";
+
+/// Functions by which programs start threads: of POSIX, of C++'s library and of C11.
+const STARTS_THREADS: [&str; 3] = ["pthread_create", "_M_start_thread", "thrd_create"];
 
 /// Runs the command.
 ///
@@ -150,25 +155,40 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         plan.threads = threads;
     }
 
-    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, &nest));
     let user = |name: &str| world.of_user(name);
+    let said = said_by_command(&args.command, &program);
+    let told = Counts {
+        threads: args.run.threads,
+        stated: said.as_ref(),
+        fit: if args.run.env == EnvMode::Keep { Fit::Keep } else { args.run.fit.unwrap_or_default() },
+    };
+    let omp = effective(&plan, &user, &told, OPENMP);
     // What is balanced is not bound at its birth.
-    let frees = balances && nesting.is_none();
+    let frees = balances && nest.is_none();
     let pin = if frees { PinMode::Mask } else { args.run.pin.unwrap_or_default() };
     let binds = pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
     let openmp = openmp(&program);
+    let own = leaves_binding_to(&program, openmp);
+    let asked_for = nest.is_some();
+    let nest = nest.or_else(|| {
+        let places = binds && own.is_none() && args.run.env != EnvMode::Keep;
+        shape(world, &program, &plan, omp.as_deref()).filter(|_| places)
+    });
+    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, &nest));
     let binder = match (&nesting, openmp) {
-        (Some(nesting), _) => Binder::Guest(&nesting.resolved),
-        (None, Some(openmp)) if binds => Binder::Runtime(openmp),
+        (Some(nesting), _) if asked_for => Binder::Teams(&nesting.resolved),
+        (Some(nesting), _) => Binder::Shape(&nesting.resolved),
+        (None, Some(openmp)) if binds => own.map_or(Binder::Runtime(openmp), |own| Binder::Program(own.why)),
         (None, Some(_)) => Binder::Free,
-        _ => Binder::Nobody,
+        _ => Binder::Unknown,
     };
-    let mut environment = environment(&plan, &user, binder);
+    let mut environment = environment(&plan, &user, binder, &told);
     let places = environment.iter().any(|Variable { name, action, .. }| {
         matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
     });
+    let pin = if own.is_some_and(|own| own.pins) && pin == PinMode::Auto { PinMode::Mask } else { pin };
     let guest = guest::decide(&program, pin, rule.as_ref(), places || nesting.is_some());
-    if let Some(nesting) = &nesting {
+    if let Some(nesting) = nesting.as_ref().filter(|_| asked_for) {
         let missing = guest::library().err();
         let out_of_reach = guest.stays_out().or_else(|| unreached(&program)).or(missing.as_deref());
         nest::tell(world, nesting, openmp, out_of_reach, args.place.strict, volume)?;
@@ -181,12 +201,13 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let report = report(report_to.as_ref());
     let teams = match &nesting {
         Some(nesting) => Some(nesting.handoff(args.run.nest_roots, report)),
-        None if binds => nest::for_calls(&situation.machine, &plan, &program, report),
+        None if binds && own.is_none() => nest::for_calls(&situation.machine, &plan, &program, report),
         None => None,
     };
     let nested = nesting.as_ref().map(|nesting| nesting.resolved.threads());
     let quota = situation.taken.quota;
-    let occupancy = Occupancy::of(&plan, user("OMP_NUM_THREADS").as_deref(), nested, quota);
+    let by_command = said.as_ref().map(|said| said.threads.to_string());
+    let occupancy = Occupancy::of(&plan, by_command.or(omp).as_deref(), nested, quota);
     let waiting = decide(args.run.wait_policy.unwrap_or_default(), &occupancy);
     let mpi = !matches!(rank, Rank::None) || program.family == Some(Family::Launcher);
     let yields = waiting.asks_for_yield(mpi).then(|| measured_yield(&plan.mask));
@@ -203,6 +224,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         return Ok(exit::DONE);
     }
     tell(&plan, &guest, nesting.as_ref(), rule.as_ref().map(|rule| rule.program.as_str()), volume);
+    for line in fitted_lines(&environment, &plan) {
+        say::notice(volume, &line);
+    }
     if args.run.env == EnvMode::Set {
         tell_waiting(&waiting, yields, &user, volume);
     }
@@ -283,6 +307,50 @@ pub fn openmp(program: &Program) -> Option<OpenMp> {
         Runtime::Gnu => OpenMp::Gnu,
         Runtime::Llvm | Runtime::Intel => OpenMp::Llvm,
     })
+}
+
+/// The thread count that the command line of a known program states.
+fn said_by_command(command: &[OsString], program: &Program) -> Option<Stated> {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+    stated(&words, program.family == Some(Family::Launcher))
+}
+
+/// Why the OpenMP threads of a program are not bound by the runtime.
+#[derive(Clone, Copy)]
+struct OwnBinding {
+    /// The reason, in words.
+    why: &'static str,
+    /// Whether the program binds its threads itself, so that no thread of it is placed.
+    pins: bool,
+}
+
+/// Programs whose OpenMP threads the runtime must not bind. GNU OpenMP gives every thread that opens
+/// a team by itself the first places, so that the teams of a program that starts threads of its own
+/// meet on the same CPUs. LLVM's runtime deals places round among them.
+fn leaves_binding_to(program: &Program, openmp: Option<OpenMp>) -> Option<OwnBinding> {
+    if pins_itself(&program.path.to_string_lossy()).is_some() {
+        return Some(OwnBinding { why: "the program binds its own threads", pins: true });
+    }
+    let starts = |word: &&str| program.mentions(word, nest::SEARCHED) != Some(false);
+    let starts_threads = openmp == Some(OpenMp::Gnu) && STARTS_THREADS.iter().any(starts);
+    starts_threads.then_some(OwnBinding {
+        why: "the program starts threads of its own, and each could open a team",
+        pins: false,
+    })
+}
+
+/// The nested teams that the user's `OMP_NUM_THREADS` lists, where they fit the plan and the preload
+/// library can place them. A binding that the user set stays in force instead.
+fn shape(world: &World, program: &Program, plan: &Plan, omp: Option<&str>) -> Option<Nest> {
+    let bound = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"];
+    let reachable = program.family.is_none() && program.takes_preload() == Some(true);
+    if openmp(program).is_none() || !reachable || bound.iter().any(|name| world.of_user(name).is_some()) {
+        return None;
+    }
+    let counts = counts(omp?)?;
+    let threads = counts.iter().fold(1u64, |product, &count| product.saturating_mul(u64::from(count)));
+    Nest::of_counts(&counts).filter(|_| threads <= plan.slots.len() as u64)
 }
 
 /// Why nested teams of a program that the guest goes along with cannot be placed: threads are only those of the process
@@ -450,7 +518,7 @@ fn put(world: &World, variables: &mut Variables, environment: &[Variable]) {
     let mut ours: Vec<String> = Vec::new();
     for Variable { name, action, .. } in environment {
         match action {
-            Action::Set { value } => {
+            Action::Set { value } | Action::Fitted { value, .. } => {
                 set(variables, name, value);
                 ours.push(format!("{name}={value}"));
             }
@@ -482,6 +550,9 @@ fn environment_table(environment: &[Variable]) -> String {
         let action = match action {
             Action::Set { value } => format!("set to {value}"),
             Action::Kept { value } => format!("kept as you set it: {value}"),
+            Action::Fitted { value, from } => {
+                format!("fitted to {value}: you set {from}, more than the run has CPUs (--fit keep)")
+            }
             Action::Removed { value, why } => format!("taken away (you set it to {value}): {why}"),
             Action::Unset { why } => format!("not set: {why}"),
         };

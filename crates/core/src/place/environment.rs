@@ -1,13 +1,23 @@
-//! The environment a plan asks for: thread counts for the runtimes people use, and exact places for OpenMP.
+//! The environment of a plan: thread counts where the affinity mask does not carry them, and exact
+//! places for OpenMP.
 //!
-//! Problem: most runtimes size themselves by the CPU mask, but some read variables first, some ignore quotas, and an
-//! OpenMP runtime with places narrows the initial thread to one CPU before `main`, after which libraries that count the
-//! mask (OpenBLAS among them) start a single thread. Idea: set every count beside the mask, set exact places only for
-//! programs that link an OpenMP runtime, and never touch what the user set. A count the user gave to OpenMP is left to
-//! reach the libraries that fall back to it. The whole table is in docs/guide.md.
+//! Problem: most runtimes size themselves by the affinity mask, which the launcher sets; a variable
+//! beside it speaks as if the user had set it, stops programs that compare it with their options and
+//! disarms libraries that limit inner threads only where it is absent. Idea: a count is set only where
+//! it is needed ([`super::THREAD_COUNTS`] says how each runtime counts): under a CPU quota below the
+//! mask, on request (`--threads`), for nested teams, and for libraries that would count a mask which
+//! the OpenMP runtime has narrowed. Exact places are set only for programs that link an OpenMP runtime.
+//!
+//! Properties: what the user set stays, but for counts that exceed the CPUs of the run, which are
+//! fitted ([`super::fit`]); what the command line of a known program states is stated by no variable;
+//! equal input gives equal variables. The whole table is in docs/guide.md.
 
 use super::Plan;
+use super::fit::{self, Fit};
 use super::nesting::Resolved;
+use super::programs::Stated;
+use super::runtimes::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};
+use crate::words::plural;
 use serde::Serialize;
 
 /// What becomes of one variable.
@@ -23,6 +33,13 @@ pub enum Action {
     Kept {
         /// The user's value.
         value: String,
+    },
+    /// Set by the user to more threads than the run has CPUs, and lowered.
+    Fitted {
+        /// The lowered value.
+        value: String,
+        /// The user's value.
+        from: String,
     },
     /// Set by the user, and taken away, for this reason.
     Removed {
@@ -50,20 +67,6 @@ pub struct Variable {
     pub action: Action,
 }
 
-/// A thread count variable: its name, its reader, and whether that reader falls back to `OMP_NUM_THREADS`.
-const COUNTS: [(&str, &str, bool); 10] = [
-    ("OMP_NUM_THREADS", "OpenMP", false),
-    ("OPENBLAS_NUM_THREADS", "OpenBLAS", true),
-    ("MKL_NUM_THREADS", "Intel MKL", true),
-    ("BLIS_NUM_THREADS", "BLIS", true),
-    ("NUMEXPR_NUM_THREADS", "numexpr", true),
-    ("NUMEXPR_MAX_THREADS", "numexpr", true),
-    ("RAYON_NUM_THREADS", "Rayon (Rust)", false),
-    ("JULIA_NUM_THREADS", "Julia", false),
-    ("POLARS_MAX_THREADS", "Polars", false),
-    ("GOMAXPROCS", "Go", false),
-];
-
 /// Variables by which a user binds OpenMP threads; any one of them means: hands off.
 const BINDINGS: [&str; 4] = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"];
 
@@ -80,35 +83,93 @@ pub enum OpenMp {
 /// What binds the OpenMP threads of a program, if anything does.
 #[derive(Clone, Copy, Debug)]
 pub enum Binder<'a> {
-    /// Nothing: it has no runtime that we know of.
-    Nobody,
+    /// Nothing: the program has no runtime that is known.
+    Unknown,
     /// Nothing: threads are to stay free to move.
     Free,
+    /// Nothing, for this reason: the program binds its threads, or starts threads that could each
+    /// open a team.
+    Program(&'static str),
     /// The runtime itself, told the slots as its places.
     Runtime(OpenMp),
-    /// The guest, by these nested teams; the runtime must not.
-    Guest(&'a Resolved),
+    /// The preload library, by the nested teams that were asked for; the runtime must not bind.
+    Teams(&'a Resolved),
+    /// The preload library, by the shape that the user's own `OMP_NUM_THREADS` lists. The runtime
+    /// reads that list and is told nothing else.
+    Shape(&'a Resolved),
+}
+
+/// What was asked for beside the plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    /// Threads that runtimes are to start (`--threads`).
+    pub threads: Option<u32>,
+    /// The count that the program's command line states.
+    pub stated: Option<&'a Stated>,
+    /// What becomes of counts of the user's that exceed the CPUs of the run.
+    pub fit: Fit,
+}
+
+/// The value of a thread count variable that the program will find, where the user set one: the
+/// user's own or the fitted one.
+pub fn effective(
+    plan: &Plan,
+    user: &dyn Fn(&str) -> Option<String>,
+    asked: &Asked<'_>,
+    name: &str,
+) -> Option<String> {
+    let row = THREAD_COUNTS.iter().find(|row| row.name == name)?;
+    match of_user(row, plan, user(name)?, asked) {
+        Action::Kept { value } | Action::Fitted { value, .. } => Some(value),
+        _ => None,
+    }
+}
+
+/// What becomes of a count that the user set.
+fn of_user(row: &ThreadCount, plan: &Plan, value: String, asked: &Asked<'_>) -> Action {
+    let slots = u32::try_from(plan.slots.len()).unwrap_or(u32::MAX);
+    let may = row.fits && asked.fit == Fit::Auto && asked.stated.is_none();
+    let fitted = fit::counts(&value).filter(|_| may).and_then(|counts| fit::fitted(&counts, slots));
+    match fitted {
+        Some(counts) => Action::Fitted { value: fit::list(&counts), from: value },
+        None => Action::Kept { value },
+    }
 }
 
 /// The variables for a plan. `user` answers what the user set.
-pub fn environment(plan: &Plan, user: &dyn Fn(&str) -> Option<String>, binder: Binder<'_>) -> Vec<Variable> {
-    let omp = user("OMP_NUM_THREADS");
-    let count = |&(name, reader, follows): &(&str, &'static str, bool)| {
-        let action = match (user(name), &omp) {
-            (Some(value), _) => Action::Kept { value },
-            (None, Some(omp)) if follows => {
-                Action::Unset { why: format!("{reader} follows your OMP_NUM_THREADS={omp}") }
-            }
-            (None, _) => match binder {
-                Binder::Guest(nest) if name == "OMP_NUM_THREADS" => {
-                    Action::Set { value: list(&nest.sizes()) }
-                }
-                _ => Action::Set { value: plan.threads.to_string() },
-            },
-        };
-        Variable { name: name.to_owned(), reader, action }
+pub fn environment(
+    plan: &Plan,
+    user: &dyn Fn(&str) -> Option<String>,
+    binder: Binder<'_>,
+    asked: &Asked<'_>,
+) -> Vec<Variable> {
+    let omp = effective(plan, user, asked, OPENMP);
+    let bindings = match binder {
+        Binder::Unknown => {
+            let why = "the program does not itself link an OpenMP runtime";
+            places(plan, user, Err(why.to_owned()), omp.as_deref())
+        }
+        Binder::Free => {
+            places(plan, user, Err("threads are to stay free to move".to_owned()), omp.as_deref())
+        }
+        Binder::Program(why) => places(plan, user, Err(why.to_owned()), omp.as_deref()),
+        Binder::Runtime(openmp) => places(plan, user, Ok(openmp), omp.as_deref()),
+        Binder::Teams(nest) => nested(user, nest.levels().len()),
+        Binder::Shape(_) => {
+            let why = "the preload library places the nested teams that OMP_NUM_THREADS lists";
+            places(plan, user, Err(why.to_owned()), omp.as_deref())
+        }
     };
-    let mut variables: Vec<Variable> = COUNTS.iter().map(count).collect();
+    let narrowed = bindings.iter().any(|variable| matches!(variable.action, Action::Set { .. }))
+        && matches!(binder, Binder::Runtime(_));
+    let count = |row: &ThreadCount| {
+        let action = match user(row.name) {
+            Some(value) => of_user(row, plan, value, asked),
+            None => unset_by_user(row, plan, binder, asked, omp.as_deref(), narrowed),
+        };
+        Variable { name: row.name.to_owned(), reader: row.reader, action }
+    };
+    let mut variables: Vec<Variable> = THREAD_COUNTS.iter().map(count).collect();
     variables.push(Variable {
         name: "JAVA_TOOL_OPTIONS".to_owned(),
         reader: "JVM",
@@ -119,15 +180,67 @@ pub fn environment(plan: &Plan, user: &dyn Fn(&str) -> Option<String>, binder: B
             },
         },
     });
-    variables.extend(match binder {
-        Binder::Nobody => {
-            places(plan, user, Err("the program does not itself link an OpenMP runtime"), omp.as_deref())
-        }
-        Binder::Free => places(plan, user, Err("threads are to stay free to move"), omp.as_deref()),
-        Binder::Runtime(openmp) => places(plan, user, Ok(openmp), omp.as_deref()),
-        Binder::Guest(nest) => nested(user, nest.levels().len()),
-    });
+    variables.extend(bindings);
     variables
+}
+
+/// What becomes of a count that the user did not set. `omp` is the value of `OMP_NUM_THREADS` that
+/// the program will find, where the user set one; `narrowed` says that the OpenMP runtime binds the
+/// initial thread to one CPU before `main`.
+fn unset_by_user(
+    row: &ThreadCount,
+    plan: &Plan,
+    binder: Binder<'_>,
+    asked: &Asked<'_>,
+    omp: Option<&str>,
+    narrowed: bool,
+) -> Action {
+    let unset = |why: String| Action::Unset { why };
+    let set = |threads: u32| Action::Set { value: threads.to_string() };
+    if let Some(why) = row.never {
+        return unset(why.to_owned());
+    }
+    if let (Binder::Teams(nest), OPENMP) = (binder, row.name) {
+        return Action::Set { value: fit::list(&nest.sizes()) };
+    }
+    if let Some(omp) = omp.filter(|_| row.follows_openmp) {
+        return unset(format!("{} follows your OMP_NUM_THREADS={omp}", row.reader));
+    }
+    if let Some(threads) = asked.threads {
+        return set(threads);
+    }
+    if let Some(stated) = asked.stated {
+        return unset(stated.to_string());
+    }
+    let below_quota = (plan.threads as usize) < plan.slots.len();
+    match row.default {
+        DefaultCount::Mask if below_quota => set(plan.threads),
+        DefaultCount::Mask | DefaultCount::MaskAndQuota if narrowed && row.name != OPENMP => {
+            set(plan.threads)
+        }
+        DefaultCount::Mask => unset(format!("{} counts the CPU mask itself", row.reader)),
+        DefaultCount::MaskAndQuota => {
+            unset(format!("{} counts the CPU mask and the quota itself", row.reader))
+        }
+        DefaultCount::Machine => unset(format!(
+            "{} asks for the online CPUs, and the preload library answers from the plan",
+            row.reader
+        )),
+        DefaultCount::One => unset(format!("{} starts one thread unless it is told otherwise", row.reader)),
+    }
+}
+
+/// One line for each count that was fitted, for people.
+pub fn fitted_lines(variables: &[Variable], plan: &Plan) -> Vec<String> {
+    let line = |variable: &Variable| match &variable.action {
+        Action::Fitted { value, from } => Some(format!(
+            "{name}={from} is fitted to {value}: the run has {} (--fit keep leaves it)",
+            plural(plan.slots.len(), "CPU"),
+            name = variable.name
+        )),
+        _ => None,
+    };
+    variables.iter().filter_map(line).collect()
 }
 
 /// What runtimes must know, and must not be told, for nested teams that the guest places.
@@ -152,16 +265,11 @@ fn nested(user: &dyn Fn(&str) -> Option<String>, levels: usize) -> Vec<Variable>
     variables
 }
 
-/// A list as OpenMP reads it: one number for each level.
-fn list(sizes: &[u32]) -> String {
-    sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
 /// Exact OpenMP places: thread i on slot i.
 fn places(
     plan: &Plan,
     user: &dyn Fn(&str) -> Option<String>,
-    openmp: Result<OpenMp, &str>,
+    openmp: Result<OpenMp, String>,
     omp: Option<&str>,
 ) -> Vec<Variable> {
     let bound: Vec<(&str, String)> = BINDINGS.iter().filter_map(|&name| Some((name, user(name)?))).collect();
@@ -169,14 +277,14 @@ fn places(
     if !bound.is_empty() {
         return bound.into_iter().map(|(name, value)| variable(name, Action::Kept { value })).collect();
     }
-    let threads = omp.map(str::parse::<usize>);
+    let threads = omp.map(flat);
     let crowded =
         |threads| format!("{threads} threads on {} slots are better left to the kernel", plan.slots.len());
-    let why_not = match threads {
-        _ if openmp.is_err() => openmp.err().map(str::to_owned),
-        Some(Err(_)) => Some(format!("OMP_NUM_THREADS={} is no single count", omp.unwrap_or(""))),
-        Some(Ok(threads)) if threads > plan.slots.len() => Some(crowded(threads)),
-        None if plan.threads as usize > plan.slots.len() => Some(crowded(plan.threads as usize)),
+    let why_not = match (&openmp, threads) {
+        (Err(why), _) => Some(why.clone()),
+        (Ok(_), Some(None)) => Some(format!("OMP_NUM_THREADS={} is no single count", omp.unwrap_or(""))),
+        (Ok(_), Some(Some(threads))) if threads > plan.slots.len() => Some(crowded(threads)),
+        (Ok(_), None) if plan.threads as usize > plan.slots.len() => Some(crowded(plan.threads as usize)),
         _ => None,
     };
     if let Some(why) = why_not {
@@ -200,92 +308,12 @@ fn places(
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::{Request, Taken, plan};
-    use super::*;
-    use crate::topology::parse_synthetic;
-
-    fn of(user: &[(&str, &str)], openmp: impl Into<Option<OpenMp>>) -> Vec<(String, Action)> {
-        let machine = parse_synthetic("core:4 pu:2(far)").unwrap();
-        let request = Request { amount: "4".parse().unwrap(), ..Request::default() };
-        let plan = plan(&machine, &request, &Taken::nothing(machine.cpus())).unwrap();
-        let user =
-            |name: &str| user.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
-        environment(&plan, &user, openmp.into().map_or(Binder::Nobody, Binder::Runtime))
-            .into_iter()
-            .map(|variable| (variable.name, variable.action))
-            .collect()
-    }
-
-    fn action(all: &[(String, Action)], name: &str) -> Action {
-        all.iter().find(|(set, _)| set == name).unwrap_or_else(|| panic!("{name}: {all:?}")).1.clone()
-    }
-
-    fn set(value: &str) -> Action {
-        Action::Set { value: value.to_owned() }
-    }
-
-    #[test]
-    fn counts_are_set_where_the_user_set_none() {
-        let all = of(&[("RAYON_NUM_THREADS", "2")], None);
-        assert_eq!(action(&all, "OMP_NUM_THREADS"), set("4"));
-        assert_eq!(action(&all, "GOMAXPROCS"), set("4"));
-        assert_eq!(action(&all, "RAYON_NUM_THREADS"), Action::Kept { value: "2".to_owned() });
-        assert!(matches!(action(&all, "OMP_PLACES"), Action::Unset { .. }));
-    }
-
-    #[test]
-    fn a_users_openmp_count_reaches_the_libraries_that_follow_it() {
-        let all = of(&[("OMP_NUM_THREADS", "2")], OpenMp::Gnu);
-        assert!(matches!(action(&all, "OPENBLAS_NUM_THREADS"), Action::Unset { .. }));
-        assert_eq!(action(&all, "POLARS_MAX_THREADS"), set("4"));
-        assert_eq!(action(&all, "OMP_PLACES"), set("{0},{1},{2},{3}"));
-    }
-
-    #[test]
-    fn nested_teams_replace_the_runtimes_own_places() {
-        let machine = parse_synthetic("core:8").unwrap();
-        let plan = plan(&machine, &Request::default(), &Taken::nothing(machine.cpus())).unwrap();
-        let tree = crate::place::nesting::Tree::new(&machine, &plan.mask).unwrap();
-        let nest = "4,scatter,2".parse::<crate::place::nesting::Nest>().unwrap().resolve(&tree);
-        let user = |name: &str| match name {
-            "OMP_PLACES" => Some("cores".to_owned()),
-            "OMP_MAX_ACTIVE_LEVELS" => Some("5".to_owned()),
-            _ => None,
-        };
-        let all: Vec<_> = environment(&plan, &user, Binder::Guest(&nest))
-            .into_iter()
-            .map(|variable| (variable.name, variable.action))
-            .collect();
-        assert_eq!(action(&all, "OMP_NUM_THREADS"), set("4,2"));
-        assert_eq!(action(&all, "OMP_PROC_BIND"), set("false"));
-        assert_eq!(action(&all, "KMP_HOT_TEAMS_MAX_LEVEL"), set("2"));
-        assert_eq!(action(&all, "OMP_MAX_ACTIVE_LEVELS"), Action::Kept { value: "5".to_owned() });
-        assert!(matches!(action(&all, "OMP_PLACES"), Action::Removed { .. }));
-    }
-
-    #[test]
-    fn llvms_runtime_is_told_the_same_places_in_its_own_words() {
-        let all = of(&[], OpenMp::Llvm);
-        assert_eq!(action(&all, "KMP_AFFINITY"), set("granularity=fine,explicit,proclist=[0,1,2,3]"));
-        assert!(!all.iter().any(|(name, _)| name == "OMP_PLACES"));
-    }
-
-    #[test]
-    fn places_keep_away_from_other_bindings_nesting_and_oversubscription() {
-        for (name, value) in
-            [("GOMP_CPU_AFFINITY", "0"), ("KMP_AFFINITY", "compact"), ("OMP_PROC_BIND", "false")]
-        {
-            let all = of(&[(name, value)], OpenMp::Gnu);
-            assert_eq!(action(&all, name), Action::Kept { value: value.to_owned() });
-            assert!(!all.iter().any(|(_, action)| *action == set("close")));
-        }
-        for count in ["2,2", "9", "many"] {
-            assert!(matches!(
-                action(&of(&[("OMP_NUM_THREADS", count)], OpenMp::Gnu), "OMP_PLACES"),
-                Action::Unset { .. }
-            ));
-        }
-    }
+/// The threads of a team whose inner teams have one thread each; `None` for another shape.
+fn flat(omp: &str) -> Option<usize> {
+    let counts = fit::counts(omp)?;
+    let (first, inner) = counts.split_first()?;
+    inner.iter().all(|&count| count == 1).then_some(*first as usize)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,31 +7,37 @@
 mod compact;
 mod environment;
 mod error;
+mod fit;
 mod format;
 mod make;
 mod memory;
 pub mod nesting;
 mod plan;
 mod pool;
+mod programs;
 mod ranks;
 mod reasons;
 mod request;
+mod runtimes;
 mod shape;
 mod spread;
 mod stride;
 mod taken;
 pub mod waiting;
 
-pub use environment::{Action, Binder, OpenMp, Variable, environment};
+pub use environment::{Action, Asked, Binder, OpenMp, Variable, effective, environment, fitted_lines};
 pub use error::PlaceError;
+pub use fit::{Fit, counts, fitted};
 pub use format::{Format, format};
 pub use make::{plan, state};
 pub use memory::{HugePages, MemoryPlan, MemoryPolicy};
 pub use plan::{Plan, Reason, Slot};
+pub use programs::{Stated, pins_itself, stated};
 pub use ranks::{LocalRank, local_rank, part};
 pub use request::{
     Amount, AmountError, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy, Stride,
 };
+pub use runtimes::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};
 pub use taken::{BUSY_FROM, Binding, State, Taken, pinned_cpus};
 
 #[cfg(test)]

@@ -110,6 +110,17 @@ impl Nest {
         ((1..=LEVELS_MAX).contains(&levels.len()) && levels.iter().all(sized)).then_some(Self { levels })
     }
 
+    /// The teams of a list of counts such as `OMP_NUM_THREADS=4,2`: the outermost team far apart, each
+    /// inner team close to its master. `None` where no inner team has two threads.
+    pub fn of_counts(counts: &[u32]) -> Option<Self> {
+        let deepest = counts.iter().rposition(|&count| count > 1).filter(|&deepest| deepest > 0)?;
+        let level = |(at, &count): (usize, &u32)| Level {
+            size: TeamSize::Threads(count),
+            strategy: if at == 0 { TeamStrategy::Scatter } else { TeamStrategy::SubCompact },
+        };
+        Self::new(counts[..=deepest].iter().enumerate().map(level).collect())
+    }
+
     /// The levels, outermost first.
     pub fn levels(&self) -> &[Level] {
         &self.levels
@@ -278,6 +289,16 @@ mod tests {
             ("*,scatter,*", "*,scatter,*,subcompact"),
         ] {
             assert_eq!(text.parse::<Nest>().unwrap().to_string(), same, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_counts_is_a_shape_where_inner_teams_have_threads() {
+        let shape = |counts: &[u32]| Nest::of_counts(counts).map(|nest| nest.to_string());
+        assert_eq!(shape(&[4, 2]).as_deref(), Some("4,scatter,2,subcompact"));
+        assert_eq!(shape(&[1, 4, 1]).as_deref(), Some("1,scatter,4,subcompact"));
+        for flat in [&[4][..], &[4, 1], &[4, 1, 1], &[], &[0, 2]] {
+            assert_eq!(shape(flat), None, "{flat:?}");
         }
     }
 

@@ -7,9 +7,10 @@
 //! the launcher knows the plan, the quota and the others; [`decide`] says from these whether CPUs will be short, and
 //! [`Waiting::variables`] says it to each runtime in its own words, or leaves the runtime alone.
 //!
-//! Terms: CPUs are *short* where more threads than CPUs (or than the quota's CPUs) will run, where others use the same CPUs,
-//! or where a quota below the CPUs could become short once a program starts more threads: runtimes count the mask for that,
-//! never the quota. A *family* is the variables of one runtime's kind (OpenMP, one MPI, UPC++).
+//! Terms: the program's CPUs are *short* where it runs more threads than CPUs, or more than the CPUs of
+//! its quota. Other programs on the same CPUs do not make them short: fine-grained OpenMP beside a hog
+//! loses 8 to 37 % with waits that sleep, and the kernel divides the CPU either way. A *family* is the
+//! variables of one runtime's kind (OpenMP, one MPI, UPC++).
 //!
 //! Properties: with CPUs of one's own nothing is set, so that a run is no worse than without trimtab; a family in which the
 //! user set anything is left to the user as a whole, since half of a policy is none; equal input gives equal variables.
@@ -143,18 +144,17 @@ impl Occupancy {
         occupancy
     }
 
-    /// Why CPUs will be short; empty when they will not.
+    /// Why the program's own threads have too few CPUs; empty where each has one.
     fn short(&self) -> Vec<Short> {
-        let Self { threads, cpus, quota, ref shared } = *self;
+        let Self { threads, cpus, quota, .. } = *self;
         let mut why = Vec::new();
         if threads > cpus {
             why.push(Short::Threads { threads, cpus });
         }
-        if let Some(quota) = quota.filter(|&quota| u64::from(quota) < 1000 * cpus) {
-            why.push(Short::Quota { quota, cpus });
-        }
-        if !shared.is_empty() {
-            why.push(Short::Shared { cpus: shared.clone() });
+        // A runtime advised by the quota rounds it up: 1.5 CPUs are 2 threads, and not too many.
+        let granted = |quota: u32| u64::from(quota).div_ceil(1_000).max(1);
+        if let Some(quota) = quota.filter(|&quota| granted(quota) < threads.min(cpus)) {
+            why.push(Short::Quota { quota, threads });
         }
         why
     }
@@ -183,17 +183,12 @@ pub enum Short {
         /// CPUs.
         cpus: u64,
     },
-    /// A quota gives less time than the CPUs have, and no runtime looks at quotas.
+    /// The quota gives less time than the threads want, and no runtime looks at quotas.
     Quota {
         /// Thousandths of a CPU.
         quota: u32,
-        /// CPUs.
-        cpus: u64,
-    },
-    /// Others use the CPUs too.
-    Shared {
-        /// Which.
-        cpus: CpuSet,
+        /// Threads.
+        threads: u64,
     },
 }
 
@@ -203,16 +198,13 @@ impl fmt::Display for Short {
             Self::Threads { threads, cpus } => {
                 write!(f, "{} on {}", plural(*threads, "thread"), plural(*cpus, "CPU"))
             }
-            Self::Quota { quota, cpus } => {
-                write!(
-                    f,
-                    "a quota of {}.{:02} CPUs on {}",
-                    quota / 1000,
-                    quota % 1000 / 10,
-                    plural(*cpus, "CPU")
-                )
-            }
-            Self::Shared { cpus } => write!(f, "others use CPUs {cpus} too"),
+            Self::Quota { quota, threads } => write!(
+                f,
+                "{} on a quota of {}.{:02} CPUs",
+                plural(*threads, "thread"),
+                quota / 1000,
+                quota % 1000 / 10
+            ),
         }
     }
 }
@@ -240,8 +232,10 @@ pub struct Waiting {
     pub policy: WaitPolicy,
     /// What comes of it.
     pub how: How,
-    /// Why CPUs will be short; empty when they will not.
+    /// Why the program's own threads have too few CPUs; empty where each has one.
     pub short: Vec<Short>,
+    /// The CPUs that other programs use too.
+    pub shared: CpuSet,
 }
 
 /// Decides.
@@ -255,7 +249,7 @@ pub fn decide(policy: WaitPolicy, occupancy: &Occupancy) -> Waiting {
         WaitPolicy::Yield => How::Yield,
         WaitPolicy::Sleep => How::Sleep,
     };
-    Waiting { policy, how, short }
+    Waiting { policy, how, short, shared: occupancy.shared.clone() }
 }
 
 /// One line, for people.
@@ -265,7 +259,14 @@ impl fmt::Display for Waiting {
         let short = short.join("; ");
         match (self.policy, self.how) {
             (WaitPolicy::Keep, _) => f.write_str("how threads wait is left alone (--wait-policy keep)"),
-            (_, How::Left) => f.write_str("threads wait as their runtimes do: every thread has a CPU"),
+            (_, How::Left) if self.shared.is_empty() => {
+                f.write_str("threads wait as their runtimes do: every thread has a CPU")
+            }
+            (_, How::Left) => write!(
+                f,
+                "threads wait as their runtimes do: every thread has a CPU, though other programs use CPUs {} too",
+                self.shared
+            ),
             (_, How::Brief) => write!(f, "waiting threads spin for a moment and then sleep: {short}"),
             (policy, how) => {
                 let what = match how {
@@ -277,6 +278,9 @@ impl fmt::Display for Waiting {
                 match how {
                     How::Spin if !short.is_empty() => {
                         write!(f, ", and will keep others from the CPU: {short}")
+                    }
+                    How::Spin if !self.shared.is_empty() => {
+                        write!(f, ", beside other programs on CPUs {}", self.shared)
                     }
                     _ => Ok(()),
                 }

@@ -42,20 +42,40 @@ fn auto_leaves_threads_with_cpus_of_their_own_alone() {
 }
 
 #[test]
-fn auto_lets_threads_sleep_where_cpus_are_short() {
-    let shared = Occupancy { shared: "1".parse().unwrap(), ..own(2, 2) };
+fn auto_lets_threads_sleep_where_the_programs_own_threads_exceed_its_cpus() {
     for (occupancy, why) in [
         (own(3, 2), "3 threads on 2 CPUs"),
-        (Occupancy { quota: Some(1_500), ..own(2, 2) }, "a quota of 1.50 CPUs on 2 CPUs"),
-        // The runtime would count the mask once the program starts more threads.
-        (Occupancy { quota: Some(1_000), ..own(1, 4) }, "a quota of 1.00 CPUs on 4 CPUs"),
-        (shared, "others use CPUs 1 too"),
+        (Occupancy { quota: Some(1_000), ..own(2, 2) }, "2 threads on a quota of 1.00 CPUs"),
     ] {
         assert_eq!(set(WaitPolicy::Auto, &occupancy, Yield::Unknown, &[]), BRIEF, "{why}");
         let waiting = decide(WaitPolicy::Auto, &occupancy);
         assert_eq!(waiting.to_string(), format!("waiting threads spin for a moment and then sleep: {why}"));
         assert!(waiting.asks_for_yield(true) && !waiting.asks_for_yield(false));
     }
+}
+
+#[test]
+fn other_programs_on_the_same_cpus_change_nothing() {
+    let shared = Occupancy { shared: "1".parse().unwrap(), ..own(2, 2) };
+    assert_eq!(set(WaitPolicy::Auto, &shared, Yield::Posix, &[]), [""; 0]);
+    assert_eq!(
+        decide(WaitPolicy::Auto, &shared).to_string(),
+        "threads wait as their runtimes do: every thread has a CPU, though other programs use CPUs 1 too"
+    );
+    let spin = decide(WaitPolicy::Spin, &shared).to_string();
+    assert!(spin.ends_with(", beside other programs on CPUs 1"), "{spin}");
+}
+
+#[test]
+fn llvms_threads_are_not_put_to_sleep_where_regions_may_be_cancelled() {
+    for said in ["true", "TRUE", " 1 "] {
+        let all = set(WaitPolicy::Auto, &own(3, 2), Yield::Posix, &[("OMP_CANCELLATION", said)]);
+        assert_eq!(all[..2], ["GOMP_SPINCOUNT=100", "KMP_USE_YIELD=1"], "{said}");
+        let all = set(WaitPolicy::Sleep, &own(3, 2), Yield::Posix, &[("OMP_CANCELLATION", said)]);
+        assert_eq!(all[..2], ["GOMP_SPINCOUNT=0", "KMP_USE_YIELD=1"], "{said}");
+    }
+    let all = set(WaitPolicy::Auto, &own(3, 2), Yield::Posix, &[("OMP_CANCELLATION", "false")]);
+    assert_eq!(all, BRIEF);
 }
 
 #[test]
@@ -158,9 +178,10 @@ proptest! {
     fn auto_acts_just_where_cpus_are_short(threads in 0u64..9, cpus in 1u64..9, quota in proptest::option::of(1u32..9_000), shared: bool) {
         let shared: CpuSet = if shared { "0".parse().unwrap() } else { CpuSet::new() };
         let occupancy = Occupancy { threads, cpus, quota, shared: shared.clone() };
-        // Told in another way: what is left for a thread, at the least, is a CPU.
-        let time = quota.map_or(f64::INFINITY, |quota| f64::from(quota) / 1000.0).min(cpus as f64);
-        let short = threads.max(cpus) as f64 > time || !shared.is_empty();
+        // Told in another way: the threads that can compute at once are fewer than there are. A part
+        // of a CPU counts as one.
+        let granted = quota.map_or(f64::INFINITY, |quota| (f64::from(quota) / 1000.0).ceil());
+        let short = threads as f64 > granted.min(cpus as f64);
         let waiting = decide(WaitPolicy::Auto, &occupancy);
         prop_assert_eq!(waiting.how == How::Brief, short);
         prop_assert_eq!(waiting.short.is_empty(), !short);

@@ -28,8 +28,22 @@ impl Family {
 struct Row {
     name: &'static str,
     reader: &'static str,
-    values: fn(How, Yield) -> Result<&'static str, &'static str>,
+    values: fn(Case) -> Result<&'static str, &'static str>,
 }
+
+/// What the value of a variable depends on.
+#[derive(Clone, Copy)]
+struct Case {
+    how: How,
+    yields: Yield,
+    /// Whether the user allows OpenMP regions to be cancelled. LLVM's runtime (14 to 23 were tried)
+    /// then hangs at once where its threads sleep without a block time, and only sometimes otherwise.
+    cancels: bool,
+}
+
+/// Why LLVM's runtime is not told to sleep at once.
+const HANGS: &str =
+    "LLVM's OpenMP hangs in cancelled regions where threads sleep at once (OMP_CANCELLATION is set)";
 
 const FAMILIES: [Family; 4] = [
     Family {
@@ -47,7 +61,7 @@ const FAMILIES: [Family; 4] = [
         variables: &[Row {
             name: "OMPI_MCA_mpi_yield_when_idle",
             reader: "Open MPI",
-            values: |how, _| Ok(if how == How::Spin { "0" } else { "1" }),
+            values: |case| Ok(if case.how == How::Spin { "0" } else { "1" }),
         }],
         also: &[],
     },
@@ -57,7 +71,7 @@ const FAMILIES: [Family; 4] = [
             Row {
                 name: "I_MPI_WAIT_MODE",
                 reader: "Intel MPI",
-                values: |how, _| Ok(if how == How::Spin { "0" } else { "1" }),
+                values: |case| Ok(if case.how == How::Spin { "0" } else { "1" }),
             },
             Row { name: "I_MPI_THREAD_YIELD", reader: "Intel MPI", values: impi_thread_yield },
         ],
@@ -68,49 +82,59 @@ const FAMILIES: [Family; 4] = [
         variables: &[Row {
             name: "UPCXX_OVERSUBSCRIBED",
             reader: "UPC++",
-            values: |how, _| Ok(if how == How::Spin { "no" } else { "yes" }),
+            values: |case| Ok(if case.how == How::Spin { "no" } else { "yes" }),
         }],
         also: &[],
     },
 ];
 
-fn omp_wait_policy(how: How, _: Yield) -> Result<&'static str, &'static str> {
-    match how {
+fn omp_wait_policy(case: Case) -> Result<&'static str, &'static str> {
+    match case.how {
         How::Spin => Ok("active"),
+        How::Sleep if case.cancels => Err(HANGS),
         How::Sleep => Ok("passive"),
         _ => Err("it knows only spinning and sleeping; the runtimes' own variables say the rest"),
     }
 }
 
-fn gomp_spincount(how: How, _: Yield) -> Result<&'static str, &'static str> {
-    match how {
+fn gomp_spincount(case: Case) -> Result<&'static str, &'static str> {
+    match case.how {
+        // OMP_WAIT_POLICY is not set then.
+        How::Sleep if case.cancels => Ok("0"),
         // libgomp has no waiting that yields.
         How::Brief | How::Yield => Ok(BRIEF_SPINS),
         _ => Err("OMP_WAIT_POLICY says it"),
     }
 }
 
-fn kmp_blocktime(how: How, _: Yield) -> Result<&'static str, &'static str> {
-    Ok(match how {
-        How::Spin | How::Yield => "infinite",
-        _ => "0",
-    })
+fn kmp_blocktime(case: Case) -> Result<&'static str, &'static str> {
+    match case.how {
+        How::Spin | How::Yield => Ok("infinite"),
+        _ if case.cancels => Err(HANGS),
+        _ => Ok("0"),
+    }
 }
 
 /// Also where threads sleep: this runtime's locks spin, and must let their holder run. 2 yields once there are more threads than
 /// CPUs, as libgomp spins less then; never to yield (0) made barriers take a hundred times as long with three threads on two
 /// CPUs.
-fn kmp_use_yield(how: How, _: Yield) -> Result<&'static str, &'static str> {
-    Ok(if how == How::Spin { "2" } else { "1" })
+fn kmp_use_yield(case: Case) -> Result<&'static str, &'static str> {
+    Ok(if case.how == How::Spin { "2" } else { "1" })
 }
 
 /// 2 is `sched_yield`, 3 a sleep of microseconds.
-fn impi_thread_yield(how: How, yields: Yield) -> Result<&'static str, &'static str> {
-    Ok(match (how, yields) {
+fn impi_thread_yield(case: Case) -> Result<&'static str, &'static str> {
+    Ok(match (case.how, case.yields) {
         (How::Spin, _) => "0",
         (How::Sleep, _) | (How::Brief, Yield::Weak { .. }) => "3",
         _ => "2",
     })
+}
+
+/// Whether an OpenMP runtime reads a text as true.
+fn is_true(text: &str) -> bool {
+    let text = text.trim();
+    ["true", "1", "yes", "on"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 impl Waiting {
@@ -150,12 +174,13 @@ impl Waiting {
         let of_user = kept
             .first()
             .map(|(name, _, value)| format!("you set {name}={value}: how {} is left to you", family.name));
+        let cancels = user("OMP_CANCELLATION").is_some_and(|value| is_true(&value));
         let mut variables: Vec<Variable> = Vec::new();
         for row in family.variables.iter().filter(|row| !kept.iter().any(|(name, ..)| *name == row.name)) {
             let action = match (&of_user, self.how) {
                 (Some(why), _) => Action::Unset { why: why.clone() },
                 (None, How::Left) => Action::Unset { why: self.to_string() },
-                (None, how) => match (row.values)(how, yields) {
+                (None, how) => match (row.values)(Case { how, yields, cancels }) {
                     Ok(value) => Action::Set { value: value.to_owned() },
                     Err(why) => Action::Unset { why: why.to_owned() },
                 },

@@ -1,4 +1,7 @@
-//! `trimtab doctor`: the classic faults of machines and environments, each with its remedy.
+//! `trimtab doctor`: the classic faults of machines and environments, each with its remedy; with a
+//! program, the variants of a run that it bears (`program`).
+
+mod program;
 
 use crate::args::DoctorArgs;
 use crate::commands::print;
@@ -60,11 +63,14 @@ impl Finding {
     }
 }
 
-/// Looks at everything.
+/// Looks at everything, or tries a program.
 ///
 /// # Errors
-/// Stdout cannot be written.
+/// Stdout cannot be written; the program cannot be started.
 pub fn run(world: &World, args: &DoctorArgs) -> Result<u8, Exit> {
+    if !args.command.is_empty() {
+        return program::run(args);
+    }
     let situation = Situation::live(world, false);
     let nodes = situation.as_ref().map_or(0, |situation| situation.machine.nodes().len());
     let mut findings = vec![machine(world, &situation)];

@@ -1,0 +1,125 @@
+//! Table of thread-pool runtimes: the variable that carries a thread count, and how each runtime
+//! chooses a count where the variable is absent.
+//!
+//! Problem: a launcher that exports a count speaks as if the user had set it. Programs then stop
+//! (GROMACS compares the variable with its options) and libraries lose their own protection (joblib,
+//! scikit-learn, torchrun and mpirun limit inner threads only where the variable is absent). Idea:
+//! most runtimes count the CPUs of the affinity mask, which the launcher sets anyway. The table says
+//! which runtimes do, so that a variable is set only where the mask does not carry the count.
+//!
+//! Source: each row was tried on this version by running the runtime under `taskset -c 1` on a
+//! machine of two CPUs and reading its count back, or by reading the named source file.
+
+/// How a runtime chooses its number of threads where no variable says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DefaultCount {
+    /// One thread for each CPU of the affinity mask. A CPU quota is not looked at.
+    Mask,
+    /// The CPUs of the mask, or of the cgroup's quota where that is less.
+    MaskAndQuota,
+    /// One thread for each online CPU of the machine. The preload library answers that question
+    /// from the plan.
+    Machine,
+    /// One thread.
+    One,
+}
+
+/// One variable that carries a thread count.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadCount {
+    /// The variable.
+    pub name: &'static str,
+    /// The runtime that reads it.
+    pub reader: &'static str,
+    /// How the runtime counts without it.
+    pub default: DefaultCount,
+    /// Whether the runtime reads `OMP_NUM_THREADS` where its own variable is absent.
+    pub follows_openmp: bool,
+    /// Whether a count of the user's that exceeds the CPUs of the run is lowered (`--fit`). Only for
+    /// pools whose surplus threads delay the others and that never need a thread count to be exact.
+    pub fits: bool,
+    /// Why the variable is never set by trimtab, where that is so.
+    pub never: Option<&'static str>,
+    /// The versions that the row was tried with.
+    pub tried: &'static str,
+}
+
+impl ThreadCount {
+    const fn new(name: &'static str, reader: &'static str, default: DefaultCount) -> Self {
+        Self { name, reader, default, follows_openmp: false, fits: false, never: None, tried: "" }
+    }
+
+    const fn follows_openmp(self) -> Self {
+        Self { follows_openmp: true, ..self }
+    }
+
+    const fn fits(self) -> Self {
+        Self { fits: true, ..self }
+    }
+
+    const fn never(self, why: &'static str) -> Self {
+        Self { never: Some(why), ..self }
+    }
+
+    const fn tried(self, versions: &'static str) -> Self {
+        Self { tried: versions, ..self }
+    }
+}
+
+/// The variable of OpenMP, whose value may be a list: one count for each nesting level.
+pub const OPENMP: &str = "OMP_NUM_THREADS";
+
+/// All rows, OpenMP first.
+pub const THREAD_COUNTS: [ThreadCount; 11] = [
+    ThreadCount::new(OPENMP, "OpenMP", DefaultCount::Mask)
+        .fits()
+        .tried("libgomp 12.2, libomp 14.0, libiomp5 2026.0"),
+    ThreadCount::new("OPENBLAS_NUM_THREADS", "OpenBLAS", DefaultCount::Mask)
+        .follows_openmp()
+        .fits()
+        .tried("0.3.21 (Debian 12), 0.3.31 (wheel of numpy 2.4)"),
+    ThreadCount::new("MKL_NUM_THREADS", "Intel MKL", DefaultCount::Mask)
+        .follows_openmp()
+        .fits()
+        .tried("2026.0 (mkl_rt.so.3)"),
+    ThreadCount::new("BLIS_NUM_THREADS", "BLIS", DefaultCount::One)
+        .follows_openmp()
+        .fits()
+        .tried("read: frame/thread/bli_thread.c of 0.9 and 1.0"),
+    ThreadCount::new("NUMEXPR_NUM_THREADS", "numexpr", DefaultCount::Machine)
+        .follows_openmp()
+        .fits()
+        .tried("2.14.2"),
+    ThreadCount::new("NUMEXPR_MAX_THREADS", "numexpr", DefaultCount::Machine)
+        .follows_openmp()
+        .never("it is an upper bound: numexpr.set_num_threads() beyond it is an error")
+        .tried("2.14.2"),
+    ThreadCount::new("NUMBA_NUM_THREADS", "numba", DefaultCount::Mask)
+        .never("it is an upper bound: numba.set_num_threads() beyond it is an error")
+        .tried("0.68.1"),
+    ThreadCount::new("RAYON_NUM_THREADS", "Rayon (Rust)", DefaultCount::MaskAndQuota).tried("1.11"),
+    ThreadCount::new("JULIA_NUM_THREADS", "Julia", DefaultCount::One)
+        .tried("read: src/options and base/threads of 1.10"),
+    ThreadCount::new("POLARS_MAX_THREADS", "Polars", DefaultCount::MaskAndQuota).tried("2.1.0"),
+    // Go counts the quota from 1.25 on.
+    ThreadCount::new("GOMAXPROCS", "Go", DefaultCount::Mask).tried("1.19, 1.26"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_row_has_a_name_of_its_own_and_says_what_it_was_tried_with() {
+        let names: BTreeSet<_> = THREAD_COUNTS.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), THREAD_COUNTS.len());
+        assert!(THREAD_COUNTS.iter().all(|row| !row.tried.is_empty() && !row.reader.is_empty()));
+        assert_eq!(THREAD_COUNTS[0].name, OPENMP);
+    }
+
+    #[test]
+    fn an_upper_bound_is_never_lowered() {
+        assert!(THREAD_COUNTS.iter().all(|row| row.never.is_none() || !row.fits));
+    }
+}
