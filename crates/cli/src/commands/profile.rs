@@ -7,6 +7,7 @@ use crate::profile::Ask;
 use crate::tuned;
 use crate::world::World;
 use anyhow::{Result, bail};
+use trimtab_core::place::Fit;
 use trimtab_core::setting::{Knob, Setting};
 
 /// Runs the command.
@@ -21,8 +22,9 @@ pub fn run(world: World, args: ProfileArgs) -> Result<u8, Exit> {
         wait_policy,
         verbose,
         quiet,
-        // What is measured is the program as it is.
+        // The program is measured as the user runs it.
         no_profile: true,
+        fit: Some(Fit::Keep),
         profile: Some(Ask { json, output, setting: setting.clone() }),
         ..RunOnly::default()
     };

@@ -187,7 +187,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
     });
     let pin = if own.is_some_and(|own| own.pins) && pin == PinMode::Auto { PinMode::Mask } else { pin };
-    let guest = guest::decide(&program, pin, rule.as_ref(), places || nesting.is_some());
+    let guest = guest::decide(&program, pin, rule.as_ref(), places || nesting.is_some() || own.is_some());
     if let Some(nesting) = nesting.as_ref().filter(|_| asked_for) {
         let missing = guest::library().err();
         let out_of_reach = guest.stays_out().or_else(|| unreached(&program)).or(missing.as_deref());

@@ -79,10 +79,15 @@ fn a_quota_bounds_the_thread_counts_and_not_the_cores() {
         let said = sandbox.run("-c 2").arg(&program).through(group.join()).ends().ok();
         assert!(said.contains("online 1\nnprocs 1\n"), "{said}");
     }
+    // The runtime is told the quota's count, so that its threads do not exceed it.
     let said = sandbox.run("-c 2 -v").sh("echo $GOMP_SPINCOUNT").through(group.join()).ends();
-    assert_eq!(said.out(), "100", "{said}");
+    assert_eq!(said.out(), "", "{said}");
+    // A count of the user's that fits the CPUs stays, and exceeds the quota.
+    let call = sandbox.run("-c 2 -v").sh("echo $GOMP_SPINCOUNT $OMP_NUM_THREADS");
+    let said = call.env("OMP_NUM_THREADS", "2").through(group.join()).ends();
+    assert_eq!(said.out(), "100 2", "{said}");
     assert!(
-        said.stderr.contains("spin for a moment and then sleep: a quota of 1.00 CPUs on 2 CPUs"),
+        said.stderr.contains("spin for a moment and then sleep: 2 threads on a quota of 1.00 CPUs"),
         "{said}"
     );
     let doctor = sandbox.trimtab("doctor").through(group.join()).ends();

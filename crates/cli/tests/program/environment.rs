@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-const COUNTS: [&str; 10] = [
+const COUNTS: [&str; 11] = [
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
     "BLIS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
     "NUMEXPR_MAX_THREADS",
+    "NUMBA_NUM_THREADS",
     "RAYON_NUM_THREADS",
     "JULIA_NUM_THREADS",
     "POLARS_MAX_THREADS",
@@ -32,15 +33,17 @@ fn openmp() -> Option<PathBuf> {
     built("gcc", "openmp.c", &["-O1", "-fopenmp"])
 }
 
+/// Counts that are an upper bound: a program that asks for more stops.
+const BOUNDS: [&str; 2] = ["NUMEXPR_MAX_THREADS", "NUMBA_NUM_THREADS"];
+
 #[test]
-fn every_count_is_set() {
+fn the_mask_alone_carries_the_count() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for cores in ["1", "2"] {
         let found = inside(sandbox.run(&format!("-c {cores}")));
-        for name in COUNTS {
-            assert_eq!(found.get(name).map(String::as_str), Some(cores), "{name}");
-        }
+        let set: Vec<_> = COUNTS.iter().filter(|name| found.contains_key(**name)).collect();
+        assert!(set.is_empty(), "{set:?}");
         assert!(
             !found.contains_key("OMP_PLACES") && !found.contains_key("OMP_PROC_BIND"),
             "env is no OpenMP program"
@@ -50,19 +53,89 @@ fn every_count_is_set() {
 }
 
 #[test]
+fn a_count_that_is_asked_for_reaches_all_but_upper_bounds() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let found = inside(sandbox.run("-c 2 --threads 3"));
+    for name in COUNTS {
+        let expected = (!BOUNDS.contains(&name)).then_some("3");
+        assert_eq!(found.get(name).map(String::as_str), expected, "{name}");
+    }
+}
+
+#[test]
+fn counts_that_exceed_the_run_are_fitted_and_said() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let of = |options: &str, value: &str| {
+        let call = sandbox.run(options).args(["printenv", "OMP_NUM_THREADS"]).env("OMP_NUM_THREADS", value);
+        let outcome = call.ends();
+        assert_eq!(outcome.code, Some(0), "{outcome}");
+        (outcome.out(), outcome.stderr.clone())
+    };
+    for (options, before, after) in
+        [("-c 2", "4", "2"), ("-c 2", "2,2", "2,1"), ("-c 1", "2,2", "1,1"), ("-c 2", "4,1", "2,1")]
+    {
+        let (found, said) = of(options, before);
+        assert_eq!(found, after, "{before}");
+        let line = format!("trimtab: OMP_NUM_THREADS={before} is fitted to {after}: ");
+        assert_eq!(said.lines().filter(|said| said.starts_with(&line)).count(), 1, "{said}");
+        assert!(said.contains("--fit keep"), "{said}");
+    }
+    for (options, value) in
+        [("-c 2", "2"), ("-c 2", "1,2"), ("-c 2 --fit keep", "2,2"), ("-c 2 --env keep", "4")]
+    {
+        assert_eq!(of(options, value), (value.to_owned(), String::new()), "{options}");
+    }
+    let (found, said) = of("-c 2 -q", "4");
+    assert_eq!((found.as_str(), said.as_str()), ("2", ""));
+    sandbox.run("--fit limits").arg("true").ends().fails(125, &["auto", "keep"]);
+}
+
+#[test]
+fn a_fitted_count_is_not_the_users_for_a_run_inside() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let inner = "\"$T\" run --survey none -c 1 -- env -0";
+    let found = parse(&sandbox.run("-c 2").sh(inner).env("OMP_NUM_THREADS", "4").ends().out());
+    assert!(!found.contains_key("OMP_NUM_THREADS"), "{found:?}");
+}
+
+#[test]
+fn what_the_command_line_of_a_known_program_says_wins() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    // A stand-in under the name of GROMACS that prints what it finds.
+    let gmx = sandbox.write("gmx", "#!/bin/sh\necho ${OMP_NUM_THREADS-none}\n");
+    crate::util::chmod(&gmx, 0o755);
+    let said = |options: &str, arguments: &str| {
+        let call = sandbox.run(options).arg(&gmx).args(arguments.split(' ')).env("OMP_NUM_THREADS", "4");
+        call.ends().out()
+    };
+    assert_eq!(said("-c 2", "mdrun -ntmpi 1 -ntomp 4"), "4");
+    assert_eq!(said("-c 2", "mdrun -deffnm x"), "2", "nothing is stated");
+    let why = sandbox.run("-c 2 --env print").arg(&gmx).args(["mdrun", "-nt", "2"]).ends().ok();
+    assert!(why.contains("not set: the command line of GROMACS says -nt 2"), "{why}");
+}
+
+#[test]
 fn the_users_values_stay() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for name in COUNTS {
         for value in ["7", "0", "", "4,2", "what ever"] {
-            let found = inside(sandbox.run("-c 1").env(name, value));
+            let found = inside(sandbox.run("-c 1 --fit keep").env(name, value));
             assert_eq!(found[name], value, "{name}");
+        }
+        for value in ["1", "0", "", "what ever"] {
+            let found = parse(&sandbox.run("-c 1").args(["env", "-0"]).env(name, value).ends().ok());
+            assert_eq!(found[name], value, "{name} fits or is no count");
         }
     }
     let java = "-Xmx1g -Dname='a b'";
     assert_eq!(inside(sandbox.run("-c 1").env("JAVA_TOOL_OPTIONS", java))["JAVA_TOOL_OPTIONS"], java);
     // Libraries that follow OpenMP's count are left to follow the user's.
-    let found = inside(sandbox.run("-c 2").env("OMP_NUM_THREADS", "1"));
+    let found = inside(sandbox.run("-c 2 --threads 2").env("OMP_NUM_THREADS", "1"));
     assert!(!found.contains_key("OPENBLAS_NUM_THREADS") && found["RAYON_NUM_THREADS"] == "2", "{found:?}");
 }
 
@@ -71,15 +144,18 @@ fn an_inner_run_does_not_take_the_outers_values_for_the_users() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let inner = "\"$T\" run --survey none -c 1 -- env -0";
-    let found = parse(&sandbox.run("-c 2").sh(inner).env("RAYON_NUM_THREADS", "7").ends().ok());
-    assert_eq!((found["OMP_NUM_THREADS"].as_str(), found["RAYON_NUM_THREADS"].as_str()), ("1", "7"));
+    let found = parse(&sandbox.run("-c 2 --threads 2").sh(inner).env("RAYON_NUM_THREADS", "7").ends().ok());
+    assert!(!found.contains_key("OMP_NUM_THREADS"), "the outer's: {found:?}");
+    assert_eq!(found["RAYON_NUM_THREADS"], "7");
     assert!(found["TRIMTAB_PLAN"].contains("slots=") && !found["TRIMTAB_PLAN"].contains('/'), "{found:?}");
     // What a program between the two sets is a user's value again.
-    let found = parse(&sandbox.run("-c 2").sh(&format!("export OMP_NUM_THREADS=3; {inner}")).ends().ok());
-    assert_eq!(found["OMP_NUM_THREADS"], "3");
+    let inner_keeps = inner.replace("-c 1", "-c 1 --fit keep");
+    let call = sandbox.run("-c 2 --threads 2").sh(&format!("export OMP_NUM_THREADS=3; {inner_keeps}"));
+    assert_eq!(parse(&call.ends().ok())["OMP_NUM_THREADS"], "3");
     // Three deep, where the middle one only passes on.
-    let deep = format!("\"$T\" run --survey none -c 2 -- sh -c '{inner}'");
-    let found = parse(&sandbox.run("-c 2").sh(&deep).ends().ok());
+    let deep =
+        format!("\"$T\" run --survey none -c 2 -- sh -c '{}'", inner.replace("-c 1", "-c 1 --threads 1"));
+    let found = parse(&sandbox.run("-c 2 --threads 2").sh(&deep).ends().ok());
     assert_eq!(found["OMP_NUM_THREADS"], "1");
     assert_eq!(found["LD_PRELOAD"].matches("libtrimtab_shim").count(), 1, "{found:?}");
 }
@@ -147,14 +223,15 @@ fn env_print_shows_all_and_runs_nothing() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let file = sandbox.path("started");
-    let call = sandbox.run("-c 2 --env print").arg("touch").arg(&file).env("GOMAXPROCS", "9");
+    let call = sandbox.run("-c 2 --env print --threads 2").arg("touch").arg(&file).env("GOMAXPROCS", "9");
     let said = call.ends().ok();
     assert!(!file.exists());
     let row = |name: &str| {
         said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"))
     };
     for name in COUNTS.iter().filter(|name| **name != "GOMAXPROCS") {
-        assert!(row(name).ends_with("set to 2"), "{said}");
+        let expected = if BOUNDS.contains(name) { "not set: it is an upper bound" } else { "set to 2" };
+        assert!(row(name).contains(expected), "{said}");
     }
     assert!(row("GOMAXPROCS").ends_with("kept as you set it: 9"), "{said}");
     assert!(row("JAVA_TOOL_OPTIONS").contains("not set: "), "{said}");
@@ -198,11 +275,14 @@ fn places_are_for_openmp_programs_only_and_never_against_the_user() {
         ("OMP_PROC_BIND", "false"),
         ("GOMP_CPU_AFFINITY", "0"),
         ("KMP_AFFINITY", "disabled"),
-        ("OMP_NUM_THREADS", "3"),
-        ("OMP_NUM_THREADS", "2,1"),
+        ("OMP_NUM_THREADS", "1,2"),
         ("OMP_NUM_THREADS", "x"),
     ] {
         assert!(!print("-c 2", &[set]).contains(&places), "{set:?}");
+    }
+    assert!(!print("-c 2 --fit keep", &[("OMP_NUM_THREADS", "3")]).contains(&places));
+    for fitted in ["3", "2,1", "2,2"] {
+        assert!(print("-c 2", &[("OMP_NUM_THREADS", fitted)]).contains(&places), "{fitted}");
     }
     assert!(!print("-c 2 --pin mask", &[]).contains(&places));
     // A shell is no OpenMP program, whatever it starts.

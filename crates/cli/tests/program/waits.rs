@@ -35,7 +35,10 @@ fn threads_with_cpus_of_their_own_wait_as_their_runtime_does() {
     for options in ["-c 2", "-c 1", "-c 2 --wait-policy auto", "-c 2 --wait-policy keep"] {
         assert_eq!(inside(sandbox.run(options)), BTreeMap::new(), "{options}");
     }
-    assert_eq!(inside(sandbox.run("-c 2 --wait-policy keep").env("OMP_NUM_THREADS", "9")), BTreeMap::new());
+    assert_eq!(
+        inside(sandbox.run("-c 2 --fit keep --wait-policy keep").env("OMP_NUM_THREADS", "9")),
+        BTreeMap::new()
+    );
     let said = sandbox.run("-c 2 --env print").arg("true").ends().ok();
     let why = "not set: threads wait as their runtimes do: every thread has a CPU";
     assert_eq!(said.matches(why).count(), 8, "{said}");
@@ -47,7 +50,7 @@ fn more_threads_than_cpus_spin_for_a_moment_and_sleep() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for count in ["3", "2,2"] {
-        let found = inside(sandbox.run("-c 2").env("OMP_NUM_THREADS", count));
+        let found = inside(sandbox.run("-c 2 --fit keep").env("OMP_NUM_THREADS", count));
         let found: Vec<(&str, &str)> =
             found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let all = [
@@ -61,7 +64,7 @@ fn more_threads_than_cpus_spin_for_a_moment_and_sleep() {
         ];
         assert_eq!(found, all, "{count}");
     }
-    let said = sandbox.run("-c 2 -v").arg("true").env("OMP_NUM_THREADS", "3").ends();
+    let said = sandbox.run("-c 2 -v --fit keep").arg("true").env("OMP_NUM_THREADS", "3").ends();
     assert!(said.stderr.contains("spin for a moment and then sleep: 3 threads on 2 CPUs"), "{said}");
 }
 
@@ -83,13 +86,25 @@ fn yielding_is_measured_only_where_something_hangs_on_it() {
 }
 
 #[test]
-fn cores_that_others_use_too_are_short() {
+fn other_programs_on_the_same_cores_change_nothing() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let _held = sandbox.hold("-c 2");
-    let call = sandbox.run("-c 2 --share -v").sh("echo $GOMP_SPINCOUNT").ends();
-    assert_eq!(call.out(), "100", "{call}");
-    assert!(call.stderr.contains("then sleep: others use CPUs "), "{call}");
+    let call = sandbox.run("-c 2 --share -v").sh("echo ${GOMP_SPINCOUNT-none}").ends();
+    assert_eq!(call.out(), "none", "{call}");
+    assert!(call.stderr.contains("every thread has a CPU, though other programs use CPUs "), "{call}");
+}
+
+#[test]
+fn llvms_runtime_is_not_put_to_sleep_where_regions_may_be_cancelled() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    for options in ["-c 2 --fit keep", "-c 2 --fit keep --wait-policy sleep"] {
+        let call = sandbox.run(options).env("OMP_NUM_THREADS", "3").env("OMP_CANCELLATION", "true");
+        let found = inside(call);
+        assert!(!found.contains_key("KMP_BLOCKTIME") && !found.contains_key("OMP_WAIT_POLICY"), "{found:?}");
+        assert!(found.contains_key("GOMP_SPINCOUNT"), "{found:?}");
+    }
 }
 
 #[test]
@@ -97,7 +112,7 @@ fn runtimes_take_what_they_are_told() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let run = |program: &PathBuf, policy: &str, threads: &str| {
-        let call = sandbox.run(&format!("-c 2 --wait-policy {policy}")).arg(program);
+        let call = sandbox.run(&format!("-c 2 --fit keep --wait-policy {policy}")).arg(program);
         let call = call.env("OMP_DISPLAY_ENV", "verbose").env("KMP_SETTINGS", "1");
         let outcome = call.env("OMP_NUM_THREADS", threads).ends();
         assert_eq!(outcome.code, Some(0), "{outcome}");
@@ -140,8 +155,9 @@ fn runtimes_take_what_they_are_told() {
 fn what_the_user_set_stays_and_rules_its_family() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    let full =
-        |name: &str, value: &str| inside(sandbox.run("-c 2").env("OMP_NUM_THREADS", "3").env(name, value));
+    let full = |name: &str, value: &str| {
+        inside(sandbox.run("-c 2 --fit keep").env("OMP_NUM_THREADS", "3").env(name, value))
+    };
     for name in &NAMES[..5] {
         let found = full(name, "mine");
         let openmp: Vec<_> = NAMES[..5].iter().filter(|name| found.contains_key(**name)).collect();
@@ -150,8 +166,12 @@ fn what_the_user_set_stays_and_rules_its_family() {
     }
     let found = full("OMPI_MCA_mpi_yield_when_idle", "0");
     assert_eq!((&*found["OMPI_MCA_mpi_yield_when_idle"], &*found["GOMP_SPINCOUNT"]), ("0", "100"));
-    let call =
-        sandbox.run("-c 2 -v").arg("true").env("OMP_NUM_THREADS", "3").env("GOMP_SPINCOUNT", "5").ends();
+    let call = sandbox
+        .run("-c 2 -v --fit keep")
+        .arg("true")
+        .env("OMP_NUM_THREADS", "3")
+        .env("GOMP_SPINCOUNT", "5")
+        .ends();
     let left = "    you set GOMP_SPINCOUNT=5: how OpenMP threads wait is left to you";
     assert!(call.stderr.contains(left), "{call}");
     let keep = sandbox.run("-c 2 -v --env keep").arg("true").env("OMP_NUM_THREADS", "3").ends();
@@ -169,7 +189,7 @@ fn a_run_inside_decides_for_its_own_cores() {
     let sandbox = Sandbox::new();
     // The outer has too many threads, the inner has not: what was for the outer is taken away again.
     let inner = "OMP_NUM_THREADS=1 \"$T\" run --survey none -c 1 -- sh -c 'echo ${GOMP_SPINCOUNT-none}'";
-    let call = sandbox.run("-c 2").sh(&format!("echo $GOMP_SPINCOUNT; {inner}"));
+    let call = sandbox.run("-c 2 --fit keep").sh(&format!("echo $GOMP_SPINCOUNT; {inner}"));
     assert_eq!(call.env("OMP_NUM_THREADS", "3").ends().ok(), "100\nnone");
 }
 

@@ -326,7 +326,8 @@ impl Cell {
             // Who competes is looked for where something hangs on it.
             let survey =
                 if self.way == Way::WaitPolicy && self.scenario.rival.is_some() { "full" } else { "none" };
-            words.extend(["run", "--no-rules", "--survey", survey, "--cores", &cores].map(OsString::from));
+            let plain = ["run", "--no-rules", "--fit", "keep", "--survey", survey, "--cores", &cores];
+            words.extend(plain.map(OsString::from));
         }
         match self.way {
             Way::Balance(kind) => words.extend([format!("--balance={kind}").into(), "--".into()]),

@@ -202,7 +202,10 @@ impl Tools {
         words.extend([cpus.to_string().into(), "--".into()]);
         if grip == Grip::Balanced {
             words.push(self.trimtab.clone().into());
-            words.extend(["run", "--no-rules", "--survey", "none", "--share", "--cores"].map(OsString::from));
+            words.extend(
+                ["run", "--no-rules", "--survey", "none", "--fit", "keep", "--share", "--cores"]
+                    .map(OsString::from),
+            );
             words.push(cores.to_string().into());
             words.extend(
                 ["--pin", "mask", "--wait-policy", "keep", "--balance=speed", "--"].map(OsString::from),
@@ -415,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_shares_its_cores_is_told_so() {
+    fn a_program_that_shares_its_cores_waits_as_its_runtime_does() {
         let beside = |arrangement| {
             let company = Company {
                 program: "ep".to_owned(),
@@ -428,8 +431,7 @@ mod tests {
             let cell = Cell { company: Some(company), ..cell(Runtime::Libgomp, 1, WaitPolicy::Auto) };
             waits(Runtime::Libgomp, WaitPolicy::Auto, &cell)
         };
-        let brief = ("GOMP_SPINCOUNT".to_owned(), "100".to_owned());
-        assert_eq!(beside(Arrangement::Shared), [brief]);
+        assert_eq!(beside(Arrangement::Shared), []);
         assert_eq!(beside(Arrangement::Partitioned), []);
     }
 
