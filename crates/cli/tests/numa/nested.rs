@@ -39,6 +39,18 @@ fn each_team_is_in_a_node_of_its_own() {
 }
 
 #[test]
+fn each_team_of_a_shape_that_only_a_variable_states_is_in_a_node_of_its_own() {
+    let shape = given!(Shape::here());
+    let sandbox = Sandbox::new();
+    let homes = shape.homes();
+    for compiler in ["gcc", "clang"] {
+        let Some(program) = pages::teams(compiler) else { continue };
+        let call = sandbox.run("").env("OMP_NUM_THREADS", format!("{},2", homes.len()));
+        assert_teams_are_on(&homes, &shape, &pages::threads_of(&program, call, homes.len(), 2));
+    }
+}
+
+#[test]
 fn teams_that_fill_their_nodes_do_not_straddle_them() {
     let shape = given!(Shape::here());
     let sandbox = Sandbox::new();

@@ -50,6 +50,38 @@ fn the_environment_asks_too_and_the_option_wins() {
 }
 
 #[test]
+fn a_shape_that_the_users_count_lists_is_placed_where_it_fits() {
+    need!(two(), "two cores are needed");
+    let program = need!(teams("gcc", &[]), "no gcc with OpenMP");
+    let sandbox = Sandbox::new();
+    let placed = |options: &str, set: &[(&str, &str)]| {
+        let call = sandbox.run(&format!("-c 2 -v {options}")).arg(&program);
+        let run = set.iter().fold(call, |call, (name, value)| call.env(name, value)).ends();
+        assert_eq!(run.code, Some(0), "{run}");
+        run.stderr.contains("placed as 1,scatter,2,subcompact,")
+    };
+    let shape = ("OMP_NUM_THREADS", "1,2");
+    assert!(placed("", &[shape]));
+    // A list of one level, a binding of the user's, threads that are to be left free.
+    for set in [
+        &[("OMP_NUM_THREADS", "2,1")][..],
+        &[shape, ("OMP_PROC_BIND", "close")],
+        &[shape, ("OMP_PLACES", "cores")],
+    ] {
+        assert!(!placed("", set), "{set:?}");
+    }
+    for options in ["--pin mask", "--env keep", "--balance"] {
+        assert!(!placed(options, &[shape]), "{options}");
+    }
+    let print = sandbox.run("-c 2 --env print").arg(&program).env("OMP_NUM_THREADS", "1,2").ends().ok();
+    assert!(print.contains("kept as you set it: 1,2"), "{print}");
+    assert!(
+        print.contains("the preload library places the nested teams that OMP_NUM_THREADS lists"),
+        "{print}"
+    );
+}
+
+#[test]
 fn a_text_that_is_not_understood_is_said_and_the_program_runs() {
     let sandbox = Sandbox::new();
     let run = sandbox.run("--nest 2,scater").arg("true").ends();
