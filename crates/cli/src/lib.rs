@@ -16,6 +16,7 @@ pub mod machine;
 pub mod meetings;
 pub mod metrics;
 pub mod nest;
+pub mod own_values;
 pub mod output;
 pub mod profile;
 pub mod recorder;
