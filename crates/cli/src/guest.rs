@@ -4,16 +4,11 @@ use crate::args::PinMode;
 use crate::site::Rule;
 use crate::world::World;
 use std::path::{Path, PathBuf};
+use trimtab_core::handoff::bearer::{self, LIBRARY, MACHINE};
 use trimtab_core::handoff::{Handoff, Pin};
 use trimtab_core::place::Plan;
 use trimtab_core::set::CpuSet;
 use trimtab_linux::program::{Family, Program, WordSize};
-
-/// The library's file name.
-pub const LIBRARY: &str = "libtrimtab_shim.so";
-
-/// This program's own processor, as `e_machine` numbers it: the guest is built for the same.
-const OWN_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// What the guest does for a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,21 +30,11 @@ impl Guest {
 }
 
 /// Decides by what the program is. `openmp` says whether OpenMP threads have places: the runtime's own, or those of nested
-/// teams.
-pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, openmp: bool) -> Guest {
-    let stays = |why: &str| Guest::Stays(why.to_owned());
-    match program.takes_preload() {
-        Some(true) => {}
-        Some(false) if program.secure_exec.is_some() => {
-            return stays(
-                "it runs with more privilege than its user, so the loader ignores preloads: threads float inside the mask",
-            );
-        }
-        Some(false) => return stays("it is statically linked: threads float inside the mask"),
-        None => return stays("its file cannot be read: threads float inside the mask"),
-    }
-    if program.binary.as_ref().is_some_and(|binary| binary.go) {
-        return stays("Go moves its work between threads: they float inside the mask");
+/// teams. `asked` says whether the library has something to do beside placing threads at their birth: nested teams, or to answer with fewer threads
+/// than there are CPUs. Without that, it stays out of programs whose threads share the mask, and so out of all that these start.
+pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, openmp: bool, asked: bool) -> Guest {
+    if let Err(why) = bears(program) {
+        return Guest::Stays(format!("{why}: threads float inside the mask"));
     }
     match program.family {
         Some(Family::Jvm) => return stays("the JVM manages its threads: they float inside the mask"),
@@ -57,30 +42,52 @@ pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, openmp: boo
         Some(Family::Launcher) => return stays("it starts other programs: they share the mask"),
         _ => {}
     }
-    if let Some(binary) = &program.binary {
-        // Their runtimes insist on being the first library, and stop a program where they are not.
-        let sanitized =
-            |name: &String| ["libasan", "libtsan", "libhwasan"].iter().any(|word| name.starts_with(word));
-        if binary.needed.iter().any(sanitized) {
-            return stays(
-                "it is built with a sanitizer, which bears no preload: threads float inside the mask",
-            );
-        }
-        if (binary.machine, binary.word_size) != (OWN_MACHINE, WordSize::Bits64) {
-            return stays(
-                "it is for another processor or word size than this trimtab: threads float inside the mask",
-            );
-        }
+    if program.binary.as_ref().is_some_and(|binary| binary.go) {
+        return stays("Go moves its work between threads: they float inside the mask");
     }
     let mask = mode == PinMode::Mask
         || rule.is_some_and(|rule| rule.mask_only)
         || matches!(program.family, Some(Family::Shell | Family::Make));
-    Guest::Goes(match (mask, openmp) {
-        (true, _) => Pin::Mask,
+    match (mask, openmp) {
+        (true, _) if !asked => stays("threads float inside the mask"),
+        (true, _) => Guest::Goes(Pin::Mask),
         // OpenMP's places cover the slots; a second thread on any of them would halve it.
-        (_, true) => Pin::Float,
-        _ => Pin::Born,
-    })
+        (_, true) => Guest::Goes(Pin::Float),
+        _ => Guest::Goes(Pin::Born),
+    }
+}
+
+fn stays(why: &str) -> Guest {
+    Guest::Stays(why.to_owned())
+}
+
+/// Whether the library can be preloaded into a program at all; the error says why not. It asks of the file what the guest asks of the
+/// programs that its host starts.
+pub fn bears(program: &Program) -> Result<(), String> {
+    match program.takes_preload() {
+        Some(true) => {}
+        Some(false) if program.secure_exec.is_some() => {
+            return Err(
+                "it runs with more privilege than its user, so the loader ignores preloads".to_owned()
+            );
+        }
+        Some(false) => return Err("it is statically linked".to_owned()),
+        None => return Err("its file cannot be read".to_owned()),
+    }
+    let Some(binary) = &program.binary else { return Ok(()) };
+    if binary.needed.iter().any(|name| bearer::must_be_first(name.as_bytes())) {
+        return Err("it is built with a sanitizer, which bears no preload".to_owned());
+    }
+    if (binary.machine, binary.word_size) != (MACHINE, WordSize::Bits64) {
+        return Err("it is for another processor or word size than this trimtab".to_owned());
+    }
+    match &binary.loader {
+        Some(loader) if !bearer::is_loader(loader.as_bytes()) => {
+            let loader = loader.rsplit('/').next().unwrap_or(loader);
+            Err(format!("its loader is {loader}, and the guest library is glibc's"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What the launcher hands to the guest.
@@ -123,7 +130,7 @@ pub fn preload(world: &World, library: &Path) -> String {
 /// `LD_PRELOAD` without the library, which an enclosing run put there; `None` when nothing is left.
 pub fn preload_of_others(world: &World) -> Option<String> {
     let all = world.text("LD_PRELOAD")?;
-    let ours = |path: &&str| Path::new(path).file_name().is_some_and(|name| name == LIBRARY);
+    let ours = |path: &&str| bearer::is_library(path.as_bytes());
     if !all.split([':', ' ']).any(|path| ours(&path)) {
         return Some(all);
     }

@@ -3,8 +3,8 @@
 //! What a meeting is, and what the words of the page file mean, says [`trimtab_core::meetings`]; what a guest costs is counted along. A profile and the
 //! report of a run tell the same here. What could not be counted is missing, and why is among what was not seen.
 
-use crate::args::{EnvMode, PinMode};
-use crate::guest::{self, Guest};
+use crate::args::EnvMode;
+use crate::guest;
 use crate::world::World;
 use serde::Serialize;
 use trimtab_core::meetings::{Meetings, VARIABLE};
@@ -93,10 +93,9 @@ fn unreached(program: &Program) -> Vec<String> {
         _ => {}
     }
     if unseen.is_empty()
-        && let Guest::Stays(why) = guest::decide(program, PinMode::Auto, None, false)
         && program.family != Some(Family::Launcher)
+        && let Err(why) = guest::bears(program)
     {
-        let why = why.split(": threads").next().unwrap_or_default();
         unseen.push(format!("meetings: {why}"));
     }
     unseen

@@ -1,13 +1,11 @@
 //! What the program reads from its surroundings once, at its start: the environment, its own file, its user.
 
+use crate::own_values::{OwnValues, SET_BY_US};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A variable that lists what an enclosing trimtab set, as `NAME=VALUE` separated by newlines, so that a run inside it
-/// does not take those values for the user's own.
-pub const SET_BY_US: &str = "TRIMTAB_SET";
 /// Where the ledger is, instead of the usual places.
 pub const LEDGER: &str = "TRIMTAB_LEDGER";
 /// Where site and user files are, instead of `/etc/trimtab` and the user's configuration folder.
@@ -49,9 +47,12 @@ impl World {
     /// A variable that the *user* set: one that an enclosing trimtab set, and nobody changed since, is not.
     pub fn of_user(&self, name: &str) -> Option<String> {
         let value = self.raw(name)?.to_string_lossy().into_owned();
-        let ours = format!("{name}={value}");
-        let set = self.text(SET_BY_US).unwrap_or_default();
-        (!set.split('\n').any(|line| line == ours)).then_some(value)
+        (!self.own_values().contain(name, &value)).then_some(value)
+    }
+
+    /// What an enclosing trimtab set.
+    pub fn own_values(&self) -> OwnValues {
+        self.text(SET_BY_US).map_or_else(OwnValues::default, |text| OwnValues::read(&text))
     }
 
     /// The whole environment as `NAME=VALUE`, with changes: a name set to what, or taken away.

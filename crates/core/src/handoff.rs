@@ -24,6 +24,7 @@
 //! Two readers share one parser. [`Handoff`] owns what it read. [`Text`] borrows and allocates nothing: the guest may
 //! be asked for the CPU count by an allocator that is still starting, and could not allocate then.
 
+pub mod bearer;
 mod nest;
 
 pub use nest::{NEST_VARIABLE, NestHandoff, NestHandoffError, Report, Roots};

@@ -5,7 +5,7 @@
 //! caller's attribute is used as it is.
 
 use crate::cpus::Cpus;
-use crate::real;
+use crate::{imports, real};
 use libc::{c_int, pthread_attr_t};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -13,7 +13,6 @@ use std::ptr::null_mut;
 unsafe extern "C" {
     // Missing from the libc crate.
     fn pthread_attr_getdetachstate(attr: *const pthread_attr_t, state: *mut c_int) -> c_int;
-    fn pthread_getattr_default_np(attr: *mut pthread_attr_t) -> c_int;
 }
 
 /// An initialised attribute, destroyed with the value.
@@ -61,7 +60,7 @@ impl Attr {
 
     fn default_copy() -> Option<Self> {
         // SAFETY: the function initialises what it is given.
-        Self::made_by(|copy| unsafe { pthread_getattr_default_np(copy) })
+        Self::made_by(|copy| unsafe { imports::pthread_getattr_default_np(copy) })
     }
 
     /// Lets the thread run on these CPUs only. The C library allocates room for the set and frees it with the

@@ -8,7 +8,7 @@
 use crate::attr::Attr;
 use crate::cpus::Cpus;
 use crate::slots::{self, TURNS};
-use crate::{nest, openmp, plan, plan::Plan, real};
+use crate::{nest, plan, plan::Plan, real, runtimes};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
 /// A start routine. May unwind: `pthread_exit` and cancellation do.
@@ -83,9 +83,9 @@ impl Birth {
         if !nest::is_narrowed() && cpus.read_this_thread() && plan.is_foreign(&cpus) {
             return None;
         }
+        let floats = !plan.has_places_for_threads() || runtimes::own(routine, attr);
         // SAFETY: the caller's promise.
         let attr = unsafe { Attr::without_cpus(attr)? };
-        let floats = !plan.has_places_for_threads() || openmp::owns(routine);
         let mut birth = Self { attr, turn: if floats { None } else { take_turn(plan) } };
         match birth.turn {
             Some(turn) => {
@@ -148,7 +148,7 @@ unsafe extern "C-unwind" fn begin(turn: *mut c_void) -> *mut c_void {
 }
 
 /// Does `work` and leaves `errno` as it was.
-fn quietly<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: the location is valid in the calling thread, all the way.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.

@@ -1,31 +1,40 @@
 //! How many CPUs the program is told there are.
 //!
-//! Programs ask in order to size thread pools. An affinity mask answers most of them; these calls ignore masks and
-//! report the machine. Here they report the plan's mask, in the planned process and in its children, which live in
-//! the same mask. Not the calling thread's mask: a thread on a slot would be told "one", and size its pool by that.
+//! Programs ask for two reasons, and one answer has to serve both. Some size thread pools by it: an affinity mask answers most of
+//! them, but these calls ignore masks and report the machine. Others take it for a bound of CPU *numbers*: `libnuma` drops what lies above, and
+//! allocators and counters size arrays by it that they index with `sched_getcpu`. jemalloc has arenas for each CPU only where "online"
+//! and "configured" are the same number.
 //!
-//! "Online" and "configured" differ. The first is a number of threads worth starting: the CPUs in the mask, or those that a
-//! CPU quota pays for where that is fewer. Threads beyond a quota only use it up sooner: all of them then stand still for
-//! the rest of each period, whoever holds a lock among them. The second
-//! is used as a bound for CPU *numbers*: `libnuma` takes it for the last CPU there is and drops what lies above,
-//! programs walk an affinity mask up to it, and some size arrays by it that they index with `sched_getcpu`. In a plan
-//! of CPUs 8-11 the answer "4" would lead the first two astray and the third out of bounds. So it is the last CPU of
-//! the mask plus one: the same for a plan that starts at CPU 0, never above what the machine would say, never below a
-//! CPU number that a thread of the plan can see.
+//! So "online" and "configured" are one number, the last CPU of the plan's mask plus one, and never more than the C library says. In a plan
+//! that begins at CPU 0 that is the number of its CPUs. In a plan of CPUs 8-11 it is 12: more threads than CPUs, but fewer than under
+//! `taskset`, and no CPU beyond the end of an array. Not the calling thread's mask: a thread on a slot would be told "one".
+//!
+//! Only where fewer threads are worth starting than the mask has CPUs, under a CPU quota or by `--threads`, "online" is that number: threads beyond a
+//! quota only use it up sooner, and all of them then stand still for the rest of each period, whoever holds a lock among them. "Configured"
+//! remains the bound of CPU numbers.
+//!
+//! The answer is the same in the planned process and in its children that carry the library.
 
 use crate::plan;
-use libc::c_int;
+use libc::c_long;
 
-/// Threads that have a CPU in the plan's mask, and time on it.
-pub(crate) fn usable() -> Option<c_int> {
-    plan::current().map(|plan| clamp(plan.threads()))
+/// The number of CPUs online, where the C library says `machine`.
+pub(crate) fn online(machine: impl FnOnce() -> c_long) -> c_long {
+    match plan::current().and_then(|plan| plan.fewer_threads()) {
+        Some(threads) => clamp(threads),
+        None => configured(machine),
+    }
 }
 
-/// One more than the last CPU number of the plan's mask.
-pub(crate) fn numbered() -> Option<c_int> {
-    plan::current().map(|plan| clamp(plan.mask().end()))
+/// The number of CPUs configured, where the C library says `machine`.
+pub(crate) fn configured(machine: impl FnOnce() -> c_long) -> c_long {
+    let machine = machine();
+    match plan::current() {
+        Some(plan) if machine > 0 => machine.min(clamp(plan.mask().end())),
+        _ => machine,
+    }
 }
 
-fn clamp(cpus: usize) -> c_int {
-    c_int::try_from(cpus).unwrap_or(c_int::MAX)
+fn clamp(cpus: usize) -> c_long {
+    c_long::try_from(cpus).unwrap_or(c_long::MAX)
 }

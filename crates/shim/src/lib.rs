@@ -32,13 +32,17 @@
 
 mod attr;
 mod birth;
+mod carry;
 mod count;
 mod cpus;
 mod fork;
+mod imports;
+mod leave;
 mod objects;
-mod openmp;
 mod plan;
+mod runtimes;
 mod slots;
+mod unwinder;
 
 // What stands behind exports; a test binary has none.
 #[cfg_attr(test, allow(dead_code))]
@@ -62,6 +66,7 @@ mod waits;
 #[cfg_attr(test, allow(dead_code))]
 mod wide;
 
+use crate::plan::Plan;
 use libc::{c_char, c_int, c_long, c_uint, c_void, cpu_set_t, pid_t, pthread_attr_t, pthread_t, size_t};
 use std::ffi::CStr;
 
@@ -80,27 +85,27 @@ pub unsafe extern "C-unwind" fn pthread_create(
     unsafe { birth::create(thread, attr, routine, argument) }
 }
 
-/// A system limit or option; the number of CPUs from the plan.
+/// A system limit or option; of CPUs, no more than the plan has numbers.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C-unwind" fn sysconf(name: c_int) -> c_long {
-    let planned = match name {
-        libc::_SC_NPROCESSORS_ONLN => count::usable(),
-        libc::_SC_NPROCESSORS_CONF => count::numbered(),
-        _ => None,
-    };
-    planned.map_or_else(|| real::sysconf(name), c_long::from)
+    let machine = || real::sysconf(name);
+    match name {
+        libc::_SC_NPROCESSORS_ONLN => count::online(machine),
+        libc::_SC_NPROCESSORS_CONF => count::configured(machine),
+        _ => machine(),
+    }
 }
 
-/// The number of CPUs that can be used: the plan's.
+/// The number of CPUs that can be used, as [`sysconf`] says it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C-unwind" fn get_nprocs() -> c_int {
-    count::usable().unwrap_or_else(real::get_nprocs)
+    count::online(|| real::get_nprocs().into()) as c_int
 }
 
 /// The number of CPUs there may be: enough to cover every CPU number of the plan.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C-unwind" fn get_nprocs_conf() -> c_int {
-    count::numbered().unwrap_or_else(real::get_nprocs_conf)
+    count::configured(|| real::get_nprocs_conf().into()) as c_int
 }
 
 /// A thread's mask; of the calling thread, its own and not the place of a region that is over.
@@ -224,6 +229,10 @@ extern "C" fn loaded() {
     real::resolve();
     gomp::note_start();
     meter::begin();
+    // Without an unwinder no fault of ours can be caught, and no thread of the host's can unwind through us.
+    if plan::current().is_some_and(Plan::is_of_this_process) && !unwinder::find() {
+        plan::drop_it();
+    }
     if let Some(plan) = plan::current() {
         // The standard library in here is our own copy, so this silences nobody else.
         std::panic::set_hook(Box::new(|_| {}));

@@ -11,7 +11,7 @@
 //!   that when it joins the next region, or when its thread ends.
 //! - What a record costs is measured once, in a row that nobody reads.
 
-use crate::plan;
+use crate::{imports, plan, unwinder};
 use std::cell::Cell;
 use std::ffi::CString;
 use std::ptr::null_mut;
@@ -73,7 +73,8 @@ pub(crate) fn begin() {
 }
 
 fn open() -> Option<()> {
-    let path = CString::new(plan::variable(VARIABLE)?).ok()?;
+    let path = plan::variable(VARIABLE).filter(|_| imports::is_home() && unwinder::find())?;
+    let path = CString::new(path).ok()?;
     // SAFETY: a C string.
     let file = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     if file < 0 {

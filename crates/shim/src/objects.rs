@@ -12,6 +12,7 @@
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::ffi::CStr;
 use std::ops::{ControlFlow, Range};
+use std::ptr::null_mut;
 
 /// A loaded object, for the length of a visit.
 pub(crate) struct Object<'a> {
@@ -40,6 +41,21 @@ pub(crate) fn visit<B>(mut visitor: impl FnMut(&Object<'_>) -> ControlFlow<B>) -
     // loader's lock: visitors index nothing unchecked and allocate nothing.
     unsafe { libc::dl_iterate_phdr(Some(step::<B>), (&raw mut visit).cast()) };
     visit.answer
+}
+
+/// Where the first object behind this library, in load order, defines a name; null where none does. For C libraries without
+/// `dlsym`, which are older than objects that are loaded later and seen by few.
+pub(crate) fn next(name: &CStr) -> *mut c_void {
+    let own = next as *const c_void as usize;
+    let mut behind = false;
+    let found = visit(|object| {
+        if behind && let Some(found) = object.defines(name) {
+            return ControlFlow::Break(found);
+        }
+        behind |= object.holds(own);
+        ControlFlow::Continue(())
+    });
+    found.map_or(null_mut(), std::ptr::with_exposed_provenance_mut)
 }
 
 impl Object<'_> {
@@ -117,6 +133,7 @@ impl Object<'_> {
             length: 0,
             symbols: 0,
             hash: 0,
+            versions: None,
         };
         let (mut strings, mut length, mut symbols, mut hash) = (None, 0, None, None);
         for (tag, value) in tables.entries() {
@@ -125,6 +142,7 @@ impl Object<'_> {
                 DT_STRSZ => length = value as usize,
                 DT_SYMTAB => symbols = self.at(value),
                 DT_GNU_HASH => hash = self.at(value),
+                DT_VERSYM => tables.versions = self.at(value),
                 _ => {}
             }
         }
@@ -150,6 +168,9 @@ const DT_SYMTAB: u64 = 6;
 const DT_STRSZ: u64 = 10;
 const DT_SONAME: u64 = 14;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
+const DT_VERSYM: u64 = 0x6fff_fff0;
+/// In the table of versions: a version that only those get who were linked when it was the newest.
+const OLD_VERSION: u16 = 0x8000;
 /// The most entries looked at in a table that has no length.
 const ENTRIES_MAX: usize = 1 << 12;
 
@@ -162,6 +183,8 @@ struct Tables<'a> {
     symbols: usize,
     /// 0 where there is none.
     hash: usize,
+    /// A number for each symbol.
+    versions: Option<usize>,
 }
 
 impl<'a> Tables<'a> {
@@ -207,7 +230,11 @@ impl<'a> Tables<'a> {
             if chain | 1 == hash | 1 {
                 let entry = self.symbols.checked_add(symbol as usize * 24)?;
                 let defined = read::<u16>(self.object, entry + 6)? != 0;
-                if defined && self.string(read::<u32>(self.object, entry)?.into()) == Some(name) {
+                let old = self.versions.is_some_and(|versions| {
+                    let version = read::<u16>(self.object, versions + symbol as usize * 2);
+                    version.is_some_and(|version| version & OLD_VERSION != 0)
+                });
+                if defined && !old && self.string(read::<u32>(self.object, entry)?.into()) == Some(name) {
                     let value = usize::try_from(read::<u64>(self.object, entry + 8)?).ok()?;
                     return Some(self.object.base().wrapping_add(value))
                         .filter(|&found| self.object.holds(found));

@@ -6,6 +6,7 @@
 //! thread older than this library, is answered as if there were no plan.
 
 use crate::cpus::Cpus;
+use crate::imports;
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,6 +69,11 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     })
 }
 
+/// Leaves everything alone from now on, before anything was done by the plan.
+pub(crate) fn drop_it() {
+    STATE.store(ABSENT, Release);
+}
+
 #[cold]
 fn read() -> Option<&'static Plan> {
     // SAFETY: the C library's; null as long as it has not started itself, which is too early to tell.
@@ -77,7 +83,8 @@ fn read() -> Option<&'static Plan> {
     STATE.compare_exchange(UNREAD, READING, Acquire, Relaxed).ok()?;
     // SAFETY: this thread, alone, moved the state to READING.
     let room = unsafe { &mut *ROOM.0.get() };
-    let found = guarded(|| room.fill(&Text::read(variable(VARIABLE)?).ok()?));
+    let text = variable(VARIABLE).filter(|_| imports::is_home());
+    let found = guarded(|| room.fill(&Text::read(text?).ok()?));
     STATE.store(if found.is_some() { APPLIES } else { ABSENT }, Release);
     current()
 }
@@ -167,12 +174,10 @@ impl Plan {
         &self.mask
     }
 
-    /// How many threads are worth starting: one for each CPU, or fewer under a quota.
-    pub(crate) fn threads(&self) -> usize {
-        let cpus = self.mask.len();
-        self.threads
-            .and_then(|threads| usize::try_from(threads).ok())
-            .map_or(cpus, |threads| threads.min(cpus))
+    /// How many threads are worth starting, where that is fewer than there are CPUs in the mask.
+    pub(crate) fn fewer_threads(&self) -> Option<usize> {
+        let threads = usize::try_from(self.threads?).ok()?;
+        (threads < self.mask.len()).then_some(threads)
     }
 
     /// How many slots there are.
@@ -245,9 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_those_of_the_mask_or_of_the_quota() {
-        for (end, threads) in [("", 4), (" threads=2", 2), (" threads=9", 4)] {
-            assert_eq!(plan(&format!("1 pid=1 mask=0-3 slots=0/1 pin=born{end}")).threads(), threads);
+    fn threads_are_fewer_than_cpus_only_where_the_plan_says_so() {
+        for (end, threads) in
+            [("", None), (" threads=2", Some(2)), (" threads=4", None), (" threads=9", None)]
+        {
+            assert_eq!(plan(&format!("1 pid=1 mask=0-3 slots=0/1 pin=born{end}")).fewer_threads(), threads);
         }
     }
 

@@ -1,51 +1,88 @@
-//! The functions that start programs, with a mask that the program may inherit: see `wide`.
+//! The functions that start programs: with a mask that the program may inherit ([`wide`](crate::wide)), and without this library where the program
+//! cannot carry it ([`leave`](crate::leave)).
 
+use crate::carry::Target;
+use crate::leave::{self, List};
 use crate::real::Symbol;
 use crate::wide;
-use libc::{c_char, c_int, c_void};
+use libc::{c_char, c_int, c_void, pid_t};
 use std::mem::transmute;
 use std::ptr::{NonNull, null_mut};
 
 type Text = *const c_char;
-type List = *const *const c_char;
 
-/// Looks all functions up, as [`real::resolve`](crate::real::resolve) does.
-pub(crate) fn resolve() {
-    for symbol in [
-        &EXECVE,
-        &EXECV,
-        &EXECVP,
-        &EXECVPE,
-        &FEXECVE,
-        &EXECVEAT,
-        &POSIX_SPAWN,
-        &POSIX_SPAWNP,
-        &SYSTEM,
-        &POPEN,
-    ] {
-        symbol.look_up();
-    }
-    #[cfg(target_arch = "x86_64")]
-    many::resolve();
+/// Functions of the C library by their names, and how each is called.
+macro_rules! functions {
+    ($($symbol:ident = $text:literal: $call:ident($($argument:ident: $type:ty),*) -> $result:ty, or $none:expr;)*) => {
+        /// Looks all functions up, as [`real::resolve`](crate::real::resolve) does.
+        pub(crate) fn resolve() {
+            for symbol in [$(&$symbol),*] {
+                symbol.look_up();
+            }
+            #[cfg(target_arch = "x86_64")]
+            many::resolve();
+        }
+
+        $(
+            static $symbol: Symbol = Symbol::new($text);
+
+            /// Calls the C library's; an error where there is none.
+            ///
+            /// # Safety
+            /// As the C library's function of that name.
+            unsafe fn $call($($argument: $type),*) -> $result {
+                type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
+                let Some(real) = $symbol.found().or_else(|| $symbol.look_up()) else { return $none };
+                // SAFETY: the symbol of that name has that type.
+                let real = unsafe { transmute::<NonNull<c_void>, Function>(real) };
+                // SAFETY: the caller's contract.
+                unsafe { real($($argument),*) }
+            }
+        )*
+    };
 }
 
-/// A function that starts a program: `before` replaces this one, `around` goes on behind it.
-macro_rules! starters {
-    ($($symbol:ident = $text:literal: fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $way:ident, or $none:expr;)*) => {$(
-        static $symbol: Symbol = Symbol::new($text);
+functions! {
+    EXECVE = c"execve": real_execve(path: Text, arguments: List, environment: List) -> c_int, or -1;
+    EXECV = c"execv": real_execv(path: Text, arguments: List) -> c_int, or -1;
+    EXECVP = c"execvp": real_execvp(file: Text, arguments: List) -> c_int, or -1;
+    EXECVPE = c"execvpe": real_execvpe(file: Text, arguments: List, environment: List) -> c_int, or -1;
+    FEXECVE = c"fexecve": real_fexecve(file: c_int, arguments: List, environment: List) -> c_int, or -1;
+    EXECVEAT = c"execveat":
+        real_execveat(folder: c_int, path: Text, arguments: List, environment: List, flags: c_int) -> c_int, or -1;
+    POSIX_SPAWN = c"posix_spawn":
+        real_posix_spawn(pid: *mut pid_t, path: Text, actions: *const c_void, attributes: *const c_void, arguments: List, environment: List) -> c_int,
+        or libc::ENOSYS;
+    POSIX_SPAWNP = c"posix_spawnp":
+        real_posix_spawnp(pid: *mut pid_t, file: Text, actions: *const c_void, attributes: *const c_void, arguments: List, environment: List) -> c_int,
+        or libc::ENOSYS;
+    SYSTEM = c"system": real_system(command: Text) -> c_int, or -1;
+    POPEN = c"popen": real_popen(command: Text, mode: Text) -> *mut c_void, or null_mut();
+}
 
-        /// Starts a program, with the mask of the run.
+/// The program's own environment.
+fn own() -> List {
+    // SAFETY: the C library's own.
+    unsafe { libc::environ }.cast_const().cast()
+}
+
+/// Functions that start a program by one call behind them, or by another one where the environment has to be another.
+macro_rules! starters {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $way:ident,
+        $target:expr, with $environment:expr => $plain:expr, else |$list:ident| $changed:expr;)*) => {$(
+        /// Starts a program.
         ///
         /// # Safety
         /// As the C library's function of that name.
         #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(clippy::too_many_arguments, reason = "the C library's")]
         pub(crate) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
-            type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
-            let Some(real) = $symbol.found().or_else(|| $symbol.look_up()) else { return $none };
-            // SAFETY: the symbol of that name has that type.
-            let real = unsafe { transmute::<NonNull<c_void>, Function>(real) };
-            // SAFETY: the caller's contract.
-            $way(|| unsafe { real($($argument),*) })
+            $way(|| {
+                // SAFETY: the caller's contract, with an environment that says the same but for this library.
+                let changed = leave::without($target, $environment, 0, |$list, _| unsafe { $changed });
+                // SAFETY: the caller's contract.
+                changed.unwrap_or_else(|| unsafe { $plain })
+            })
         }
     )*};
 }
@@ -62,29 +99,60 @@ fn around<T>(start: impl FnOnce() -> T) -> T {
 }
 
 starters! {
-    EXECVE = c"execve": fn execve(path: Text, arguments: List, environment: List) -> c_int, before, or -1;
-    EXECV = c"execv": fn execv(path: Text, arguments: List) -> c_int, before, or -1;
-    EXECVP = c"execvp": fn execvp(file: Text, arguments: List) -> c_int, before, or -1;
-    EXECVPE = c"execvpe": fn execvpe(file: Text, arguments: List, environment: List) -> c_int, before, or -1;
-    FEXECVE = c"fexecve": fn fexecve(file: c_int, arguments: List, environment: List) -> c_int, before, or -1;
-    EXECVEAT = c"execveat":
-        fn execveat(folder: c_int, path: Text, arguments: List, environment: List, flags: c_int) -> c_int,
-        before, or -1;
-    POSIX_SPAWN = c"posix_spawn":
-        fn posix_spawn(pid: *mut libc::pid_t, path: Text, actions: *const c_void, attributes: *const c_void, arguments: List, environment: List) -> c_int,
-        around, or libc::ENOSYS;
-    POSIX_SPAWNP = c"posix_spawnp":
-        fn posix_spawnp(pid: *mut libc::pid_t, file: Text, actions: *const c_void, attributes: *const c_void, arguments: List, environment: List) -> c_int,
-        around, or libc::ENOSYS;
-    SYSTEM = c"system": fn system(command: Text) -> c_int, around, or -1;
-    POPEN = c"popen": fn popen(command: Text, mode: Text) -> *mut c_void, around, or null_mut();
+    fn execve(path: Text, arguments: List, environment: List) -> c_int, before,
+        Target::Path(path), with environment => real_execve(path, arguments, environment),
+        else |list| real_execve(path, arguments, list);
+    fn execv(path: Text, arguments: List) -> c_int, before,
+        Target::Path(path), with own() => real_execv(path, arguments),
+        else |list| real_execve(path, arguments, list);
+    fn execvp(file: Text, arguments: List) -> c_int, before,
+        Target::Name(file), with own() => real_execvp(file, arguments),
+        else |list| real_execvpe(file, arguments, list);
+    fn execvpe(file: Text, arguments: List, environment: List) -> c_int, before,
+        Target::Name(file), with environment => real_execvpe(file, arguments, environment),
+        else |list| real_execvpe(file, arguments, list);
+    fn fexecve(file: c_int, arguments: List, environment: List) -> c_int, before,
+        Target::Open(file), with environment => real_fexecve(file, arguments, environment),
+        else |list| real_fexecve(file, arguments, list);
+    fn execveat(folder: c_int, path: Text, arguments: List, environment: List, flags: c_int) -> c_int, before,
+        Target::At(folder, path), with environment => real_execveat(folder, path, arguments, environment, flags),
+        else |list| real_execveat(folder, path, arguments, list, flags);
+    fn posix_spawn(pid: *mut pid_t, path: Text, actions: *const c_void, attributes: *const c_void, arguments: List, environment: List) -> c_int, around,
+        Target::Path(path), with environment => real_posix_spawn(pid, path, actions, attributes, arguments, environment),
+        else |list| real_posix_spawn(pid, path, actions, attributes, arguments, list);
+    fn posix_spawnp(pid: *mut pid_t, file: Text, actions: *const c_void, attributes: *const c_void, arguments: List, environment: List) -> c_int, around,
+        Target::Name(file), with environment => real_posix_spawnp(pid, file, actions, attributes, arguments, environment),
+        else |list| real_posix_spawnp(pid, file, actions, attributes, arguments, list);
+}
+
+/// Has a shell do a command. The shell carries the library, and takes it out of what it starts.
+///
+/// # Safety
+/// As the C library's function of that name.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn system(command: Text) -> c_int {
+    leave::for_good_if_missing();
+    // SAFETY: the caller's contract.
+    around(|| unsafe { real_system(command) })
+}
+
+/// Has a shell do a command, at the other end of a pipe.
+///
+/// # Safety
+/// As the C library's function of that name.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn popen(command: Text, mode: Text) -> *mut c_void {
+    leave::for_good_if_missing();
+    // SAFETY: the caller's contract.
+    around(|| unsafe { real_popen(command, mode) })
 }
 
 /// Functions of any number of arguments.
 #[cfg(target_arch = "x86_64")]
 mod many {
-    use super::Symbol;
+    use super::{List, Symbol, Target, Text, leave, own, real_execve, real_execvpe};
     use crate::wide;
+    use libc::c_int;
     use std::arch::naked_asm;
     use std::ffi::CStr;
     use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -101,16 +169,80 @@ mod many {
         }
     }
 
-    extern "C" fn before() {
-        wide::before_exec();
+    /// The arguments of a call: those in registers as [`jumps`] pushed them, and those on the stack.
+    #[derive(Clone, Copy)]
+    struct Call {
+        registers: *const Text,
+        stack: *const Text,
     }
 
-    /// Widens the thread, and goes on in the real function with the registers and the stack as they were: seven words
-    /// pushed align the stack for the call. Where there is no real function, as before a library is loaded that the
+    impl Call {
+        /// Registers that hold arguments.
+        const REGISTERS: usize = 6;
+
+        /// # Safety
+        /// The call has that many arguments.
+        unsafe fn argument(self, at: usize) -> Text {
+            // SAFETY: the first was pushed first, and so lies highest; the register below all of them holds no argument.
+            unsafe {
+                if at < Self::REGISTERS {
+                    *self.registers.add(Self::REGISTERS - at)
+                } else {
+                    *self.stack.add(at - Self::REGISTERS)
+                }
+            }
+        }
+    }
+
+    /// Widens the thread, and does the exec itself where the program cannot carry this library. Answers only then, and when that fails.
+    unsafe extern "C" fn before_list(registers: *const Text, stack: *const Text) -> c_int {
+        // SAFETY: as `jumps` calls it.
+        unsafe { start(Call { registers, stack }, Target::Path, |_| own(), real_execve) }
+    }
+
+    unsafe extern "C" fn before_named(registers: *const Text, stack: *const Text) -> c_int {
+        // SAFETY: as above.
+        unsafe { start(Call { registers, stack }, Target::Name, |_| own(), real_execvpe) }
+    }
+
+    unsafe extern "C" fn before_environment(registers: *const Text, stack: *const Text) -> c_int {
+        // SAFETY: the environment follows the null behind the last argument, by the contract of `execle`.
+        let environment = |call: Call| move |count: usize| unsafe { call.argument(count + 2) }.cast();
+        let call = Call { registers, stack };
+        // SAFETY: as above.
+        unsafe { start(call, Target::Path, environment(call), real_execve) }
+    }
+
+    /// 0 when the real function is to go on.
+    ///
+    /// # Safety
+    /// The call is one of `execl` or its kin.
+    unsafe fn start(
+        call: Call,
+        target: fn(Text) -> Target,
+        environment: impl FnOnce(usize) -> List,
+        exec: unsafe fn(Text, List, List) -> c_int,
+    ) -> c_int {
+        wide::before_exec();
+        // SAFETY: the file comes first, then the words up to a null.
+        let (file, word) = (unsafe { call.argument(0) }, |at: usize| unsafe { call.argument(1 + at) });
+        let count = (0..).take_while(|&at| !word(at).is_null()).count();
+        let tried = leave::without(target(file), environment(count), count + 1, |list, words| {
+            for (at, place) in words.iter_mut().enumerate() {
+                *place = word(at).addr();
+            }
+            // SAFETY: the caller's contract, with an environment that says the same but for this library.
+            unsafe { exec(file, words.as_ptr().cast(), list) }
+        });
+        c_int::from(tried.is_some())
+    }
+
+    /// Goes on in the real function with the registers and the stack as they were: seven words pushed align the stack for the
+    /// call. Where the exec was done here and failed, and where there is no real function, as before a library is loaded that the
     /// program starts with, it answers -1.
     macro_rules! jumps {
-        ($($name:ident, $real:ident;)*) => {$(
-            /// Starts a program, with the mask of the run.
+        ($($name:ident, $real:ident, $before:ident;)*) => {$(
+            /// Starts a program.
             ///
             /// # Safety
             /// As the C library's function of that name.
@@ -119,8 +251,12 @@ mod many {
             pub(crate) unsafe extern "C" fn $name() {
                 naked_asm!(
                     "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                    "mov rdi, rsp",
+                    "lea rsi, [rsp + 64]",
                     "call {before}",
+                    "test eax, eax",
                     "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    "jnz 2f",
                     "mov r11, qword ptr [rip + {real}]",
                     "test r11, r11",
                     "jz 2f",
@@ -128,7 +264,7 @@ mod many {
                     "2:",
                     "mov eax, -1",
                     "ret",
-                    before = sym before,
+                    before = sym $before,
                     real = sym $real,
                 )
             }
@@ -136,8 +272,8 @@ mod many {
     }
 
     jumps! {
-        execl, EXECL;
-        execlp, EXECLP;
-        execle, EXECLE;
+        execl, EXECL, before_list;
+        execlp, EXECLP, before_named;
+        execle, EXECLE, before_environment;
     }
 }

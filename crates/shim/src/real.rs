@@ -2,10 +2,11 @@
 //!
 //! Found by `dlsym(RTLD_NEXT)`, so that another library between us and the C library keeps its say. All are looked up
 //! once, when this library is loaded: `dlsym` takes the loader's lock, which a thread may not be able to get later
-//! (its creator holds it while a library it opens starts up), and in older C libraries it allocates.
+//! (its creator holds it while a library it opens starts up), and in older C libraries it allocates. In these `dlsym` may be
+//! missing, because it is in a library of its own: the tables that the loader reads are read here then.
 
 use crate::ompt::Tool;
-use crate::programs;
+use crate::{imports, objects, programs};
 use libc::{
     c_char, c_int, c_long, c_uint, c_void, cpu_set_t, pid_t, pthread_attr_t, pthread_t, sigset_t, size_t,
 };
@@ -15,7 +16,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 unsafe extern "C-unwind" {
-    // The C library's own second name for `sysconf`, bound by the loader and therefore good at any time.
+    // The C library's own second name for `sysconf`, bound by the loader and therefore good at any time. -1 where it has none.
     safe fn __sysconf(name: c_int) -> c_long;
 }
 
@@ -36,8 +37,12 @@ impl Symbol {
     }
 
     pub(crate) fn look_up(&self) -> Option<NonNull<c_void>> {
-        // SAFETY: the name is a C string, and RTLD_NEXT is meant for a library's own code.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let found = if imports::can_look_up() {
+            // SAFETY: the name is a C string, and RTLD_NEXT is meant for a library's own code.
+            unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) }
+        } else {
+            objects::next(self.name)
+        };
         self.found.store(found, Relaxed);
         NonNull::new(found)
     }
@@ -75,6 +80,7 @@ pub(crate) fn resolve() {
         symbol.look_up();
     }
     programs::resolve();
+    imports::resolve();
     // SAFETY: no preconditions.
     unsafe { libc::dlerror() };
 }

@@ -8,6 +8,7 @@ use crate::launch::{Variables, apply, become_program, set};
 use crate::leftovers;
 use crate::meetings;
 use crate::nest::{self, Nesting};
+use crate::own_values::{OwnValues, SET_BY_US};
 use crate::profile;
 use crate::reserve::{Order, Reserved, reserve};
 use crate::say::{self, Volume};
@@ -15,7 +16,7 @@ use crate::situation::{HOLD, Situation};
 use crate::surroundings::Surroundings;
 use crate::table::{Align, Table};
 use crate::tuned;
-use crate::world::{SET_BY_US, World};
+use crate::world::World;
 use crate::wrapper::{self, Asked, Run, Told};
 use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -187,7 +188,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
     });
     let pin = if own.is_some_and(|own| own.pins) && pin == PinMode::Auto { PinMode::Mask } else { pin };
-    let guest = guest::decide(&program, pin, rule.as_ref(), places || nesting.is_some() || own.is_some());
+    let floats = places || nesting.is_some() || own.is_some();
+    let more = nesting.is_some() || (plan.threads as usize) < plan.mask.len();
+    let guest = guest::decide(&program, pin, rule.as_ref(), floats, more);
     if let Some(nesting) = nesting.as_ref().filter(|_| asked_for) {
         let missing = guest::library().err();
         let out_of_reach = guest.stays_out().or_else(|| unreached(&program)).or(missing.as_deref());
@@ -515,12 +518,12 @@ fn guest_variables(
 
 /// Puts the variables that are to be set, and the list of them for runs inside this one.
 fn put(world: &World, variables: &mut Variables, environment: &[Variable]) {
-    let mut ours: Vec<String> = Vec::new();
+    let mut ours = OwnValues::default();
     for Variable { name, action, .. } in environment {
         match action {
             Action::Set { value } | Action::Fitted { value, .. } => {
                 set(variables, name, value);
-                ours.push(format!("{name}={value}"));
+                ours.add(name, value);
             }
             // What an enclosing run set is for its own cores.
             Action::Removed { .. } => {
@@ -533,14 +536,14 @@ fn put(world: &World, variables: &mut Variables, environment: &[Variable]) {
         }
     }
     // What an enclosing run set and this one leaves stays known as not the user's.
-    let before = world.text(SET_BY_US).unwrap_or_default();
-    ours.extend(
-        before
-            .lines()
-            .filter(|line| line.split_once('=').is_some_and(|(name, _)| !variables.contains_key(name)))
-            .map(str::to_owned),
-    );
-    set(variables, SET_BY_US, ours.join("\n"));
+    let before = world.own_values();
+    for name in world.names().filter(|name| !variables.contains_key(*name)) {
+        if let Some(value) = world.text(name).filter(|value| before.contain(name, value)) {
+            ours.add(name, &value);
+        }
+    }
+    let list = (!ours.is_empty()).then(|| OsString::from(ours.to_string()));
+    variables.insert(SET_BY_US.to_owned(), list);
 }
 
 fn environment_table(environment: &[Variable]) -> String {

@@ -85,10 +85,12 @@ impl fmt::Display for Report {
             Self::No => f.write_str("no"),
             Self::Stderr => f.write_str("stderr"),
             Self::File(path) => {
-                // A path with a directory, so that no file is taken for a word above; blanks would end the field.
+                // A path with a directory, so that no file is taken for a word above; blanks would end the field,
+                // and what reads environments by lines would take a line's end for the variable's.
                 let path = path.to_string_lossy();
                 let directory = if path.contains('/') { "" } else { "./" };
-                write!(f, "{directory}{}", path.replace('%', "%25").replace(' ', "%20"))
+                let path = path.replace('%', "%25").replace(' ', "%20").replace('\n', "%0A");
+                write!(f, "{directory}{path}")
             }
         }
     }
@@ -141,7 +143,9 @@ impl FromStr for NestHandoff {
         let report = match field("report")? {
             "no" => Report::No,
             "stderr" => Report::Stderr,
-            path => Report::File(PathBuf::from(path.replace("%20", " ").replace("%25", "%"))),
+            path => {
+                Report::File(PathBuf::from(path.replace("%20", " ").replace("%0A", "\n").replace("%25", "%")))
+            }
         };
         let nest = match field("nest")? {
             "" => None,
@@ -167,6 +171,9 @@ mod tests {
         }
         let file = Report::File(PathBuf::from("stderr"));
         assert_eq!(file.to_string(), "./stderr");
+        let lines = "1 tree=[0] roots=alone report=/tmp/a%0Ab%250A nest=".parse::<NestHandoff>().unwrap();
+        assert_eq!(lines.report, Report::File(PathBuf::from("/tmp/a\nb%0A")));
+        assert!(lines.to_string().ends_with("report=/tmp/a%0Ab%250A nest="));
     }
 
     #[test]

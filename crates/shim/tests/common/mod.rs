@@ -107,7 +107,7 @@ pub(crate) struct Run {
 }
 
 /// What a run left behind.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,

@@ -1,0 +1,275 @@
+//! Whether a program about to be started can carry this library, by its file.
+//!
+//! The loader of a program of another word size, of musl or in another root says on standard error that it cannot preload the
+//! library, or stops; a program with AddressSanitizer stops when a library comes before the sanitizer's. What is looked at: the
+//! library's own path, as it is seen from here; the file's head, behind `#!` the interpreter's; the dynamic loader that it names; the
+//! libraries that it needs.
+//!
+//! Runs between `vfork` and exec, on the parent's memory: system calls and the stack only, some two kibibytes of it. A file that cannot be
+//! read, or makes no sense, is left as it is: the exec will say what is wrong with it.
+
+use libc::{c_char, c_int, c_long};
+use trimtab_core::handoff::bearer::{self, MACHINE, NAME_BYTES};
+
+/// What is about to be started.
+#[derive(Clone, Copy)]
+pub(crate) enum Target {
+    /// A file by its path.
+    Path(*const c_char),
+    /// A file by its path from an open folder, or the open file itself where the path is empty.
+    At(c_int, *const c_char),
+    /// An open file.
+    Open(c_int),
+    /// A name that is looked for in the folders of `PATH`, unless it has a slash.
+    Name(*const c_char),
+}
+
+/// How many interpreters of interpreters are followed, as in the kernel.
+const SCRIPTS_MAX: usize = 5;
+/// How much of a file is read first: the kernel looks at 256 bytes for `#!`, and program headers end before this in nearly
+/// every program.
+const HEAD_BYTES: usize = 1024;
+/// The longest path that is put together here, in bytes.
+const PATH_BYTES: usize = 1024;
+/// The most program headers, and dynamic entries, that are looked at.
+const ENTRIES_MAX: u64 = 512;
+
+/// Whether the target cannot carry the library at `library`, a C string.
+pub(crate) fn is_out_of_reach(target: Target, library: *const c_char) -> bool {
+    if is_missing(library) {
+        return true;
+    }
+    let mut path = [0; PATH_BYTES];
+    let mut file = match target {
+        Target::Path(path) => File::open(libc::AT_FDCWD, path),
+        // SAFETY: a C string, by the caller's contract.
+        Target::At(folder, path) if unsafe { *path } != 0 => File::open(folder, path),
+        Target::At(file, _) | Target::Open(file) => File::reopen(file),
+        Target::Name(name) => File::search(name, &mut path),
+    };
+    for _ in 0..SCRIPTS_MAX {
+        let Some(open) = file else { return false };
+        let mut head = [0; HEAD_BYTES];
+        let head = open.read(0, &mut head);
+        match head {
+            [b'#', b'!', line @ ..] => {
+                let Some(path) = interpreter(line, &mut path) else { return false };
+                file = File::open(libc::AT_FDCWD, path);
+            }
+            [0x7f, b'E', b'L', b'F', ..] => return !Elf { file: &open, head }.carries(),
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Whether the library cannot be opened from here: another root, or another user who may not.
+pub(crate) fn is_missing(library: *const c_char) -> bool {
+    match open(libc::AT_FDCWD, library) {
+        Ok(file) => {
+            close(file);
+            false
+        }
+        // Out of descriptors, or of memory: nothing is known of the library then.
+        Err(why) => [libc::ENOENT, libc::EACCES, libc::ENOTDIR, libc::ELOOP].contains(&why),
+    }
+}
+
+/// An open file, closed with the value.
+struct File(c_int);
+
+impl File {
+    /// A file that may be executed, as all that an exec will take.
+    fn open(folder: c_int, path: *const c_char) -> Option<Self> {
+        // SAFETY: the path is a C string, by the callers' contracts.
+        (unsafe { libc::syscall(libc::SYS_faccessat, folder, path, libc::X_OK) } == 0)
+            .then(|| open(folder, path).ok())
+            .flatten()
+            .map(Self)
+    }
+
+    /// Once more what is open, which may be for other uses than reading.
+    fn reopen(file: c_int) -> Option<Self> {
+        const FOLDER: &[u8] = b"/proc/self/fd/";
+        let mut digits = [0; 10];
+        let (mut rest, mut first) = (u32::try_from(file).ok()?, digits.len());
+        while rest > 0 || first == digits.len() {
+            first -= 1;
+            *digits.get_mut(first)? = b"0123456789"[(rest % 10) as usize];
+            rest /= 10;
+        }
+        let mut room = [0; PATH_BYTES];
+        let path = join(&[FOLDER, digits.get(first..)?], &mut room)?;
+        open(libc::AT_FDCWD, path).ok().map(Self)
+    }
+
+    /// The first file of that name in the folders of `PATH`, as `execvp` finds it.
+    fn search(name: *const c_char, room: &mut [u8; PATH_BYTES]) -> Option<Self> {
+        // SAFETY: a C string, by the caller's contract.
+        let text = unsafe { std::ffi::CStr::from_ptr(name) }.to_bytes();
+        if text.contains(&b'/') {
+            return Self::open(libc::AT_FDCWD, name);
+        }
+        let folders = crate::leave::own_variable(b"PATH").unwrap_or(b"/bin:/usr/bin");
+        folders.split(|&byte| byte == b':').find_map(|folder| {
+            let slash: &[u8] = if folder.is_empty() { b"" } else { b"/" };
+            let path = join(&[folder, slash, text], room)?;
+            Self::open(libc::AT_FDCWD, path)
+        })
+    }
+
+    fn read<'b>(&self, at: u64, to: &'b mut [u8]) -> &'b [u8] {
+        let Ok(at) = libc::off_t::try_from(at) else { return &[] };
+        // SAFETY: our own descriptor, and as many bytes as there is room for.
+        let read = unsafe { libc::syscall(libc::SYS_pread64, self.0, to.as_mut_ptr(), to.len(), at) };
+        usize::try_from(read).ok().and_then(|read| to.get(..read)).unwrap_or_default()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        close(self.0);
+    }
+}
+
+fn open(folder: c_int, path: *const c_char) -> Result<c_int, c_int> {
+    // Not blocking, for what is not a file after all.
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    // SAFETY: the path is a C string, by the callers' contracts.
+    let file: c_long = unsafe { libc::syscall(libc::SYS_openat, folder, path, flags, 0) };
+    // SAFETY: the location is valid in the calling thread.
+    if file < 0 { Err(unsafe { *libc::__errno_location() }) } else { Ok(file as c_int) }
+}
+
+fn close(file: c_int) {
+    // SAFETY: our own descriptor.
+    unsafe { libc::syscall(libc::SYS_close, file) };
+}
+
+/// The parts one after the other as a C string; nothing where they do not fit.
+fn join(parts: &[&[u8]], room: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
+    let mut end = 0;
+    for part in parts {
+        room.get_mut(end..end + part.len())?.copy_from_slice(part);
+        end += part.len();
+    }
+    *room.get_mut(end)? = 0;
+    Some(room.as_ptr().cast())
+}
+
+/// The interpreter that a script's first line names, from behind `#!`.
+fn interpreter(line: &[u8], room: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
+    let line = line.split(|&byte| byte == b'\n' || byte == 0).next()?.trim_ascii_start();
+    let path = line.split(|&byte| byte == b' ' || byte == b'\t').next().filter(|path| !path.is_empty())?;
+    join(&[path], room)
+}
+
+/// An executable, of which `head` is the beginning.
+struct Elf<'a> {
+    file: &'a File,
+    head: &'a [u8],
+}
+
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+
+/// A program header.
+struct Segment {
+    kind: u32,
+    at: u64,
+    address: u64,
+    bytes: u64,
+}
+
+impl Elf<'_> {
+    /// Whether the library can be preloaded. A static program does not carry it either: it could not take it out of the environment
+    /// of what it starts.
+    fn carries(&self) -> bool {
+        const CLASS_64_LITTLE: [u8; 2] = [2, 1];
+        let ours = self.head.get(4..6) == Some(&CLASS_64_LITTLE)
+            && self.number::<2>(18).map(|machine| machine as u16) == Some(MACHINE);
+        ours && self.loader_is_ours().unwrap_or(false) && !self.needs_to_be_first().unwrap_or(false)
+    }
+
+    /// Whether the dynamic loader is the one of this library's kind; nothing where the program has none.
+    fn loader_is_ours(&self) -> Option<bool> {
+        let named = self.segments().find(|segment| segment.kind == PT_INTERP)?;
+        // The end of the path is enough: the file name.
+        let mut end = [0; 64];
+        let skipped = named.bytes.saturating_sub(end.len() as u64);
+        let length = usize::try_from(named.bytes - skipped).ok()?;
+        let path = self.file.read(named.at.checked_add(skipped)?, end.get_mut(..length)?);
+        Some(bearer::is_loader(path.split(|&byte| byte == 0).next()?))
+    }
+
+    /// Whether it needs a library that has to be the first.
+    fn needs_to_be_first(&self) -> Option<bool> {
+        let dynamic = self.segments().find(|segment| segment.kind == PT_DYNAMIC)?;
+        let strings = self.entries(&dynamic).find(|&(tag, _)| tag == DT_STRTAB)?.1;
+        let strings = self.segments().find_map(|segment| {
+            let into = strings.checked_sub(segment.address).filter(|&into| into < segment.bytes)?;
+            (segment.kind == PT_LOAD).then(|| segment.at.checked_add(into))?
+        })?;
+        Some(self.entries(&dynamic).any(|(tag, offset)| {
+            let mut name = [0; NAME_BYTES];
+            tag == DT_NEEDED
+                && strings
+                    .checked_add(offset)
+                    .is_some_and(|at| bearer::must_be_first(self.file.read(at, &mut name)))
+        }))
+    }
+
+    fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
+        const BYTES: u64 = 56;
+        let (start, size, count) =
+            (self.number::<8>(32).unwrap_or(0), self.number::<2>(54), self.number::<2>(56).unwrap_or(0));
+        let count = if size == Some(BYTES) { count.min(ENTRIES_MAX) } else { 0 };
+        (0..count).map_while(move |at| {
+            let at = start.checked_add(at * BYTES)?;
+            let mut room = [0; BYTES as usize];
+            let near = usize::try_from(at).ok().and_then(|at| self.head.get(at..at + room.len()));
+            let bytes = match near {
+                Some(bytes) => bytes,
+                None => self.file.read(at, &mut room),
+            };
+            Some(Segment {
+                kind: number::<4>(bytes, 0)? as u32,
+                at: number::<8>(bytes, 8)?,
+                address: number::<8>(bytes, 16)?,
+                bytes: number::<8>(bytes, 32)?,
+            })
+        })
+    }
+
+    /// The entries of the dynamic section, tag and value.
+    fn entries(&self, dynamic: &Segment) -> impl Iterator<Item = (u64, u64)> + '_ {
+        const AT_ONCE: usize = 16;
+        let (start, count) = (dynamic.at, (dynamic.bytes / 16).min(ENTRIES_MAX));
+        let (mut room, mut held) = ([0; AT_ONCE * 16], None);
+        (0..count)
+            .map_while(move |at| {
+                let part = at / AT_ONCE as u64;
+                if held != Some(part) {
+                    room.fill(0);
+                    self.file.read(start.checked_add(part * (AT_ONCE * 16) as u64)?, &mut room);
+                    held = Some(part);
+                }
+                let into = (at % AT_ONCE as u64) as usize * 16;
+                Some((number::<8>(&room, into)?, number::<8>(&room, into + 8)?))
+            })
+            .take_while(|&(tag, _)| tag != 0)
+    }
+
+    fn number<const N: usize>(&self, at: usize) -> Option<u64> {
+        number::<N>(self.head, at)
+    }
+}
+
+/// A number of N bytes, little end first.
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + N)?;
+    Some(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
+}

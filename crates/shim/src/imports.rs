@@ -1,0 +1,277 @@
+//! The C library's functions that not every C library has, or has under another version.
+//!
+//! Problem: the loader stops a program when a preloaded library asks for a symbol or a version that is not there. musl has no
+//! unwinder, no `__register_atfork`, no affinity of thread attributes; a library that is linked against glibc 2.34 asks for the version
+//! 2.34 of all that was moved into `libc.so.6` then; before, `dlsym` and most of POSIX threads were libraries of their own,
+//! which a program need not have. The guest reaches such programs where a child's environment cannot be cleaned
+//! ([`leave`](crate::leave)): from statically linked shells, or by hand.
+//!
+//! Idea: this library defines these names itself, hidden, for its own code and for the standard library's in it. Each is a jump to
+//! the C library's function, which is bound weakly and by the oldest version that it ever had. Where it is missing, the jump
+//! answers -1, and the guest is without a plan ([`is_home`]). Functions of later versions are system calls here, or
+//! looked up by name. The unwinder is in [`unwinder`](crate::unwinder).
+//!
+//! One library of this kind was chosen over a small one that opens a large one: two libraries need a jump for each of some 200 exports,
+//! calls before the small one's constructor would pass unplanned, and what is opened late has no
+//! thread-local storage without allocating. `tests/exports.rs` holds the list of what may be asked for.
+
+use crate::real::Symbol;
+use libc::{c_char, c_int, c_uint, c_void, pid_t};
+use std::mem::transmute;
+use std::ptr::NonNull;
+
+/// A hidden function that jumps to one of the C library's, bound weakly by its oldest version.
+#[cfg(target_arch = "x86_64")]
+macro_rules! weakly {
+    ($($name:literal $version:literal;)*) => {$(
+        std::arch::global_asm!(
+            concat!(".weak trimtab_weak_", $name),
+            concat!(".symver trimtab_weak_", $name, ",", $name, "@", $version),
+            ".pushsection .text.trimtab_imports,\"ax\",@progbits",
+            concat!(".globl ", $name),
+            concat!(".hidden ", $name),
+            concat!(".type ", $name, ",@function"),
+            concat!($name, ":"),
+            concat!("mov r11, qword ptr [rip + trimtab_weak_", $name, "@GOTPCREL]"),
+            "test r11, r11",
+            "jz 2f",
+            "jmp r11",
+            "2: mov rax, -1",
+            "ret",
+            concat!(".size ", $name, ", . - ", $name),
+            ".popsection",
+        );
+    )*};
+}
+
+/// The same; all versions of this processor's begin with 2.17.
+#[cfg(target_arch = "aarch64")]
+macro_rules! weakly {
+    ($($name:literal $version:literal;)*) => {$(
+        std::arch::global_asm!(
+            concat!(".weak trimtab_weak_", $name),
+            concat!(".symver trimtab_weak_", $name, ",", $name, "@GLIBC_2.17"),
+            ".pushsection .text.trimtab_imports,\"ax\",@progbits",
+            concat!(".globl ", $name),
+            concat!(".hidden ", $name),
+            concat!(".type ", $name, ",@function"),
+            concat!($name, ":"),
+            concat!("adrp x16, :got:trimtab_weak_", $name),
+            concat!("ldr x16, [x16, :got_lo12:trimtab_weak_", $name, "]"),
+            "cbz x16, 2f",
+            "br x16",
+            "2: mov x0, #-1",
+            "ret",
+            concat!(".size ", $name, ", . - ", $name),
+            ".popsection",
+        );
+    )*};
+}
+
+/// Whether a function is there.
+#[cfg(not(test))]
+macro_rules! is_bound {
+    ($name:literal) => {{
+        let found: usize;
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: reads the word in which the loader left the function's address.
+        unsafe {
+            std::arch::asm!(
+                concat!("mov {}, qword ptr [rip + trimtab_weak_", $name, "@GOTPCREL]"),
+                out(reg) found, options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!(
+                concat!("adrp {0}, :got:trimtab_weak_", $name),
+                concat!("ldr {0}, [{0}, :got_lo12:trimtab_weak_", $name, "]"),
+                out(reg) found, options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        found != 0
+    }};
+}
+
+/// A test is linked to the C library as any program.
+#[cfg(test)]
+macro_rules! is_bound {
+    ($name:literal) => {
+        !$name.is_empty()
+    };
+}
+
+#[cfg(not(test))]
+weakly! {
+    "dlopen" "GLIBC_2.2.5";
+    "dlsym" "GLIBC_2.2.5";
+    "dlerror" "GLIBC_2.2.5";
+    "pthread_key_create" "GLIBC_2.2.5";
+    "pthread_key_delete" "GLIBC_2.2.5";
+    "pthread_getspecific" "GLIBC_2.2.5";
+    "pthread_setspecific" "GLIBC_2.2.5";
+    "pthread_attr_getguardsize" "GLIBC_2.2.5";
+    "pthread_attr_setguardsize" "GLIBC_2.2.5";
+    "pthread_attr_getstack" "GLIBC_2.2.5";
+    "pthread_attr_setstack" "GLIBC_2.2.5";
+    "pthread_attr_setstacksize" "GLIBC_2.2.5";
+    "pthread_attr_getdetachstate" "GLIBC_2.2.5";
+    "pthread_attr_setdetachstate" "GLIBC_2.2.5";
+    "pthread_attr_getinheritsched" "GLIBC_2.2.5";
+    "pthread_attr_setinheritsched" "GLIBC_2.2.5";
+    "pthread_attr_getschedpolicy" "GLIBC_2.2.5";
+    "pthread_attr_setschedpolicy" "GLIBC_2.2.5";
+    "pthread_attr_getschedparam" "GLIBC_2.2.5";
+    "pthread_attr_setschedparam" "GLIBC_2.2.5";
+    "pthread_attr_getaffinity_np" "GLIBC_2.3.4";
+    "pthread_attr_setaffinity_np" "GLIBC_2.3.4";
+    "__register_atfork" "GLIBC_2.3.2";
+    "__sysconf" "GLIBC_2.2.5";
+    "gnu_get_libc_version" "GLIBC_2.2.5";
+}
+
+// Where thread-local storage is addressed by a call, the C library's function is in the loader, whose name musl does not know. A
+// library that the program starts with has its storage at a fixed distance from the thread's pointer, which a variable
+// of this library shows: so no call of ours allocates on a thread's first use, as the C library's may.
+#[cfg(all(not(test), target_arch = "x86_64"))]
+std::arch::global_asm!(
+    ".pushsection .tbss.trimtab_anchor,\"awT\",@nobits",
+    ".balign 8",
+    "trimtab_anchor: .zero 8",
+    ".popsection",
+    ".pushsection .text.trimtab_imports,\"ax\",@progbits",
+    ".globl __tls_get_addr",
+    ".hidden __tls_get_addr",
+    ".type __tls_get_addr,@function",
+    "__tls_get_addr:",
+    "mov rax, qword ptr fs:[0]",
+    "add rax, qword ptr [rip + trimtab_anchor@GOTTPOFF]",
+    "xor ecx, ecx",
+    "lea rcx, [rcx + trimtab_anchor@DTPOFF]",
+    "sub rax, rcx",
+    "add rax, qword ptr [rdi + 8]",
+    "ret",
+    ".size __tls_get_addr, . - __tls_get_addr",
+    ".popsection",
+);
+
+/// A jump to a function of ours.
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    () => {
+        "jmp {function}"
+    };
+}
+
+/// A jump to a function of ours.
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    () => {
+        "b {function}"
+    };
+}
+
+/// Hidden functions of these names, which are ours.
+#[cfg(not(test))]
+macro_rules! ours {
+    ($($name:literal = $function:path;)*) => {$(
+        std::arch::global_asm!(
+            ".pushsection .text.trimtab_imports,\"ax\",%progbits",
+            concat!(".globl ", $name),
+            concat!(".hidden ", $name),
+            concat!(".type ", $name, ",%function"),
+            concat!($name, ":"),
+            jump!(),
+            concat!(".size ", $name, ", . - ", $name),
+            ".popsection",
+            function = sym $function,
+        );
+    )*};
+}
+
+#[cfg(not(test))]
+ours! {
+    "fstat" = fstat;
+    "fstat64" = fstat;
+    "stat64" = stat;
+    "statx" = statx;
+    "gettid" = gettid;
+    "__cxa_thread_atexit_impl" = thread_atexit;
+}
+
+// On 64-bit processors the C library's `stat` is the kernel's.
+unsafe extern "C" fn fstat(file: c_int, to: *mut c_void) -> c_int {
+    // SAFETY: the caller's contract, handed on.
+    unsafe { libc::syscall(libc::SYS_fstat, file, to) as c_int }
+}
+
+unsafe extern "C" fn stat(path: *const c_char, to: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, to, 0) as c_int }
+}
+
+unsafe extern "C" fn statx(
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    to: *mut c_void,
+) -> c_int {
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_statx, folder, path, flags, mask, to) as c_int }
+}
+
+extern "C" fn gettid() -> pid_t {
+    // SAFETY: takes nothing.
+    unsafe { libc::syscall(libc::SYS_gettid) as pid_t }
+}
+
+/// From glibc 2.18 on.
+static THREAD_ATEXIT: Symbol = Symbol::new(c"__cxa_thread_atexit_impl");
+/// From glibc 2.18 on.
+static GETATTR_DEFAULT: Symbol = Symbol::new(c"pthread_getattr_default_np");
+
+/// Where there is no such function, the value is not destroyed with its thread.
+unsafe extern "C" fn thread_atexit(
+    destructor: *const c_void,
+    value: *mut c_void,
+    object: *mut c_void,
+) -> c_int {
+    type Register = unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_void) -> c_int;
+    match THREAD_ATEXIT.found().or_else(|| THREAD_ATEXIT.look_up()) {
+        // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
+        Some(register) => unsafe {
+            transmute::<NonNull<c_void>, Register>(register)(destructor, value, object)
+        },
+        None => -1,
+    }
+}
+
+/// What a thread without an attribute gets; the plain attribute where that cannot be changed.
+pub(crate) unsafe extern "C" fn pthread_getattr_default_np(attr: *mut libc::pthread_attr_t) -> c_int {
+    type Get = unsafe extern "C" fn(*mut libc::pthread_attr_t) -> c_int;
+    match GETATTR_DEFAULT.found().or_else(|| GETATTR_DEFAULT.look_up()) {
+        // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
+        Some(get) => unsafe { transmute::<NonNull<c_void>, Get>(get)(attr) },
+        // SAFETY: the caller keeps the contract.
+        None => unsafe { libc::pthread_attr_init(attr) },
+    }
+}
+
+/// Looks up what is looked up by name.
+pub(crate) fn resolve() {
+    THREAD_ATEXIT.look_up();
+    GETATTR_DEFAULT.look_up();
+}
+
+/// Whether this process has a C library that the guest knows: glibc, with threads and a loader that finds functions. In all others
+/// it has no plan.
+pub(crate) fn is_home() -> bool {
+    is_bound!("gnu_get_libc_version") && is_bound!("dlsym") && is_bound!("pthread_key_create")
+}
+
+/// Whether functions can be looked up by name: also in musl.
+pub(crate) fn can_look_up() -> bool {
+    is_bound!("dlsym")
+}

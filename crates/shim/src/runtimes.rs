@@ -1,0 +1,89 @@
+//! Which threads belong to a runtime, and to no code of the program.
+//!
+//! An OpenMP runtime binds its own threads, by the places it was given or region by region, and it starts helpers that are no
+//! workers at all. Allocators, race detectors and communication libraries start helpers, too. A slot given to one of them is
+//! missing for a thread that computes, and all later threads are on other slots than the plan says. So these threads are recognised
+//! and have the whole mask. They are known by their start routine, which lies in the runtime's library: in each of the libraries listed
+//! here, no thread of the program starts.
+//!
+//! ThreadSanitizer is different: it stands in front of `pthread_create` itself, so that all start routines are its own, and clang links it
+//! into the program. What it creates for the program has an attribute always; its own thread has none.
+//!
+//! A runtime linked into the program itself (`-l:libgomp.a`) cannot be told from the program: its threads are pinned
+//! in creation order, which is a runtime's own order as well.
+
+use crate::objects::{self, Object};
+use libc::{c_void, pthread_attr_t};
+use std::ops::ControlFlow;
+
+/// How the files of the runtimes begin. A wheel renames its copy (`libgomp-e985bcbb.so.1`) but keeps the beginning.
+const LIBRARIES: [&[u8]; 11] = [
+    // OpenMP.
+    b"libgomp",
+    b"libomp",
+    b"libiomp",
+    b"libnvomp",
+    // An allocator that returns memory in a thread of its own, and a tracer.
+    b"libjemalloc",
+    b"liblttng-ust",
+    // Progress of Open MPI, PMIx and UCX.
+    b"libopen-pal",
+    b"libpmix",
+    b"libucs",
+    // Devices.
+    b"libcuda.",
+    b"libhsa-runtime",
+];
+
+/// A function that every program with ThreadSanitizer in it shows.
+const RACE_DETECTOR: &std::ffi::CStr = c"__tsan_init";
+
+/// Whether a thread with this start routine and attribute is a runtime's own.
+///
+/// Walks the loaded objects each time rather than remember what lay where: objects come and go.
+pub(crate) fn own(routine: *const c_void, attr: *const pthread_attr_t) -> bool {
+    let is_own = |object: &Object<'_>| {
+        is_runtime(object.path()) || (attr.is_null() && object.defines(RACE_DETECTOR).is_some())
+    };
+    objects::visit(|object| match object.holds(routine.addr()) {
+        true => ControlFlow::Break(is_own(object)),
+        false => ControlFlow::Continue(()),
+    })
+    .unwrap_or(false)
+}
+
+fn is_runtime(path: &[u8]) -> bool {
+    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    LIBRARIES.iter().any(|name| file.starts_with(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_are_known_by_their_file() {
+        for (path, runtime) in [
+            ("/usr/lib/x86_64-linux-gnu/libgomp.so.1", true),
+            ("/site-packages/torch.libs/libgomp-e985bcbb.so.1.0.0", true),
+            ("libomp.so.5", true),
+            ("/opt/intel/lib/libiomp5.so", true),
+            ("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", true),
+            ("/usr/lib/x86_64-linux-gnu/libopen-pal.so.40", true),
+            ("/usr/lib/x86_64-linux-gnu/libcudart.so.12", false),
+            ("/home/libgomp/program", false),
+            ("/usr/lib/libc.so.6", false),
+            ("", false),
+        ] {
+            assert_eq!(is_runtime(path.as_bytes()), runtime, "{path}");
+        }
+    }
+
+    #[test]
+    fn other_addresses_belong_to_no_runtime() {
+        let none = std::ptr::null();
+        assert!(!own(own as *const c_void, none));
+        assert!(!own(libc::getpid as *const c_void, none));
+        assert!(!own(none.cast(), none));
+    }
+}
