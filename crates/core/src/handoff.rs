@@ -25,8 +25,10 @@
 //! be asked for the CPU count by an allocator that is still starting, and could not allocate then.
 
 pub mod bearer;
+mod changed;
 mod nest;
 
+pub use changed::{CHANGED_VARIABLE, changed_text, read_changed};
 pub use nest::{NEST_VARIABLE, NestHandoff, NestHandoffError, Report, Roots};
 
 use crate::ids::{Id, OsCpu};

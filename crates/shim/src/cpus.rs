@@ -27,6 +27,22 @@ impl Cpus {
         runs.for_each(|run| self.insert(run));
     }
 
+    /// Becomes the set of a mask as the kernel lays it out, on a little-endian machine.
+    pub(crate) fn become_bytes(&mut self, bytes: &[u8]) {
+        self.words.fill(0);
+        for (at, &byte) in bytes.iter().enumerate().take(CPUS_MAX / 8) {
+            self.words[at / 8] |= u64::from(byte) << (at % 8 * 8);
+        }
+    }
+
+    /// Writes the set as such a mask; members beyond its end are left out.
+    pub(crate) fn write_bytes(&self, bytes: &mut [u8]) {
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            let word = self.words.get(at / 8).copied().unwrap_or(0);
+            *byte = (word >> (at % 8 * 8)) as u8;
+        }
+    }
+
     pub(crate) fn insert(&mut self, (first, last): (OsCpu, OsCpu)) {
         for cpu in first.0..=last.0 {
             if let Some(word) = self.words.get_mut(cpu as usize / BITS) {
@@ -98,6 +114,17 @@ mod tests {
         assert_eq!(Cpus::new().end(), 0);
         assert_eq!(cpus(&[(8191, 8191)]).end(), CPUS_MAX);
         assert!(cpus(&[(8192, 8200)]) == Cpus::new(), "beyond the width there is nothing");
+    }
+
+    #[test]
+    fn bytes_are_the_kernels_layout() {
+        let set = cpus(&[(1, 1), (8, 9), (70, 70)]);
+        let mut bytes = [0xff; 16];
+        set.write_bytes(&mut bytes);
+        assert_eq!(bytes[..10], [2, 3, 0, 0, 0, 0, 0, 0, 64, 0]);
+        let mut read = cpus(&[(5, 5)]);
+        read.become_bytes(&bytes);
+        assert!(read == set);
     }
 
     #[test]

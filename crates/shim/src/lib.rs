@@ -35,9 +35,13 @@ mod birth;
 mod carry;
 mod count;
 mod cpus;
+#[cfg_attr(test, allow(dead_code))]
+mod failure;
 mod fork;
 mod imports;
 mod leave;
+#[cfg_attr(test, allow(dead_code))]
+mod narrowed;
 mod objects;
 mod plan;
 mod runtimes;
@@ -120,7 +124,12 @@ pub unsafe extern "C-unwind" fn sched_getaffinity(
 ) -> c_int {
     nest::relax();
     // SAFETY: the caller's contract.
-    unsafe { real::sched_getaffinity(process, bytes, mask) }
+    let result = unsafe { real::sched_getaffinity(process, bytes, mask) };
+    if result == 0 {
+        // SAFETY: the call has filled the mask.
+        unsafe { narrowed::widen(process, bytes, mask) };
+    }
+    result
 }
 
 /// A thread's mask; of the calling thread, its own and not the place of a region that is over.
@@ -135,7 +144,13 @@ pub unsafe extern "C-unwind" fn pthread_getaffinity_np(
 ) -> c_int {
     nest::relax();
     // SAFETY: the caller's contract.
-    unsafe { real::pthread_getaffinity_np(thread, bytes, mask) }
+    let result = unsafe { real::pthread_getaffinity_np(thread, bytes, mask) };
+    // SAFETY: no preconditions.
+    if result == 0 && thread == unsafe { libc::pthread_self() } {
+        // SAFETY: the call has filled the mask.
+        unsafe { narrowed::widen(0, bytes, mask) };
+    }
+    result
 }
 
 /// Closes a library, after which another may lie where it lay.
@@ -239,6 +254,7 @@ extern "C" fn loaded() {
         if plan.is_of_this_process() {
             plan::guarded(|| {
                 nest::begin();
+                failure::watch();
                 Some(())
             });
         }

@@ -169,6 +169,11 @@ impl Plan {
         self.pin == Pin::Born
     }
 
+    /// Whether threads are born in the mask, because something else places them.
+    pub(crate) fn floats(&self) -> bool {
+        self.pin == Pin::Float
+    }
+
     /// Every CPU the program may use.
     pub(crate) fn mask(&self) -> &Cpus {
         &self.mask

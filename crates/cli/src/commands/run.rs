@@ -42,6 +42,9 @@ use trimtab_linux::text::printable;
 /// Where LLVM's runtime looks for tools.
 const TOOLS: &str = "OMP_TOOL_LIBRARIES";
 
+/// Variables by which a user binds OpenMP threads.
+const BINDINGS: [&str; 4] = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"];
+
 /// Functions by which programs start threads: of POSIX, of C++'s library and of C11.
 const STARTS_THREADS: [&str; 3] = ["pthread_create", "_M_start_thread", "thrd_create"];
 
@@ -169,7 +172,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let pin = if frees { PinMode::Mask } else { args.run.pin.unwrap_or_default() };
     let binds = pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
     let openmp = openmp(&program);
+    let bound = BINDINGS.iter().any(|name| user(name).is_some());
     let own = leaves_binding_to(&program, openmp);
+    let carries = guest::bears(&program).is_ok() && guest::library().is_ok();
     let asked_for = nest.is_some();
     let nest = nest.or_else(|| {
         let places = binds && own.is_none() && args.run.env != EnvMode::Keep;
@@ -179,7 +184,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let binder = match (&nesting, openmp) {
         (Some(nesting), _) if asked_for => Binder::Teams(&nesting.resolved),
         (Some(nesting), _) => Binder::Shape(&nesting.resolved),
-        (None, Some(openmp)) if binds => own.map_or(Binder::Runtime(openmp), |own| Binder::Program(own.why)),
+        (None, Some(openmp)) if binds && (carries || bound) => {
+            own.map_or(Binder::Runtime(openmp), |own| Binder::Program(own.why))
+        }
         (None, Some(_)) => Binder::Free,
         _ => Binder::Unknown,
     };
@@ -188,7 +195,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
     });
     let pin = if own.is_some_and(|own| own.pins) && pin == PinMode::Auto { PinMode::Mask } else { pin };
-    let floats = places || nesting.is_some() || own.is_some();
+    let floats = places || nesting.is_some() || (own.is_some() && !bound);
     let more = nesting.is_some() || (plan.threads as usize) < plan.mask.len();
     let guest = guest::decide(&program, pin, rule.as_ref(), floats, more);
     if let Some(nesting) = nesting.as_ref().filter(|_| asked_for) {
@@ -219,6 +226,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         environment.push(tuned::asks_for_huge_pages(&user, volume));
     }
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
+    environment.extend(changed(&environment, &guest).filter(|_| volume > Volume::Quiet));
     if let Some(path) = &counted {
         meetings::count(world, &program, &mut environment, path);
     }
@@ -346,9 +354,8 @@ fn leaves_binding_to(program: &Program, openmp: Option<OpenMp>) -> Option<OwnBin
 /// The nested teams that the user's `OMP_NUM_THREADS` lists, where they fit the plan and the preload
 /// library can place them. A binding that the user set stays in force instead.
 fn shape(world: &World, program: &Program, plan: &Plan, omp: Option<&str>) -> Option<Nest> {
-    let bound = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"];
-    let reachable = program.family.is_none() && program.takes_preload() == Some(true);
-    if openmp(program).is_none() || !reachable || bound.iter().any(|name| world.of_user(name).is_some()) {
+    let reachable = program.family.is_none() && guest::bears(program).is_ok() && guest::library().is_ok();
+    if openmp(program).is_none() || !reachable || BINDINGS.iter().any(|name| world.of_user(name).is_some()) {
         return None;
     }
     let counts = counts(omp?)?;
@@ -514,6 +521,23 @@ fn guest_variables(
             unset(&why)
         }
     }
+}
+
+/// The names of the variables that the launch changes, for the line that the preload library writes
+/// where the program fails within seconds.
+fn changed(environment: &[Variable], guest: &Guest) -> Option<Variable> {
+    let ours = |name: &str| name.starts_with("TRIMTAB_") || name == "LD_PRELOAD" || name == TOOLS;
+    let names = environment
+        .iter()
+        .filter(|variable| !matches!(variable.action, Action::Kept { .. } | Action::Unset { .. }))
+        .map(|variable| variable.name.as_str())
+        .filter(|name| !ours(name));
+    let text = handoff::changed_text(std::process::id(), names)?;
+    matches!(guest, Guest::Goes(_)).then(|| Variable {
+        name: handoff::CHANGED_VARIABLE.to_owned(),
+        reader: "trimtab's guest library",
+        action: Action::Set { value: text },
+    })
 }
 
 /// Puts the variables that are to be set, and the list of them for runs inside this one.

@@ -121,3 +121,34 @@ fn a_model_that_cannot_be_kept_is_found() {
     assert_eq!(found["verdict"], "fault", "{found}");
     assert!(found["remedy"].as_str().unwrap().contains("XDG_CACHE_HOME"), "{found}");
 }
+
+#[test]
+fn a_program_that_does_not_bear_a_change_is_tried_without_each() {
+    crate::util::need!(crate::util::two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    // It insists on its count, as programs do that compare it with their options.
+    let app = sandbox.script(
+        "app",
+        "#!/bin/sh\n[ \"$OMP_NUM_THREADS\" = 4 ] || { echo \"four threads, please\" >&2; exit 3; }\n",
+    );
+    let outcome = sandbox.trimtab("doctor --json").arg(&app).env("OMP_NUM_THREADS", "4").ends();
+    let document: Value =
+        serde_json::from_str(&outcome.out()).unwrap_or_else(|error| panic!("{error}: {outcome}"));
+    assert_eq!(
+        (outcome.code, &document["schema"]),
+        (Some(1), &"trimtab.doctor-program/1".into()),
+        "{outcome}"
+    );
+    let status = |at: usize| document["variants"][at]["status"].as_u64();
+    assert_eq!((status(0), status(1)), (Some(0), Some(3)), "{outcome}");
+    assert_eq!(document["variants"][1]["last_error"], "four threads, please", "{outcome}");
+    let remedy = document["remedy"].as_str().unwrap();
+    assert!(remedy.starts_with("trimtab run --fit keep -- "), "{outcome}");
+    // The remedy is one.
+    let kept = sandbox.run("--fit keep").arg(&app).env("OMP_NUM_THREADS", "4").ends();
+    assert_eq!(kept.code, Some(0), "{kept}");
+    let words = sandbox.trimtab("doctor").arg(&app).env("OMP_NUM_THREADS", "1").ends();
+    assert!(words.code == Some(0) && words.out().contains("3, also without trimtab"), "{words}");
+    let late = sandbox.trimtab("doctor --timeout 100ms").args(["sleep", "5"]).ends();
+    assert!(late.code == Some(0) && late.out().contains("exceeded the time limit"), "{late}");
+}

@@ -23,6 +23,7 @@ mod counters;
 mod descriptors;
 mod doctor;
 mod environment;
+mod fails;
 mod figures;
 mod homes;
 mod huge_pages;

@@ -99,6 +99,22 @@ fn the_threads_of_an_openmp_program_that_are_its_own_have_the_whole_mask() {
 }
 
 #[test]
+fn libraries_count_the_cpus_of_the_run_though_the_runtime_has_bound_the_initial_thread() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    for compiler in ["gcc", "clang"] {
+        let program = need!(built(compiler, "counts.c", &["-O1", "-fopenmp"]), "no {compiler} with OpenMP");
+        let said = sandbox.run("-c 2").arg(&program).ends().ok();
+        assert_eq!([line(&said, "before"), line(&said, "after")], ["2 2"; 2], "{compiler}: {said}");
+        assert_eq!([line(&said, "team"), line(&said, "kernel")], ["2", "1"], "{compiler}: {said}");
+        // A binding of the user's is answered as the kernel has it.
+        let own = sandbox.run("-c 2").arg(&program).env("OMP_PLACES", "cores").ends().ok();
+        let plain = sandbox.run("-c 2 --env keep").arg(&program).env("OMP_PLACES", "cores").ends().ok();
+        assert_eq!(line(&own, "after"), line(&plain, "after"), "{compiler}: {own}");
+    }
+}
+
+#[test]
 fn what_an_openmp_program_forks_has_the_whole_mask() {
     let all = BTreeSet::from(need!(two(), "two cores are needed"));
     let sandbox = Sandbox::new();

@@ -5,8 +5,9 @@
 //! beside it speaks as if the user had set it, stops programs that compare it with their options and
 //! disarms libraries that limit inner threads only where it is absent. Idea: a count is set only where
 //! it is needed ([`super::THREAD_COUNTS`] says how each runtime counts): under a CPU quota below the
-//! mask, on request (`--threads`), for nested teams, and for libraries that would count a mask which
-//! the OpenMP runtime has narrowed. Exact places are set only for programs that link an OpenMP runtime.
+//! mask, on request (`--threads`), and for nested teams. Exact places are set only for programs that link
+//! an OpenMP runtime and carry the preload library, which answers with the plan's mask where a runtime
+//! has bound the initial thread.
 //!
 //! Properties: what the user set stays, but for counts that exceed the CPUs of the run, which are
 //! fitted ([`super::fit`]); what the command line of a known program states is stated by no variable;
@@ -160,12 +161,10 @@ pub fn environment(
             places(plan, user, Err(why.to_owned()), omp.as_deref())
         }
     };
-    let narrowed = bindings.iter().any(|variable| matches!(variable.action, Action::Set { .. }))
-        && matches!(binder, Binder::Runtime(_));
     let count = |row: &ThreadCount| {
         let action = match user(row.name) {
             Some(value) => of_user(row, plan, value, asked),
-            None => unset_by_user(row, plan, binder, asked, omp.as_deref(), narrowed),
+            None => unset_by_user(row, plan, binder, asked, omp.as_deref()),
         };
         Variable { name: row.name.to_owned(), reader: row.reader, action }
     };
@@ -185,15 +184,13 @@ pub fn environment(
 }
 
 /// What becomes of a count that the user did not set. `omp` is the value of `OMP_NUM_THREADS` that
-/// the program will find, where the user set one; `narrowed` says that the OpenMP runtime binds the
-/// initial thread to one CPU before `main`.
+/// the program will find, where the user set one.
 fn unset_by_user(
     row: &ThreadCount,
     plan: &Plan,
     binder: Binder<'_>,
     asked: &Asked<'_>,
     omp: Option<&str>,
-    narrowed: bool,
 ) -> Action {
     let unset = |why: String| Action::Unset { why };
     let set = |threads: u32| Action::Set { value: threads.to_string() };
@@ -215,9 +212,6 @@ fn unset_by_user(
     let below_quota = (plan.threads as usize) < plan.slots.len();
     match row.default {
         DefaultCount::Mask if below_quota => set(plan.threads),
-        DefaultCount::Mask | DefaultCount::MaskAndQuota if narrowed && row.name != OPENMP => {
-            set(plan.threads)
-        }
         DefaultCount::Mask => unset(format!("{} counts the CPU mask itself", row.reader)),
         DefaultCount::MaskAndQuota => {
             unset(format!("{} counts the CPU mask and the quota itself", row.reader))

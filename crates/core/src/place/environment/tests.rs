@@ -85,13 +85,9 @@ fn a_users_openmp_count_reaches_the_libraries_that_follow_it() {
 }
 
 #[test]
-fn libraries_are_told_the_count_that_a_bound_initial_thread_hides() {
-    let all = of(&[], OpenMp::Gnu);
-    assert_eq!(action(&all, "OPENBLAS_NUM_THREADS"), set("4"));
-    assert!(matches!(action(&all, "OMP_NUM_THREADS"), Action::Unset { .. }));
-    // Nothing binds the initial thread here.
-    let all = of(&[("OMP_PROC_BIND", "false")], OpenMp::Gnu);
-    assert_eq!(changed(&all), [""; 0]);
+fn places_come_without_counts() {
+    assert_eq!(changed(&of(&[], OpenMp::Gnu)), ["OMP_PLACES={0},{1},{2},{3}", "OMP_PROC_BIND=close"]);
+    assert_eq!(changed(&of(&[("OMP_PROC_BIND", "false")], OpenMp::Gnu)), [""; 0]);
 }
 
 #[test]
