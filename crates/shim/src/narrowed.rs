@@ -3,12 +3,16 @@
 //! Problem: a runtime that was told the slots as its places binds the initial thread to one CPU, GNU's even
 //! before `main`. Libraries that then count the affinity mask (OpenBLAS, oneTBB) would start one thread, where they
 //! start one for each CPU of the run without the places. Idea: the thread is asked for its mask by calls of the C
-//! library, so those answer with the mask of the plan while the thread is on a slot of it. System calls and `/proc`
-//! answer as the kernel does.
+//! library, so those answer with the mask of the plan while the thread is on a slot of it. Inside a parallel region
+//! they answer with the place: a program that asks there wants to see it. System calls and `/proc` answer as the
+//! kernel does.
 
 use crate::cpus::Cpus;
 use crate::plan::{self, Plan};
-use libc::{cpu_set_t, pid_t, size_t};
+use crate::real::Symbol;
+use libc::{c_int, cpu_set_t, pid_t, size_t};
+use std::mem::transmute;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 const UNKNOWN: u8 = 0;
@@ -17,6 +21,16 @@ const LEAVES: u8 = 2;
 
 /// Whether the runtime of the planned process was told places by the launcher.
 static RUNTIME: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+static OMP_GET_LEVEL: Symbol = Symbol::new(c"omp_get_level");
+
+/// Whether the calling thread is inside a parallel region.
+fn in_region() -> bool {
+    let Some(level) = OMP_GET_LEVEL.found().or_else(|| OMP_GET_LEVEL.look_up()) else { return false };
+    // SAFETY: the symbol of that name has that type.
+    let level = unsafe { transmute::<NonNull<libc::c_void>, extern "C-unwind" fn() -> c_int>(level) };
+    level() > 0
+}
 
 fn runtime_binds(plan: &Plan) -> bool {
     let known = RUNTIME.load(Relaxed);
@@ -42,7 +56,7 @@ pub(crate) unsafe fn widen(process: pid_t, bytes: size_t, mask: *mut cpu_set_t) 
     let (own, thread) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
     let initial = process == own || (process == 0 && thread == i64::from(own));
     let whole = plan.mask().end().div_ceil(8);
-    if !initial || bytes < whole {
+    if !initial || bytes < whole || in_region() {
         return;
     }
     // SAFETY: the caller's contract.
