@@ -251,7 +251,9 @@ mod tests {
 
     #[test]
     fn threads_are_fewer_than_cpus_only_where_the_plan_says_so() {
-        for (end, threads) in [("", None), (" threads=2", Some(2)), (" threads=4", None), (" threads=9", None)] {
+        for (end, threads) in
+            [("", None), (" threads=2", Some(2)), (" threads=4", None), (" threads=9", None)]
+        {
             assert_eq!(plan(&format!("1 pid=1 mask=0-3 slots=0/1 pin=born{end}")).fewer_threads(), threads);
         }
     }

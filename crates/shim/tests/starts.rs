@@ -68,9 +68,11 @@ fn a_program_with_an_address_sanitizer_is_started_without_the_library() {
 
 #[test]
 fn a_script_is_looked_through() {
-    for (compiler, flags, says) in
-        [("musl-gcc", &[][..], "library none"), ("gcc", &["-m32"], "library none"), ("cc", &[], "library ours")]
-    {
+    for (compiler, flags, says) in [
+        ("musl-gcc", &[][..], "library none"),
+        ("gcc", &["-m32"], "library none"),
+        ("cc", &[], "library ours"),
+    ] {
         let Some(program) = tells(compiler, flags) else { continue };
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script");
@@ -82,7 +84,10 @@ fn a_script_is_looked_through() {
             assert!(Command::new("chmod").arg("+x").arg(path).status().unwrap().success());
         }
         let Some(starter) = Program::c("spawner.c") else { return };
-        for (path, words) in [(&script, format!("x {}", script.display())), (&outer, format!("x {} {}", script.display(), outer.display()))] {
+        for (path, words) in [
+            (&script, format!("x {}", script.display())),
+            (&outer, format!("x {} {}", script.display(), outer.display())),
+        ] {
             let run = pinned("A/B").env("MARK", "it").arg(path.to_str().unwrap()).arg("a");
             if let Some(outcome) = run.run(&starter) {
                 assert_eq!(outcome.text(), format!("{words} a mark it {says}\nstatus 7"), "{compiler}");
@@ -99,7 +104,9 @@ fn a_large_environment_is_no_hindrance() {
 
 #[test]
 fn other_preloaded_libraries_stay() {
-    let (Some(program), Some(other)) = (tells("cc", &["-static"]), Program::c_library("plugin.c")) else { return };
+    let (Some(program), Some(other)) = (tells("cc", &["-static"]), Program::c_library("plugin.c")) else {
+        return;
+    };
     let other = other.path.clone();
     let says = format!("mark it library {}", other.display());
     starts(pinned("A/B").preload(&other), &program.path, &says);
@@ -113,7 +120,8 @@ fn a_program_in_another_root_is_started_without_the_library() {
     }
     let Some(program) = tells("cc", &[]) else { return };
     let root = tempfile::tempdir().unwrap();
-    let Ok(libraries) = Command::new("ldd").args(["/bin/sh".as_ref(), program.path.as_path()]).output() else {
+    let Ok(libraries) = Command::new("ldd").args(["/bin/sh".as_ref(), program.path.as_path()]).output()
+    else {
         return skip("ldd is not installed");
     };
     let libraries = String::from_utf8(libraries.stdout).unwrap();
