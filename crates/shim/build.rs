@@ -1,8 +1,28 @@
 //! Link settings of the shared library.
 
+#![allow(unsafe_code, reason = "asks the C library for its version")]
+
+use std::ffi::{CStr, c_char};
+
+unsafe extern "C" {
+    safe fn gnu_get_libc_version() -> *const c_char;
+}
+
 fn main() {
     // New threads carry a destructor of ours (`slots`) and the C library a fork handler (`fork`): were a host to open
     // the library itself and close it again, both would be called after their code is gone.
     println!("cargo::rustc-link-arg-cdylib=-Wl,-z,nodelete");
+    if !has_all_in_one() {
+        println!("cargo::rustc-link-arg-cdylib=-Wl,--push-state,--no-as-needed,-ldl,-lpthread,--pop-state");
+    }
     println!("cargo::rerun-if-changed=build.rs");
+}
+
+/// Whether this system's glibc has loading and threads in `libc.so.6`, as from 2.34 on. Where they are libraries of their own, the guest
+/// brings them along, since it binds their functions weakly (`imports`). musl knows both names as its own.
+fn has_all_in_one() -> bool {
+    // SAFETY: a constant C string.
+    let version = unsafe { CStr::from_ptr(gnu_get_libc_version()) }.to_string_lossy();
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(2), Some(34))
 }

@@ -31,7 +31,7 @@ impl Guest {
 
 /// Decides by what the program is. `openmp` says whether OpenMP threads have places: the runtime's own, or those of nested
 /// teams. `asked` says whether the library has something to do beside placing threads at their birth: nested teams, or to answer with fewer threads
-/// than there are CPUs. Without that, it stays out of programs whose threads share the mask, and so out of all that these start.
+/// than there are CPUs. Without that, it stays out of programs whose threads share the mask, and so out of all programs that these start.
 pub fn decide(program: &Program, mode: PinMode, rule: Option<&Rule>, openmp: bool, asked: bool) -> Guest {
     if let Err(why) = bears(program) {
         return Guest::Stays(format!("{why}: threads float inside the mask"));
@@ -61,7 +61,7 @@ fn stays(why: &str) -> Guest {
     Guest::Stays(why.to_owned())
 }
 
-/// Whether the library can be preloaded into a program at all; the error says why not. It asks of the file what the guest asks of the
+/// Whether the library can be preloaded into a program at all; the error says why not. The guest asks the same of the files of
 /// programs that its host starts.
 pub fn bears(program: &Program) -> Result<(), String> {
     match program.takes_preload() {

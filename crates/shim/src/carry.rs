@@ -6,7 +6,7 @@
 //! libraries that it needs.
 //!
 //! Runs between `vfork` and exec, on the parent's memory: system calls and the stack only, some two kibibytes of it. A file that cannot be
-//! read, or makes no sense, is left as it is: the exec will say what is wrong with it.
+//! read, or makes no sense, is left as it is: the exec reports the fault.
 
 use libc::{c_char, c_int, c_long};
 use trimtab_core::handoff::bearer::{self, MACHINE, NAME_BYTES};
@@ -43,7 +43,7 @@ pub(crate) fn is_out_of_reach(target: Target, library: *const c_char) -> bool {
     let mut file = match target {
         Target::Path(path) => File::open(libc::AT_FDCWD, path),
         // SAFETY: a C string, by the caller's contract.
-        Target::At(folder, path) if unsafe { *path } != 0 => File::open(folder, path),
+        Target::At(folder, path) if !path.is_null() && unsafe { *path } != 0 => File::open(folder, path),
         Target::At(file, _) | Target::Open(file) => File::reopen(file),
         Target::Name(name) => File::search(name, &mut path),
     };
@@ -63,7 +63,7 @@ pub(crate) fn is_out_of_reach(target: Target, library: *const c_char) -> bool {
     false
 }
 
-/// Whether the library cannot be opened from here: another root, or another user who may not.
+/// Whether the library cannot be opened from here: another root, or a user without the right to.
 pub(crate) fn is_missing(library: *const c_char) -> bool {
     match open(libc::AT_FDCWD, library) {
         Ok(file) => {
@@ -88,7 +88,7 @@ impl File {
             .map(Self)
     }
 
-    /// Once more what is open, which may be for other uses than reading.
+    /// The file behind a descriptor, which may be open for other uses than reading.
     fn reopen(file: c_int) -> Option<Self> {
         const FOLDER: &[u8] = b"/proc/self/fd/";
         let mut digits = [0; 10];
@@ -133,7 +133,7 @@ impl Drop for File {
 }
 
 fn open(folder: c_int, path: *const c_char) -> Result<c_int, c_int> {
-    // Not blocking, for what is not a file after all.
+    // Not blocking, in case it is a pipe or a device.
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     // SAFETY: the path is a C string, by the callers' contracts.
     let file: c_long = unsafe { libc::syscall(libc::SYS_openat, folder, path, flags, 0) };
@@ -186,7 +186,7 @@ struct Segment {
 
 impl Elf<'_> {
     /// Whether the library can be preloaded. A static program does not carry it either: it could not take it out of the environment
-    /// of what it starts.
+    /// of its children.
     fn carries(&self) -> bool {
         const CLASS_64_LITTLE: [u8; 2] = [2, 1];
         let ours = self.head.get(4..6) == Some(&CLASS_64_LITTLE)
@@ -272,4 +272,90 @@ impl Elf<'_> {
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at + N)?;
     Some(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    fn c(path: &Path) -> CString {
+        CString::new(path.as_os_str().as_bytes()).unwrap()
+    }
+
+    /// A program that carries the library as any.
+    fn own() -> Vec<u8> {
+        std::fs::read("/bin/sh").unwrap()
+    }
+
+    /// Whether a file of these bytes is out of reach of a library that is there.
+    fn leaves(bytes: &[u8]) -> bool {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        is_out_of_reach(Target::Path(c(file.path()).as_ptr()), c"/proc/self/exe".as_ptr())
+    }
+
+    #[test]
+    fn programs_of_this_machines_glibc_are_in_reach_by_every_way_to_name_them() {
+        let library = c"/proc/self/exe".as_ptr();
+        let open = std::fs::File::open("/bin/sh").unwrap();
+        let folder = std::fs::File::open("/bin").unwrap();
+        use std::os::fd::AsRawFd;
+        for target in [
+            Target::Path(c"/bin/sh".as_ptr()),
+            Target::Name(c"sh".as_ptr()),
+            Target::Name(c"/bin/sh".as_ptr()),
+            Target::Open(open.as_raw_fd()),
+            Target::At(folder.as_raw_fd(), c"sh".as_ptr()),
+            Target::At(open.as_raw_fd(), c"".as_ptr()),
+        ] {
+            assert!(!is_out_of_reach(target, library));
+            assert!(is_out_of_reach(target, c"/none/library".as_ptr()));
+        }
+        assert!(!is_out_of_reach(Target::Name(c"no-program-of-that-name".as_ptr()), library));
+    }
+
+    #[test]
+    fn another_class_machine_or_loader_is_out_of_reach() {
+        let own = own();
+        assert!(!leaves(&own));
+        for (at, byte) in [(4, 1), (5, 2), (18, MACHINE as u8 ^ 1)] {
+            let mut other = own.clone();
+            other[at] = byte;
+            assert!(leaves(&other), "byte {at}");
+        }
+        let place = own.windows(9).position(|word| word == b"/ld-linux").unwrap();
+        let mut other = own.clone();
+        other[place + 5] = b'x';
+        assert!(leaves(&other), "another loader");
+    }
+
+    #[test]
+    fn texts_and_rubbish_are_left_as_they_are() {
+        for bytes in [&b""[..], b"#!", b"#!\n", b"#! \t\n", b"#!/none/interpreter\n", b"echo\n", b"\x7fELF"] {
+            // A head of four bytes is no program.
+            assert_eq!(leaves(bytes), bytes == b"\x7fELF", "{bytes:?}");
+        }
+        let long = [b"#!/".as_slice(), &[b'x'; 4000]].concat();
+        assert!(!leaves(&long));
+    }
+
+    proptest! {
+        #[test]
+        fn any_damage_to_a_program_is_survived(
+            changes in prop::collection::vec((0usize..1200, any::<u8>()), 1..20), length in 0usize..6000,
+        ) {
+            let mut bytes = own();
+            for (at, byte) in changes {
+                bytes[at] = byte;
+            }
+            bytes.truncate(length + 64);
+            let _ = leaves(&bytes);
+        }
+    }
 }

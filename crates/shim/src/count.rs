@@ -1,7 +1,7 @@
 //! How many CPUs the program is told there are.
 //!
 //! Programs ask for two reasons, and one answer has to serve both. Some size thread pools by it: an affinity mask answers most of
-//! them, but these calls ignore masks and report the machine. Others take it for a bound of CPU *numbers*: `libnuma` drops what lies above, and
+//! them, but these calls ignore masks and report the machine. Others take it for a bound of CPU *numbers*: `libnuma` drops CPUs above it, and
 //! allocators and counters size arrays by it that they index with `sched_getcpu`. jemalloc has arenas for each CPU only where "online"
 //! and "configured" are the same number.
 //!

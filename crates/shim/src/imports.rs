@@ -12,8 +12,8 @@
 //! looked up by name. The unwinder is in [`unwinder`](crate::unwinder).
 //!
 //! One library of this kind was chosen over a small one that opens a large one: two libraries need a jump for each of some 200 exports,
-//! calls before the small one's constructor would pass unplanned, and what is opened late has no
-//! thread-local storage without allocating. `tests/exports.rs` holds the list of what may be asked for.
+//! calls before the small one's constructor would pass unplanned, and a library that is opened late has no
+//! thread-local storage without allocating. `tests/exports.rs` checks the versions, and the names against musl's.
 
 use crate::real::Symbol;
 use libc::{c_char, c_int, c_uint, c_void, pid_t};
@@ -259,7 +259,7 @@ pub(crate) unsafe extern "C" fn pthread_getattr_default_np(attr: *mut libc::pthr
     }
 }
 
-/// Looks up what is looked up by name.
+/// Looks up the functions that are found by name.
 pub(crate) fn resolve() {
     THREAD_ATEXIT.look_up();
     GETATTR_DEFAULT.look_up();

@@ -164,7 +164,7 @@ fn copy<'e>(
     let mut places = list.iter_mut();
     for (entry, value) in entries {
         let ours = value.filter(|value| value.split(is_separator).any(bearer::is_library));
-        // Another thread may have changed the variable meanwhile, and what there is no room for stays as it is.
+        // Another thread may have changed the variable meanwhile; an entry without room stays as it is.
         let room = ours.and_then(|value| {
             let (room, rest) =
                 std::mem::take(&mut text).split_at_mut_checked(PRELOAD.len() + value.len() + 1)?;
@@ -191,7 +191,7 @@ fn copy<'e>(
     places.for_each(|place| *place = 0);
 }
 
-/// Moves the paths that are not this library's to the front, with what separated them; says how long they are together.
+/// Moves the paths that are not this library's to the front, with their separators; returns their length together.
 fn keep_others(value: &mut [u8]) -> usize {
     let (mut from, mut kept) = (0, 0);
     while from < value.len() {
@@ -228,7 +228,7 @@ fn with_room<T>(words: usize, work: impl FnOnce(&mut [usize]) -> T) -> Option<T>
         }
     }
     let room: *mut usize = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: this thread's own memory of at least that many words, which is lent once at a time: what is done with it starts a
+    // SAFETY: this thread's own memory of at least that many words, which is lent once at a time: the work starts a
     // program.
     Some(work(unsafe { std::slice::from_raw_parts_mut(room, words) }))
 }
@@ -275,14 +275,14 @@ mod tests {
         }
     }
 
-    /// What a program would be started with, whose interpreter is not ours.
+    /// The environment that a program would be started with.
     fn left(environment: &[&str], target: &CStr) -> Option<Vec<String>> {
         let texts: Vec<CString> = environment.iter().map(|text| CString::new(*text).unwrap()).collect();
         let mut list: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
         list.push(std::ptr::null());
         without(Target::Path(target.as_ptr()), list.as_ptr(), 3, |list, spare| {
             assert_eq!(spare.len(), 3);
-            // SAFETY: what was just made.
+            // SAFETY: the list that was just made.
             let all = unsafe { all(list) };
             // SAFETY: as above.
             all.map(|entry| unsafe { CStr::from_ptr(entry) }.to_str().unwrap().to_owned()).collect()

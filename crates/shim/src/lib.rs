@@ -3,7 +3,8 @@
 //! The launcher decides where threads go, puts the plan into the environment ([`trimtab_core::handoff`]), names this
 //! library in `LD_PRELOAD` and becomes the program. The library applies the plan from inside: threads are born on
 //! their slots, the threads of nested teams are put in their places, programs that pinned threads start have the whole
-//! mask, and questions about the number of CPUs are answered from the plan. For `trimtab profile` and reports it counts how often
+//! mask, and questions about the number of CPUs are answered from the plan. Programs that cannot carry the library are started without it
+//! (`leave`). For `trimtab profile` and reports it counts how often
 //! threads meet (`meter`). What it exports is here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`, `waits` and in `programs`; a test has the list.
 //!
 //! A guest does not hurt its host:
@@ -15,11 +16,13 @@
 //! - What the program set itself stays: an affinity in a thread attribute, a mask a thread gave itself outside of regions.
 //! - It holds no lock while it calls anybody, keeps no descriptor and starts no thread. Its state is in static storage;
 //!   only for nested teams, and for counting, does it allocate, in ordinary code of the thread that opens one.
+//! - It asks the loader for nothing that musl or an older glibc lacks (`imports`, `unwinder`). Where it is loaded by
+//!   another C library than glibc, it has no plan.
 //!
 //! The exports are `C-unwind`: a host that cancels its threads asynchronously may unwind through them, and a plain `C`
 //! function would turn that into an abort.
 //!
-//! What it cannot reach: static programs; threads that the C library creates by internal calls (C11 `thrd_create`,
+//! What it cannot reach: static programs; programs of another C library, processor or word size; threads that the C library creates by internal calls (C11 `thrd_create`,
 //! `SIGEV_THREAD`); libraries opened with `RTLD_DEEPBIND` or `dlmopen`; programs that change identity (the loader
 //! ignores `LD_PRELOAD` there). Those threads live inside the mask, or inherit their creator's slot.
 //!

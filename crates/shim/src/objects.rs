@@ -169,7 +169,7 @@ const DT_STRSZ: u64 = 10;
 const DT_SONAME: u64 = 14;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
-/// In the table of versions: a version that only those get who were linked when it was the newest.
+/// In the table of versions: a version that only programs get that were linked when it was the newest.
 const OLD_VERSION: u16 = 0x8000;
 /// The most entries looked at in a table that has no length.
 const ENTRIES_MAX: usize = 1 << 12;

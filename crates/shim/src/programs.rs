@@ -125,7 +125,7 @@ starters! {
         else |list| real_posix_spawnp(pid, file, actions, attributes, arguments, list);
 }
 
-/// Has a shell do a command. The shell carries the library, and takes it out of what it starts.
+/// Has a shell do a command. The shell carries the library, and takes it out of its children's environment.
 ///
 /// # Safety
 /// As the C library's function of that name.

@@ -40,7 +40,7 @@ const RACE_DETECTOR: &std::ffi::CStr = c"__tsan_init";
 
 /// Whether a thread with this start routine and attribute is a runtime's own.
 ///
-/// Walks the loaded objects each time rather than remember what lay where: objects come and go.
+/// Walks the loaded objects each time and remembers no addresses: objects come and go.
 pub(crate) fn own(routine: *const c_void, attr: *const pthread_attr_t) -> bool {
     let is_own = |object: &Object<'_>| {
         is_runtime(object.path()) || (attr.is_null() && object.defines(RACE_DETECTOR).is_some())

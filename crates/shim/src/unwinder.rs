@@ -56,7 +56,7 @@ pub(crate) fn find() -> bool {
     true
 }
 
-/// For the jumps: finds what they look for, if that is to be found.
+/// For the jumps: fills the table, if there is an unwinder.
 #[cfg(not(test))]
 extern "C" fn find_for_jump() {
     find();

@@ -63,3 +63,78 @@ fn the_library_is_never_unloaded() {
     };
     assert!(String::from_utf8(output.stdout).unwrap().contains("NODELETE"));
 }
+
+/// What the library asks of the C library: name, version where it is bound to one, and whether it can do without.
+fn imports() -> Option<Vec<(String, Option<String>, bool)>> {
+    let output = Command::new("nm").args(["-D", "--undefined-only"]).arg(common::library()).output();
+    let Ok(output) = output else {
+        common::skip("nm is not installed");
+        return None;
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (kind, symbol) = (words.next().unwrap(), words.next().unwrap());
+        let (name, version) =
+            symbol.split_once('@').map_or((symbol, None), |(name, version)| (name, Some(version)));
+        (name.to_owned(), version.map(|version| version.trim_start_matches('@').to_owned()), kind != "U")
+    };
+    Some(text.lines().map(line).collect())
+}
+
+/// The names and versions that a library defines.
+fn defined(library: &str) -> Option<Vec<String>> {
+    let output = Command::new("nm").args(["-D", "--defined-only", library]).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let names: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().last())
+        .map(|name| name.replace("@@", "@"))
+        .collect();
+    (!names.is_empty()).then_some(names)
+}
+
+#[test]
+fn no_version_above_2_17_is_asked_for() {
+    for (name, version, _) in imports().unwrap_or_default() {
+        let Some(version) = version else { continue };
+        let numbers = version.strip_prefix("GLIBC_2.").unwrap_or_else(|| panic!("{name} of {version}"));
+        let minor: u32 = numbers.split('.').next().unwrap().parse().unwrap();
+        assert!(minor <= 17, "{name} needs {version}");
+    }
+}
+
+#[test]
+fn what_is_bound_weakly_is_in_this_c_library() {
+    let places = ["/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/lib64", "/usr/lib"];
+    let Some(here) = places.iter().find_map(|place| defined(&format!("{place}/libc.so.6"))) else {
+        return common::skip("libc.so.6 is in none of the usual places");
+    };
+    for (name, version, weak) in imports().unwrap_or_default() {
+        if let Some(version) = version.filter(|_| weak) {
+            assert!(here.contains(&format!("{name}@{version}")), "there is no {name} of {version}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_done_without_is_in_musl() {
+    let loader = format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH);
+    let Some(musl) = defined(&loader) else { return common::skip("musl is not installed") };
+    for (name, _, weak) in imports().unwrap_or_default() {
+        assert!(weak || musl.contains(&name), "musl has no {name}");
+    }
+}
+
+#[test]
+fn no_library_is_needed_but_the_c_librarys() {
+    let Ok(output) = Command::new("readelf").arg("-d").arg(common::library()).output() else {
+        return common::skip("readelf is not installed");
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let needed: Vec<_> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    // Before 2.34 threads and loading were libraries of their own.
+    let known = ["[libc.so.6]", "[libdl.so.2]", "[libpthread.so.0]"];
+    assert!(needed.iter().all(|line| known.iter().any(|name| line.ends_with(name))), "{needed:?}");
+    assert!(needed.iter().any(|line| line.ends_with(known[0])), "{needed:?}");
+}

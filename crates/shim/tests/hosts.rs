@@ -97,6 +97,21 @@ fn allocators_that_are_preloaded_get_on_with_it() {
 }
 
 #[test]
+fn an_allocators_own_thread_takes_no_slot() {
+    let Some(program) = Program::c("born.c") else { return };
+    let places = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let found = places.map(|place| Path::new(place).join("libjemalloc.so.2"));
+    let Some(path) = found.into_iter().find(|path| path.exists()) else {
+        return common::skip("libjemalloc.so.2 is not installed");
+    };
+    let run = Run::native().preload(&path).preload(&common::library());
+    let run = run.plan("mask=A,B slots=A/B pin=born").env("MALLOC_CONF", "background_thread:true").arg("2");
+    if let Some(outcome) = run.run(&program) {
+        assert_eq!(outcome.text(), "AB: B A");
+    }
+}
+
+#[test]
 fn a_static_program_is_out_of_reach() {
     let Some(program) = Program::built("cc", "born.c", &["-static", "-pthread"]) else { return };
     if let Some(outcome) = pinned("B/A").arg("2").arg("A").run(&program) {
@@ -195,6 +210,7 @@ fn a_race_detector_finds_nothing() {
         if Run::native().arg("AB").run(&program).is_none_or(|outcome| outcome.code != Some(0)) {
             common::skip("a program under ThreadSanitizer does not run here");
         } else if let Some(outcome) = pinned("A/B").arg("B").run(&program) {
+            // clang's detector has a thread of its own, which is born first and leaves the slots to the program.
             assert_eq!(outcome.text(), "then: B A AB", "{compiler}");
         }
     }

@@ -42,8 +42,11 @@ fn without_the_guest_threads_float_and_a_warning_says_so() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let program = copy(&sandbox, &[("trimtab", "a/trimtab"), ("trimtab-discover", "a/trimtab-discover")]);
-    let said =
-        sandbox.run(&format!("--cpus {a}")).sh(&format!("{MASK}; echo $LD_PRELOAD")).copy(&program).ends();
+    let said = sandbox
+        .run(&format!("--cpus {a}"))
+        .args(["env", "sh", "-c"])
+        .arg(format!("{MASK}; echo $LD_PRELOAD"));
+    let said = said.copy(&program).ends();
     assert_eq!(
         said.warns(&["threads are not pinned at birth", "libtrimtab_shim.so is not installed"]),
         a.to_string()
@@ -63,7 +66,8 @@ fn a_path_that_no_preload_can_name_is_said() {
             ("libtrimtab_shim.so", "a b/libtrimtab_shim.so"),
         ],
     );
-    let said = sandbox.run("-c 1").sh("echo \"ran$LD_PRELOAD\"").copy(&program).ends();
+    let call = sandbox.run("-c 1").args(["env", "sh", "-c", "echo \"ran$LD_PRELOAD\""]);
+    let said = call.copy(&program).ends();
     assert_eq!(said.warns(&["threads are not pinned at birth", "space or colon"]), "ran");
 }
 

@@ -18,6 +18,7 @@ mod balance;
 mod balances;
 mod bench;
 mod bounds;
+mod carries;
 mod cost;
 mod counters;
 mod descriptors;

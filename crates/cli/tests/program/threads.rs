@@ -187,8 +187,13 @@ fn what_the_c_library_answers_is_the_mask() {
     for cores in ["1", "2"] {
         let said = sandbox.run(&format!("-c {cores}")).arg(&program).ends().ok();
         assert_eq!([line(&said, "online"), line(&said, "nprocs")], [cores; 2], "{said}");
-        // Also in what a shell starts.
-        let said = sandbox.run(&format!("-c {cores}")).sh("getconf _NPROCESSORS_ONLN").ends().ok();
-        assert_eq!(said, cores);
+        // Also in programs that the program starts.
+        let call = sandbox.run(&format!("-c {cores}")).args(["env", "sh", "-c", "getconf _NPROCESSORS_ONLN"]);
+        assert_eq!(call.ends().ok(), cores);
     }
+    // A shell that trimtab becomes has the mask alone, and its children get the answers that they get under `taskset`.
+    let script = "getconf _NPROCESSORS_ONLN";
+    let plain = Command::new("sh").args(["-c", script]).output().unwrap();
+    let said = sandbox.run("-c 1").sh(script).ends().ok();
+    assert_eq!(said, String::from_utf8_lossy(&plain.stdout).trim());
 }

@@ -15,7 +15,7 @@ const LOADER: &[u8] =
     if cfg!(target_arch = "aarch64") { b"ld-linux-aarch64.so.1" } else { b"ld-linux-x86-64.so.2" };
 
 /// How libraries begin that stop a program where another library was loaded before them. AddressSanitizer's two names, GCC's and
-/// clang's, do so; the others are known to replace what the guest stands in front of.
+/// clang's, do so; the others replace functions that the guest stands in front of.
 const FIRST: [&[u8]; 6] = [
     b"libasan.so",
     b"libtsan.so",

@@ -86,7 +86,7 @@ impl fmt::Display for Report {
             Self::Stderr => f.write_str("stderr"),
             Self::File(path) => {
                 // A path with a directory, so that no file is taken for a word above; blanks would end the field,
-                // and what reads environments by lines would take a line's end for the variable's.
+                // and tools that read environments by lines would take a line's end for the variable's.
                 let path = path.to_string_lossy();
                 let directory = if path.contains('/') { "" } else { "./" };
                 let path = path.replace('%', "%25").replace(' ', "%20").replace('\n', "%0A");
