@@ -93,7 +93,7 @@ pub fn reserve(world: &World, situation: &Situation, order: &Order<'_>) -> Resul
         if queue.is_none() && order.wait.is_some() && line() {
             queue = ledger.enqueue(stand.level, &stand.within).ok();
         }
-        let may_take = match &queue {
+        let may_take = match &mut queue {
             Some(ticket) => ticket.is_first().unwrap_or(true),
             None => true,
         };
@@ -133,23 +133,23 @@ pub fn reserve(world: &World, situation: &Situation, order: &Order<'_>) -> Resul
         if queue.is_none() {
             queue = ledger.enqueue(stand.level, &stand.within).ok();
         }
-        let ahead = queue.as_ref().and_then(|ticket| ticket.ahead().ok()).unwrap_or(0);
+        let ahead = queue.as_mut().and_then(|ticket| ticket.ahead().ok()).unwrap_or(0);
         if !said_waiting {
             let line = if ahead == 0 { String::new() } else { format!("; {ahead} ahead in line") };
             say::headline(order.volume, &format!("waiting for cores{line} ({cause})"));
             said_waiting = true;
         }
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
-        pause(queue.as_ref(), ahead, left);
+        pause(queue.as_mut(), ahead, left);
     }
 }
 
 /// Sleeps until it is worth while to look again: as long as the place in line says, but no longer than others are ahead.
-fn pause(ticket: Option<&Ticket>, ahead: u64, left: Duration) {
+fn pause(mut ticket: Option<&mut Ticket>, ahead: u64, left: Duration) {
     let (begin, whole) = (Instant::now(), Ticket::pause(ahead).min(left));
     loop {
         let rest = whole.saturating_sub(begin.elapsed());
-        let first = ahead > 0 && ticket.is_some_and(|ticket| ticket.is_first().unwrap_or(true));
+        let first = ahead > 0 && ticket.as_mut().is_some_and(|ticket| ticket.is_first().unwrap_or(true));
         if rest.is_zero() || first {
             return;
         }
