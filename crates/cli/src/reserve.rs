@@ -11,7 +11,7 @@ use crate::surroundings::Surroundings;
 use crate::world::World;
 use anyhow::anyhow;
 use std::time::{Duration, Instant};
-use trimtab_core::place::nesting::{Nest, narrow};
+use trimtab_core::place::nesting::{Nest, Tree, narrow};
 use trimtab_core::place::{
     Amount, KindChoice, LocalRank, PlaceError, Plan, Reason, Request, Taken, part, plan,
 };
@@ -40,6 +40,8 @@ pub struct Reserved {
     pub held: Option<Held>,
     /// What was allowed and not held by others when the plan was made.
     pub free: CpuSet,
+    /// The cores that nested teams were placed on before the plan was narrowed to those they use.
+    pub wide: Option<Tree>,
 }
 
 /// What is asked for, by whom.
@@ -63,12 +65,13 @@ pub struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Plans for the whole request.
-    fn plan(&self, machine: &Machine, taken: &Taken) -> Result<Plan, PlaceError> {
-        match self.nest.filter(|_| self.rank.is_none()) {
-            Some(nest) => plan(machine, &narrow(machine, self.request, taken, nest)?, taken),
-            None => plan(machine, self.request, taken),
-        }
+    /// Plans for the whole request; with the cores that it was narrowed from for nested teams.
+    fn plan(&self, machine: &Machine, taken: &Taken) -> Result<(Plan, Option<Tree>), PlaceError> {
+        let Some(nest) = self.nest.filter(|_| self.rank.is_none()) else {
+            return Ok((plan(machine, self.request, taken)?, None));
+        };
+        let narrowed = narrow(machine, self.request, taken, nest)?;
+        Ok((plan(machine, &narrowed.request, taken)?, narrowed.wide))
     }
 }
 
@@ -195,8 +198,8 @@ fn attempt(
     let map = ledger.map(stand.level, &stand.within)?;
     let mut taken = around(situation, order, stand);
     taken.held = map.held();
-    let whole = match order.plan(&situation.machine, &taken) {
-        Ok(plan) if may_take => plan,
+    let (whole, wide) = match order.plan(&situation.machine, &taken) {
+        Ok(planned) if may_take => planned,
         Ok(_) => return Ok(Attempt::Behind),
         Err(error) => return Ok(Attempt::Refused(error)),
     };
@@ -225,7 +228,7 @@ fn attempt(
     };
     explain(situation, order, &mut plan);
     let free = taken.allowed.difference(&taken.held);
-    Ok(Attempt::Done(Box::new(Reserved { plan, held, free })))
+    Ok(Attempt::Done(Box::new(Reserved { plan, held, free, wide })))
 }
 
 /// Joins the allotment that another rank of the job took first.
@@ -246,7 +249,7 @@ fn join(
     };
     let mut plan = ranked(situation, order, allotment, rank);
     explain(situation, order, &mut plan);
-    Ok(Attempt::Done(Box::new(Reserved { plan, held: Some(held), free: allotment.clone() })))
+    Ok(Attempt::Done(Box::new(Reserved { plan, held: Some(held), free: allotment.clone(), wide: None })))
 }
 
 /// A rank's part of an allotment. Every rank comes to it from the allotment alone, so that all agree, whatever each saw
@@ -318,11 +321,12 @@ fn without_ledger(situation: &Situation, order: &Order<'_>, error: &LedgerError)
     say::warning(order.volume, &format!("the cores are not reserved, other runs may take them: {error}"));
     let stand = Standpoint { level: Level::MACHINE, within: situation.machine.cpus() };
     let taken = around(situation, order, &stand);
-    let whole = order.plan(&situation.machine, &taken).map_err(|error| Exit::new(exit::RUN_FAILED, error))?;
+    let (whole, wide) =
+        order.plan(&situation.machine, &taken).map_err(|error| Exit::new(exit::RUN_FAILED, error))?;
     let mut plan = match order.rank {
         Some((rank, _)) => ranked(situation, order, &whole.hold, rank),
         None => whole,
     };
     explain(situation, order, &mut plan);
-    Ok(Reserved { plan, held: None, free: taken.allowed })
+    Ok(Reserved { plan, held: None, free: taken.allowed, wide })
 }

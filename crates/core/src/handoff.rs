@@ -26,7 +26,7 @@
 
 mod nest;
 
-pub use nest::{NEST_VARIABLE, NestHandoff, NestHandoffError, Report, Roots};
+pub use nest::{Missed, NEST_VARIABLE, NestHandoff, NestHandoffError, Report, Roots};
 
 use crate::ids::{Id, OsCpu};
 use crate::set::CpuSet;
