@@ -2,7 +2,7 @@
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_core::handoff::NestHandoff;
-use trimtab_core::place::nesting::{Map, Nest, advise};
+use trimtab_core::place::nesting::Nest;
 
 fuzz_target!(|text: &str| {
     if let Ok(nest) = text.parse::<Nest>() {
@@ -11,13 +11,13 @@ fuzz_target!(|text: &str| {
     let Ok(handoff) = text.parse::<NestHandoff>() else { return };
     let again: NestHandoff = handoff.to_string().parse().expect("what is written is read");
     assert_eq!(again.to_string(), handoff.to_string());
-    if let Some(nest) = handoff.nest {
-        let nest = nest.resolve(&handoff.tree);
+    if let Some(nest) = &handoff.nest {
+        let teams = handoff.teams(nest);
         // Larger ones are tested for time elsewhere.
-        if nest.threads() <= 1 << 10 {
-            let map = Map::new(&handoff.tree, &nest, &nest.sizes()).expect("few threads have a map");
+        if teams.resolved().threads() <= 1 << 10 {
+            let map = teams.declared().expect("few threads have a map");
             assert!(map.cpus().is_subset(&handoff.tree.mask()));
-            advise(&handoff.tree, &nest);
+            teams.advice();
         }
     }
 });

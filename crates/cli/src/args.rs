@@ -163,7 +163,8 @@ pub struct PlaceArgs {
     ///
     /// Strategies: compact (close together), scatter (far apart over everything), subcompact and subscatter (the same
     /// within the master's own part of the machine). A size of * is as many as fit. Without --cores, exactly the cores that
-    /// the teams use are taken. Also by the variables TRIMTAB_NESTING and OMP_NESTING_TEAM_SIZE.
+    /// the teams use are taken. Also by the variables TRIMTAB_NESTING and OMP_NESTING_TEAM_SIZE. Where no thread was placed
+    /// when the program ends, one line says so; with --strict it fails.
     #[arg(long, value_name = "TEAMS", help_heading = "What")]
     pub nest: Option<String>,
     /// Overlap other runs on purpose: held cores may be used too, last.

@@ -1,10 +1,11 @@
 //! Who holds which cores, and who is in the way: read once, told by `ps` and shown by `top`.
 
+use crate::situation::HOLD;
 use crate::surroundings::Surroundings;
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 use trimtab_core::set::CpuSet;
@@ -67,8 +68,10 @@ pub struct Violator {
     pub user: String,
     /// What it is called.
     pub command: String,
-    /// The held CPUs it may run on.
+    /// The held CPUs it and the others may run on.
     pub cpus: CpuSet,
+    /// Further processes of its process group that are bound to CPUs of other runs.
+    pub others: usize,
 }
 
 /// Reads them. `seen` is what else runs; without a view nobody has ever held anything.
@@ -105,8 +108,7 @@ pub fn gather(
         holds.extend(holders.known);
     }
     found.holds = holds.iter().map(|hold| row(hold, &processes, world.now(), seen, users)).collect();
-    let outer: Vec<&Hold> = holds.iter().filter(|hold| hold.level == Level::MACHINE).collect();
-    found.violators = violators(&world.proc(), &outer, seen, users);
+    found.violators = violators(&world.proc(), view, &holds, seen, users);
     Ok(found)
 }
 
@@ -139,20 +141,79 @@ fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings
     }
 }
 
-/// Tasks bound to CPUs that a run holds alone, and not started by that run.
-fn violators(proc: &Path, holds: &[&Hold], seen: &Surroundings, users: &Users) -> Vec<Violator> {
-    let mut said: BTreeSet<u32> = BTreeSet::new();
-    let mut violators = Vec::new();
+/// Those who are bound to CPUs of a run that they are no part of, one for each process group.
+fn violators(
+    proc: &Path,
+    view: &LedgerView,
+    holds: &[Hold],
+    seen: &Surroundings,
+    users: &Users,
+) -> Vec<Violator> {
+    let outer = |hold: &&Hold| hold.level == Level::MACHINE && hold.mode == Mode::Exclusive;
+    let outer: Vec<&Hold> = holds.iter().filter(outer).collect();
+    let mut judged: BTreeSet<u32> = BTreeSet::new();
+    let mut groups: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut violators: Vec<Violator> = Vec::new();
     for Pin { pid, uid, comm, cpus, .. } in &seen.pins {
-        let others = holds.iter().filter(|hold| hold.mode == Mode::Exclusive && hold.cpus.intersects(cpus));
-        let foreign: Vec<_> = others.filter(|hold| !descends(proc, *pid, &hold.holder)).collect();
+        let on = outer.iter().filter(|hold| hold.cpus.intersects(cpus));
+        let foreign: Vec<_> = on.filter(|hold| !is_part(proc, view, *pid, hold, holds)).collect();
         // A holder's own processes hold no other run's CPUs; a task in several holds at once is in nobody's.
         let on = foreign.iter().fold(CpuSet::new(), |sum, hold| sum.union(&hold.cpus.intersection(cpus)));
-        if !on.is_empty() && said.insert(pid.0) {
-            violators.push(Violator { pid: pid.0, user: users.name(*uid), command: comm.clone(), cpus: on });
+        if on.is_empty() || !judged.insert(pid.0) {
+            continue;
+        }
+        let first = groups.entry(group_of(proc, *pid).unwrap_or(pid.0)).or_insert(violators.len());
+        match violators.get_mut(*first) {
+            Some(first) => {
+                first.others += 1;
+                first.cpus = first.cpus.union(&on);
+            }
+            None => violators.push(Violator {
+                pid: pid.0,
+                user: users.name(*uid),
+                command: comm.clone(),
+                cpus: on,
+                others: 0,
+            }),
         }
     }
     violators
+}
+
+/// Whether a process belongs to the run that holds: it was started by the holder, it has inherited the hold, or its
+/// environment names the hold or one inside it. A daemon keeps at least one of these when its parents are gone. The
+/// environment is its own claim; whoever claims wrongly hides from this list and from nothing else.
+fn is_part(proc: &Path, view: &LedgerView, pid: Pid, hold: &Hold, all: &[Hold]) -> bool {
+    if descends(proc, pid, &hold.holder) {
+        return true;
+    }
+    if view.held_by(pid.0, hold.level, &hold.cpus).is_ok_and(|held| !held.is_empty()) {
+        return true;
+    }
+    let named = |(depth, id): (u8, u64)| {
+        let is_it = |other: &&Hold| other.level.depth() == depth && other.id.number() == id;
+        all.iter().find(is_it).is_some_and(|other| other.id == hold.id || other.cpus.is_subset(&hold.cpus))
+    };
+    hold_named(proc, pid).is_some_and(named)
+}
+
+/// The depth and the number of the hold that a process's environment names, as far as it is shown.
+fn hold_named(proc: &Path, pid: Pid) -> Option<(u8, u64)> {
+    let environment = std::fs::read(proc.join(pid.0.to_string()).join("environ")).ok()?;
+    let value = environment.split(|&byte| byte == 0).find_map(|variable| {
+        let value = variable.strip_prefix(HOLD.as_bytes())?.strip_prefix(b"=")?;
+        std::str::from_utf8(value).ok()
+    })?;
+    let words: Vec<&str> = value.split(' ').collect();
+    let [depth, _, id] = words[..] else { return None };
+    Some((depth.parse().ok()?, id.parse().ok()?))
+}
+
+/// The process group of a process: the third field behind its name.
+fn group_of(proc: &Path, pid: Pid) -> Option<u32> {
+    let stat = std::fs::read(proc.join(pid.0.to_string()).join("stat")).ok()?;
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_whitespace().nth(2)?.parse().ok()
 }
 
 /// Whether a process is the holder or was started by it, as far as parents still live.

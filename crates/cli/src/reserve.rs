@@ -11,7 +11,7 @@ use crate::surroundings::Surroundings;
 use crate::world::World;
 use anyhow::anyhow;
 use std::time::{Duration, Instant};
-use trimtab_core::place::nesting::{Nest, narrow};
+use trimtab_core::place::nesting::{Nest, Tree, narrow};
 use trimtab_core::place::{
     Amount, KindChoice, LocalRank, PlaceError, Plan, Reason, Request, Taken, part, plan,
 };
@@ -40,6 +40,8 @@ pub struct Reserved {
     pub held: Option<Held>,
     /// What was allowed and not held by others when the plan was made.
     pub free: CpuSet,
+    /// The cores that nested teams were placed on before the plan was narrowed to those they use.
+    pub wide: Option<Tree>,
 }
 
 /// What is asked for, by whom.
@@ -63,12 +65,13 @@ pub struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Plans for the whole request.
-    fn plan(&self, machine: &Machine, taken: &Taken) -> Result<Plan, PlaceError> {
-        match self.nest.filter(|_| self.rank.is_none()) {
-            Some(nest) => plan(machine, &narrow(machine, self.request, taken, nest)?, taken),
-            None => plan(machine, self.request, taken),
-        }
+    /// Plans for the whole request; with the cores that it was narrowed from for nested teams.
+    fn plan(&self, machine: &Machine, taken: &Taken) -> Result<(Plan, Option<Tree>), PlaceError> {
+        let Some(nest) = self.nest.filter(|_| self.rank.is_none()) else {
+            return Ok((plan(machine, self.request, taken)?, None));
+        };
+        let narrowed = narrow(machine, self.request, taken, nest)?;
+        Ok((plan(machine, &narrowed.request, taken)?, narrowed.wide))
     }
 }
 
@@ -93,7 +96,7 @@ pub fn reserve(world: &World, situation: &Situation, order: &Order<'_>) -> Resul
         if queue.is_none() && order.wait.is_some() && line() {
             queue = ledger.enqueue(stand.level, &stand.within).ok();
         }
-        let may_take = match &queue {
+        let may_take = match &mut queue {
             Some(ticket) => ticket.is_first().unwrap_or(true),
             None => true,
         };
@@ -133,23 +136,23 @@ pub fn reserve(world: &World, situation: &Situation, order: &Order<'_>) -> Resul
         if queue.is_none() {
             queue = ledger.enqueue(stand.level, &stand.within).ok();
         }
-        let ahead = queue.as_ref().and_then(|ticket| ticket.ahead().ok()).unwrap_or(0);
+        let ahead = queue.as_mut().and_then(|ticket| ticket.ahead().ok()).unwrap_or(0);
         if !said_waiting {
             let line = if ahead == 0 { String::new() } else { format!("; {ahead} ahead in line") };
             say::headline(order.volume, &format!("waiting for cores{line} ({cause})"));
             said_waiting = true;
         }
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
-        pause(queue.as_ref(), ahead, left);
+        pause(queue.as_mut(), ahead, left);
     }
 }
 
 /// Sleeps until it is worth while to look again: as long as the place in line says, but no longer than others are ahead.
-fn pause(ticket: Option<&Ticket>, ahead: u64, left: Duration) {
+fn pause(mut ticket: Option<&mut Ticket>, ahead: u64, left: Duration) {
     let (begin, whole) = (Instant::now(), Ticket::pause(ahead).min(left));
     loop {
         let rest = whole.saturating_sub(begin.elapsed());
-        let first = ahead > 0 && ticket.is_some_and(|ticket| ticket.is_first().unwrap_or(true));
+        let first = ahead > 0 && ticket.as_mut().is_some_and(|ticket| ticket.is_first().unwrap_or(true));
         if rest.is_zero() || first {
             return;
         }
@@ -195,8 +198,8 @@ fn attempt(
     let map = ledger.map(stand.level, &stand.within)?;
     let mut taken = around(situation, order, stand);
     taken.held = map.held();
-    let whole = match order.plan(&situation.machine, &taken) {
-        Ok(plan) if may_take => plan,
+    let (whole, wide) = match order.plan(&situation.machine, &taken) {
+        Ok(planned) if may_take => planned,
         Ok(_) => return Ok(Attempt::Behind),
         Err(error) => return Ok(Attempt::Refused(error)),
     };
@@ -225,7 +228,7 @@ fn attempt(
     };
     explain(situation, order, &mut plan);
     let free = taken.allowed.difference(&taken.held);
-    Ok(Attempt::Done(Box::new(Reserved { plan, held, free })))
+    Ok(Attempt::Done(Box::new(Reserved { plan, held, free, wide })))
 }
 
 /// Joins the allotment that another rank of the job took first.
@@ -246,7 +249,7 @@ fn join(
     };
     let mut plan = ranked(situation, order, allotment, rank);
     explain(situation, order, &mut plan);
-    Ok(Attempt::Done(Box::new(Reserved { plan, held: Some(held), free: allotment.clone() })))
+    Ok(Attempt::Done(Box::new(Reserved { plan, held: Some(held), free: allotment.clone(), wide: None })))
 }
 
 /// A rank's part of an allotment. Every rank comes to it from the allotment alone, so that all agree, whatever each saw
@@ -318,11 +321,12 @@ fn without_ledger(situation: &Situation, order: &Order<'_>, error: &LedgerError)
     say::warning(order.volume, &format!("the cores are not reserved, other runs may take them: {error}"));
     let stand = Standpoint { level: Level::MACHINE, within: situation.machine.cpus() };
     let taken = around(situation, order, &stand);
-    let whole = order.plan(&situation.machine, &taken).map_err(|error| Exit::new(exit::RUN_FAILED, error))?;
+    let (whole, wide) =
+        order.plan(&situation.machine, &taken).map_err(|error| Exit::new(exit::RUN_FAILED, error))?;
     let mut plan = match order.rank {
         Some((rank, _)) => ranked(situation, order, &whole.hold, rank),
         None => whole,
     };
     explain(situation, order, &mut plan);
-    Ok(Reserved { plan, held: None, free: taken.allowed })
+    Ok(Reserved { plan, held: None, free: taken.allowed, wide })
 }

@@ -3,6 +3,7 @@
 //! Used by every placement test, and by `trimtab check` on a plan from a file. [`decisions`] does the same for policies.
 
 pub mod decisions;
+mod local_memory;
 
 use crate::ids::OsCpu;
 use crate::place::nesting::Listing;
@@ -62,6 +63,13 @@ pub enum Finding {
     StrideBroken(Level),
     /// Cores of several kinds where one was asked for and had enough.
     MixedKinds,
+    /// Cores without memory of their own where free cores that have some would have served.
+    NoLocalMemory {
+        /// The CPUs of the plan that have none.
+        cpus: CpuSet,
+        /// CPUs of free cores that have some.
+        free: CpuSet,
+    },
     /// The memory policy names nodes that do not exist or may not be used.
     NoSuchNode(crate::ids::OsNode),
     /// The thread count is not between 1 and the slots.
@@ -89,6 +97,9 @@ impl fmt::Display for Finding {
             }
             Self::StrideBroken(level) => write!(f, "two slots share a {level}"),
             Self::MixedKinds => write!(f, "core kinds are mixed although one kind would do"),
+            Self::NoLocalMemory { cpus, free } => {
+                write!(f, "CPUs {cpus} have no memory of their own, while CPUs {free} have some and are free")
+            }
             Self::NoSuchNode(node) => write!(f, "memory node {node} does not exist or may not be used"),
             Self::Threads(threads) => write!(f, "{threads} threads for the slots there are"),
         }
@@ -247,6 +258,7 @@ pub fn check(machine: &Machine, request: &Request, taken: &Taken, plan: &Plan) -
     amount(machine, request, taken, &cores, &mut findings);
     stride(machine, request, &cores, &mut findings);
     kinds(machine, request, taken, &cores, &mut findings);
+    findings.extend(local_memory::check(machine, request, taken, &cores));
     for node in plan.memory.nodes.iter() {
         let exists = machine.nodes().iter().any(|known| known.os == node);
         if !exists || taken.mems.as_ref().is_some_and(|mems| !mems.contains(node)) {

@@ -29,7 +29,7 @@ mod changed;
 mod nest;
 
 pub use changed::{CHANGED_VARIABLE, changed_text, read_changed};
-pub use nest::{NEST_VARIABLE, NestHandoff, NestHandoffError, Report, Roots};
+pub use nest::{Missed, NEST_VARIABLE, NestHandoff, NestHandoffError, Report, Roots};
 
 use crate::ids::{Id, OsCpu};
 use crate::set::CpuSet;

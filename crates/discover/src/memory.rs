@@ -41,13 +41,15 @@ pub(crate) fn nodes(topology: &Topology, runs: &Runs, with_cpus: Option<&NodeSet
         None => claim(&mut seen, runs.pus().len()),
     }
     let tiers: Vec<Tier> = seen.iter().map(|node| tier(topology, node, &seen)).collect();
+    // hwloc has one answer for no memory and for an unknown amount. Where it knows the amounts of others, it is the first.
+    let tells = seen.iter().any(|node| bytes(node.object).is_some());
     seen.iter()
         .zip(tiers)
         .map(|(node, tier)| NodePart {
             os: node.os,
             first: node.near.start,
             count: node.near.end - node.near.start,
-            bytes: bytes(node.object),
+            bytes: bytes(node.object).or(tells.then_some(0)),
             tier,
             has_cpus: node.has_cpus,
         })

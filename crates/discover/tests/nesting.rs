@@ -9,7 +9,7 @@ use common::{captured, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::check::check_nesting;
 use trimtab_core::ids::OsCpu;
-use trimtab_core::place::nesting::{Listing, Map, Nest, Tree, draw};
+use trimtab_core::place::nesting::{Listing, Map, Nest, Teams, Tree, draw};
 use trimtab_core::place::{Amount, KindChoice, Plan, Request, Taken, plan};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{Level, Machine};
@@ -59,8 +59,8 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn listing(&self, nest: &str) -> Listing {
-        let nest = nest.parse::<Nest>().unwrap().resolve(&self.tree);
-        let listing = Listing::new(&self.tree, &nest);
+        let teams = Teams::new(self.tree.clone(), None, &nest.parse().unwrap());
+        let listing = Listing::new(&teams);
         let findings = check_nesting(self.plan, &listing);
         let words: Vec<String> = findings.iter().map(ToString::to_string).collect();
         assert!(words.is_empty(), "{}, {nest}: {words:?}", self.name);

@@ -11,8 +11,10 @@ mod common;
 use common::{captured, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::check::check;
-use trimtab_core::ids::{Id, OsCpu};
-use trimtab_core::place::{Amount, KindChoice, Plan, Request, Shape, Smt, Strategy, Stride, Taken, plan};
+use trimtab_core::ids::{Id, NodeId, OsCpu};
+use trimtab_core::place::{
+    Amount, KindChoice, Plan, Request, Shape, Slot, Smt, Strategy, Stride, Taken, plan,
+};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{Level, Machine, Marks, draw};
 
@@ -110,10 +112,16 @@ fn every_plan_on_every_machine_is_right() {
     assert!(planned > 3_000, "{planned}");
 }
 
-/// The fewest nodes, and within them the fewest caches, that can hold `n` free cores: by trying every set of nodes.
+/// Whether a cache's cores have memory of their own, where any core has.
+fn has_memory(machine: &Machine, node: Option<NodeId>) -> bool {
+    machine.nodes().is_empty() || node.is_some_and(|node| machine.nodes()[node.index()].bytes != Some(0))
+}
+
+/// The fewest nodes, and within them the fewest caches, that can hold `n` free cores: by trying every set of nodes. Of
+/// cores with memory of their own, which come before all that is minimal.
 fn fewest(machine: &Machine, taken: &Taken, n: usize) -> Option<(usize, usize)> {
     let mut caches: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for llc in machine.llcs() {
+    for llc in machine.llcs().iter().filter(|llc| has_memory(machine, llc.node)) {
         let free = |core: &u32| {
             let cpus = machine.cpus_of(&machine.cores()[*core as usize].pus);
             cpus.intersects(&taken.allowed) && !cpus.intersection(&taken.allowed).intersects(&taken.held)
@@ -162,6 +170,15 @@ fn compact_is_never_beaten_on_nodes_and_caches() {
                     );
                     continue;
                 };
+                let home = |slot: &Slot| machine.core(slot.core).node;
+                if made.slots.iter().any(|slot| !has_memory(&machine, home(slot))) {
+                    assert_eq!(
+                        fewest(&machine, &taken, n as usize),
+                        None,
+                        "{name}: {n} cores, some without memory"
+                    );
+                    continue;
+                }
                 let nodes: BTreeSet<_> = made.slots.iter().map(|slot| slot.node).collect();
                 let llcs: BTreeSet<_> = made.slots.iter().map(|slot| slot.llc).collect();
                 assert_eq!(

@@ -11,7 +11,7 @@ use crate::surroundings::Surroundings;
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use trimtab_core::place::nesting::{self, Listing, Map, narrow};
+use trimtab_core::place::nesting::{self, Listing, Narrowed, narrow};
 use trimtab_core::place::{OpenMp, PlaceError, Plan, Reason, Request, Taken, format, plan};
 use trimtab_core::topology::{Machine, Marks, draw};
 use trimtab_linux::ledger::LedgerView;
@@ -51,19 +51,19 @@ pub fn run(world: &World, args: &PlanArgs) -> Result<u8, Exit> {
     let program = args.command.first().map(|name| resolve(name, world.raw("PATH")));
     let program = program.transpose().map_err(|error| failed(error.into()))?;
     let (request, _) = situation.request(&args.place, program.as_deref()).map_err(failed)?;
-    // A plan is made to be looked at: a text that is not understood is an error here.
-    let nest = nest::asked(world, args.place.nest.as_deref()).map_err(failed)?;
+    let nest = nest::asked(world, args.place.nest.as_deref(), args.place.strict, Volume::Normal);
+    let nest = nest.map_err(failed)?.map(|asked| asked.nest);
     let request = match &nest {
         Some(nest) => narrow(&situation.machine, &request, &taken, nest),
-        None => Ok(request),
+        None => Ok(Narrowed { request, wide: None }),
     };
     let none = |error: PlaceError| Exit::new(exit::NO, error);
-    let request = request.map_err(none)?;
+    let Narrowed { request, wide } = request.map_err(none)?;
     let mut plan = plan(&situation.machine, &request, &taken).map_err(none)?;
     let looked = program.as_deref().and_then(|path| Program::look(path, world.raw("PATH")).ok());
     let openmp = looked.as_ref().and_then(run::openmp);
     let free = taken.allowed.difference(&taken.held);
-    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, &nest));
+    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, wide, &nest));
     let notes = notes.into_iter().map(|text| Reason::Note { text });
     plan.reasons.splice(0..0, situation.limited.iter().cloned().chain(notes).collect::<Vec<_>>());
     let text = match (args.json, args.format) {
@@ -138,9 +138,10 @@ fn words(machine: &Machine, taken: &Taken, plan: &Plan, args: &PlanArgs) -> Stri
 /// The picture of the nested teams, and what there is to know of them.
 fn nested(nesting: Option<&Nesting>, openmp: Option<OpenMp>) -> String {
     let Some(nesting) = nesting else { return String::new() };
-    let mut text = format!("\nnested teams: {}\n", nesting.resolved);
-    if let Some(map) = Map::new(&nesting.tree, &nesting.resolved, &nesting.resolved.sizes()) {
-        text += &nesting::draw(&nesting.tree, &nesting.resolved, &map, crate::commands::topo::width());
+    let mut text = format!("\nnested teams: {}\n", nesting.resolved());
+    if let Some(map) = nesting.teams.declared() {
+        text +=
+            &nesting::draw(nesting.teams.tree(), nesting.resolved(), &map, crate::commands::topo::width());
     }
     for advice in nesting.advice(openmp) {
         text += &format!("warning: {advice}\n");

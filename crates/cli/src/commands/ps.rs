@@ -92,9 +92,13 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
     if all.waiting > 0 {
         text.push_str(&format!("{} waiting for cores\n", all.waiting));
     }
-    for Violator { pid, user, command, cpus } in &all.violators {
+    for Violator { pid, user, command, cpus, others } in &all.violators {
+        let bound = match others {
+            0 => "is".to_owned(),
+            others => format!("and {others} more of its process group are"),
+        };
         text.push_str(&format!(
-            "warning: {command} (pid {pid}, {user}) is bound to CPUs {cpus}, which a run above holds\n"
+            "warning: {command} (pid {pid}, {user}) {bound} bound to CPUs {cpus}, which a run above holds\n"
         ));
     }
     if let Some(error) = view.and_then(LedgerView::names_missing) {

@@ -23,12 +23,12 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::path::Path;
 use trimtab_core::balance::Kind;
-use trimtab_core::handoff::{self, NestHandoff, Report};
+use trimtab_core::handoff::{self, Missed, NestHandoff, Report};
 use trimtab_core::place::nesting::Nest;
 use trimtab_core::place::waiting::{Occupancy, Waiting, Yield, decide};
 use trimtab_core::place::{
-    Action, Amount, Asked as Counts, Binder, Fit, LocalRank, OPENMP, OpenMp, Plan, Stated, Variable, counts,
-    effective, environment, fitted_lines, local_rank, pins_itself, stated,
+    Action, Amount, Asked as Counts, Binder, Fit, LocalRank, OPENMP, OpenMp, Plan, Reason, State, Stated,
+    Variable, counts, effective, environment, fitted_lines, local_rank, pins_itself, stated,
 };
 use trimtab_core::set::CpuSet;
 use trimtab_core::words::plural;
@@ -55,14 +55,10 @@ const STARTS_THREADS: [&str; 3] = ["pthread_create", "_M_start_thread", "thrd_cr
 pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let failed = |cause: anyhow::Error| Exit::new(exit::RUN_FAILED, cause);
     let volume = Volume::of(args.run.quiet, args.run.verbose);
-    let nest = match nest::asked(world, args.place.nest.as_deref()) {
-        Err(error) if args.place.strict => return Err(failed(anyhow!("{error} (--strict)"))),
-        Err(error) => {
-            say::warning(volume, &format!("{error}; the program runs without nested placement"));
-            None
-        }
-        Ok(nest) => nest,
-    };
+    let strict = args.place.strict;
+    let nest = nest::asked(world, args.place.nest.as_deref(), strict, volume).map_err(failed)?;
+    let mut missed = nest.as_ref().map_or(Missed::Ignored, |nest| nest.missed(strict, volume));
+    let nest = nest.map(|asked| asked.nest);
     if nest.is_some() && args.run.pin == Some(PinMode::Mask) {
         return Err(failed(anyhow!(
             "--pin mask leaves threads free, and nested teams place them: drop one of the two"
@@ -151,7 +147,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
             Two::Program(told) => word = Some(told),
         }
     }
-    let Reserved { mut plan, held, free } = reserve(world, &situation, &order)?;
+    let Reserved { mut plan, held, free, wide } = reserve(world, &situation, &order)?;
     if let Some(tuned) = &tuned {
         tuned.settle(&plan, given, &mut args, volume);
     }
@@ -180,10 +176,10 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         let places = binds && own.is_none() && args.run.env != EnvMode::Keep;
         shape(world, &program, &plan, omp.as_deref()).filter(|_| places)
     });
-    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, &nest));
+    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, wide, &nest));
     let binder = match (&nesting, openmp) {
-        (Some(nesting), _) if asked_for => Binder::Teams(&nesting.resolved),
-        (Some(nesting), _) => Binder::Shape(&nesting.resolved),
+        (Some(nesting), _) if asked_for => Binder::Teams(nesting.resolved()),
+        (Some(nesting), _) => Binder::Shape(nesting.resolved()),
         (None, Some(openmp)) if binds && (carries || bound) => {
             own.map_or(Binder::Runtime(openmp), |own| Binder::Program(own.why))
         }
@@ -202,6 +198,9 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         let missing = guest::library().err();
         let out_of_reach = guest.stays_out().or_else(|| unreached(&program)).or(missing.as_deref());
         nest::tell(world, nesting, openmp, out_of_reach, args.place.strict, volume)?;
+        if out_of_reach.is_some() {
+            missed = Missed::Ignored; // it was just said
+        }
         for Variable { name, action, .. } in &environment {
             if let Action::Removed { value, why } = action {
                 say::warning(volume, &format!("{name}={value} is taken away: {why}"));
@@ -210,11 +209,11 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     let report = report(report_to.as_ref());
     let teams = match &nesting {
-        Some(nesting) => Some(nesting.handoff(args.run.nest_roots, report)),
+        Some(nesting) => Some(nesting.handoff(args.run.nest_roots, report, missed)),
         None if binds && own.is_none() => nest::for_calls(&situation.machine, &plan, &program, report),
         None => None,
     };
-    let nested = nesting.as_ref().map(|nesting| nesting.resolved.threads());
+    let nested = nesting.as_ref().map(|nesting| nesting.resolved().threads());
     let quota = situation.taken.quota;
     let by_command = said.as_ref().map(|said| said.threads.to_string());
     let occupancy = Occupancy::of(&plan, by_command.or(omp).as_deref(), nested, quota);
@@ -591,6 +590,9 @@ fn environment_table(environment: &[Variable]) -> String {
 /// Says what the run got, and with `--verbose` why.
 fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str>, volume: Volume) {
     say::headline(volume, &headline(plan));
+    if let Some(line) = short_of(plan).filter(|_| volume == Volume::Normal) {
+        say::notice(volume, &line);
+    }
     for reason in &plan.reasons {
         say::note(volume, &format!("  {reason}"));
     }
@@ -600,7 +602,7 @@ fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str
     let threads = match guest {
         Guest::Stays(why) => why.clone(),
         Guest::Goes(_) if nesting.is_some() => {
-            let teams = nesting.map_or_else(String::new, |nesting| nesting.resolved.to_string());
+            let teams = nesting.map_or_else(String::new, |nesting| nesting.resolved().to_string());
             format!("threads of nested teams are placed as {teams}, other threads float inside the mask")
         }
         Guest::Goes(handoff::Pin::Born) => "new threads are born on their own slots".to_owned(),
@@ -637,6 +639,26 @@ fn tell_waiting(
     for left in waiting.left_to_user(user) {
         say::note(volume, &format!("    {left}"));
     }
+}
+
+/// Why a plan that leaves open how many cores has fewer than could be used, where other programs are the cause: the
+/// program then has fewer threads than its user may expect, and nothing else says so.
+fn short_of(plan: &Plan) -> Option<String> {
+    if plan.amount != Amount::Auto
+        || !plan.reasons.iter().any(|reason| matches!(reason, Reason::Auto { cap: None, .. }))
+    {
+        return None;
+    }
+    let avoided = plan.reasons.iter().filter_map(|reason| match reason {
+        Reason::Avoided { state: State::Busy | State::Pinned, cpus } => Some(cpus),
+        _ => None,
+    });
+    let avoided = avoided.fold(CpuSet::new(), |all, cpus| all.union(cpus));
+    let cores = plan.slots.iter().map(|slot| slot.core).collect::<std::collections::BTreeSet<_>>().len();
+    (!avoided.is_empty()).then(|| {
+        let cores = plural(cores, "core");
+        format!("{cores} only, as other programs keep CPUs {avoided} busy or are bound to them (-c N takes busy ones too)")
+    })
 }
 
 /// One line: how much, where.

@@ -98,10 +98,10 @@ fn more_than_the_group_has_is_refused() {
         .inside(sandbox.run(&format!("--cpus {cpu}")).arg("true"))
         .ends()
         .fails(125, &[&format!("CPUs {cpu} may not be used by this process"), "cpuset"]);
-    group
-        .inside(sandbox.run(&format!("-c 1 --mem bind:{withheld}")).arg("true"))
-        .ends()
-        .fails(125, &[&format!("memory nodes {withheld} do not exist or may not be allocated from")]);
+    group.inside(sandbox.run(&format!("-c 1 --mem bind:{withheld}")).arg("true")).ends().fails(
+        125,
+        &[&format!("memory nodes {withheld} do not exist, have no memory or may not be allocated from")],
+    );
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_policy_that_leaves_no_node_is_missed_aloud() {
     let group = given!(Group::of(&shape.cpus(), [home]));
     let sandbox = Sandbox::new();
     let cpu = shape.of_node(away).pop_first().unwrap();
-    let why = "bind was asked for, but the cores chosen have no node that may be allocated from";
+    let why = "bind was asked for, but the cores chosen have no node with memory that may be used";
     let run = |more: &str| {
         let call = sandbox.run(&format!("--cpus {cpu} --mem bind {more}")).args(["echo", "ran"]);
         group.inside(call).ends()

@@ -1,6 +1,6 @@
 //! Nested OpenMP teams from the command line.
 
-use crate::util::{Outcome, Sandbox, built, cpus, need, two};
+use crate::util::{Outcome, Sandbox, built, cpus, need, python, text, two};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -82,16 +82,88 @@ fn a_shape_that_the_users_count_lists_is_placed_where_it_fits() {
 }
 
 #[test]
-fn a_text_that_is_not_understood_is_said_and_the_program_runs() {
+fn a_text_that_is_not_understood_stops_the_run_unless_it_may_be_meant_for_another_tool() {
     let sandbox = Sandbox::new();
-    let run = sandbox.run("--nest 2,scater").arg("true").ends();
-    run.warns(&[
-        "--nest: \"scater\" is no strategy at position 3 of \"2,scater\"",
+    let wrong = [
+        "\"scater\" is no strategy (did you mean scatter?) at position 3 of \"2,scater\"",
         "expected compact, scatter, subcompact or subscatter, or the next team size",
-        "the program runs without nested placement",
-    ]);
+    ];
+    let run = sandbox.run("--nest 2,scater").arg("true").ends();
+    run.fails(125, &["--nest: ", wrong[0], wrong[1]]);
+    let run = sandbox.run("").env("TRIMTAB_NESTING", "2,scater").arg("true").ends();
+    run.fails(125, &["TRIMTAB_NESTING: ", wrong[0], wrong[1]]);
+    sandbox.trimtab("plan --nest 2,scater").ends().fails(2, &["--nest: ", wrong[0]]);
+    sandbox
+        .run("-s scater")
+        .arg("true")
+        .ends()
+        .fails(125, &["\"scater\" is no strategy (did you mean scatter?)"]);
+    // The published name may be set for something else.
+    let run = sandbox.run("").env("OMP_NESTING_TEAM_SIZE", "2,scater").arg("true").ends();
+    run.warns(&["OMP_NESTING_TEAM_SIZE: ", wrong[0], "the program runs without nested placement"]);
     let run = sandbox.run("--strict").env("OMP_NESTING_TEAM_SIZE", "0").arg("true").ends();
     run.fails(125, &["OMP_NESTING_TEAM_SIZE: a team of 0 threads at position 1", "--strict"]);
+}
+
+/// What a run says where no thread was placed.
+const MISSED: &str = "no thread was placed, as no parallel region of the program was seen";
+
+#[test]
+fn a_program_in_which_no_thread_was_placed_says_so_once_and_fails_only_when_strict() {
+    let sandbox = Sandbox::new();
+    let program = need!(teams("gcc", &[]), "no gcc with OpenMP");
+    let run = |options: &str| sandbox.run(&format!("--nest 1,scatter {options}"));
+    let quiet = run("").arg("true").ends();
+    quiet.warns(&["nested teams 1,scatter: ", MISSED]);
+    let strict = run("--strict").arg("true").ends();
+    strict.fails(125, &[MISSED, "--strict"]);
+    // Its own status stays, and so do its last words.
+    let own = run("--strict").arg("sort").arg("/no/such.file").ends();
+    assert_eq!(own.code, Some(2), "{own}");
+    let words = run("--strict").arg("printf").arg("last").ends();
+    assert_eq!((words.code, words.out().as_str()), (Some(125), "last"), "{words}");
+    // Nothing is said where threads were placed, where quiet was asked for, and where another tool was.
+    for call in [run(""), run("--strict"), run("--report")] {
+        let placed = call.arg(&program).ends();
+        assert!(placed.code == Some(0) && !placed.stderr.contains(MISSED), "{placed}");
+    }
+    let silent =
+        [run("-q").arg("true"), sandbox.run("").env("OMP_NESTING_TEAM_SIZE", "2,scatter").arg("true")];
+    for call in silent {
+        let silent = call.ends();
+        assert!(silent.code == Some(0) && !silent.stderr.contains(MISSED), "{silent}");
+    }
+}
+
+#[test]
+fn the_line_about_threads_not_placed_harms_no_program() {
+    let sandbox = Sandbox::new();
+    let python = need!(python(), "no Python");
+    let data = sandbox.path("data");
+    let run =
+        |script: String| sandbox.run("--nest 1,scatter").arg(&python).args(["-S", "-c"]).arg(script).ends();
+    // Closed, and something else opened under its number.
+    let closed = run("import os; os.close(2)".to_owned());
+    assert!(closed.code == Some(0) && closed.stderr.is_empty(), "{closed}");
+    let file = data.display();
+    let other = run(format!(
+        "import os; os.close(2); assert os.open('{file}', os.O_WRONLY | os.O_CREAT) == 2; os.write(2, b'x')"
+    ));
+    assert_eq!((other.code, text(&data).as_str()), (Some(0), "x"), "{other}");
+    // A pipe whose reader has gone.
+    let gone = run("import os, signal; signal.signal(signal.SIGPIPE, signal.SIG_DFL); r, w = os.pipe(); os.dup2(w, 2); os.close(r)".to_owned());
+    assert_eq!((gone.code, gone.signal), (Some(0), None), "{gone}");
+    // Children have nothing to say of it, nor has one that is forked.
+    let forked =
+        run("import os; pid = os.fork(); pid or os._exit(0); os.waitpid(pid, 0); os.system('true')"
+            .to_owned());
+    assert_eq!(forked.stderr.matches(MISSED).count(), 1, "{forked}");
+    let child =
+        run("import os, sys; pid = os.fork(); sys.exit(0) if pid == 0 else os.waitpid(pid, 0)".to_owned());
+    assert_eq!(child.stderr.matches(MISSED).count(), 1, "{child}");
+    // What it becomes is the planned process still.
+    let becomes = run("import os; os.execvp('true', ['true'])".to_owned());
+    assert_eq!(becomes.stderr.matches(MISSED).count(), 1, "{becomes}");
 }
 
 #[test]

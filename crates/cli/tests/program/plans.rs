@@ -146,6 +146,78 @@ fn what_is_no_plan_is_refused() {
     sandbox.trimtab("check").arg(odd).ends().fails(2, &["odd.json"]);
 }
 
+/// A package of four dies with four cores each, as `lstopo` writes it, of which every other one has memory: the others'
+/// nodes are empty or not there.
+fn four_dies(with_empty_nodes: bool) -> String {
+    let dies = 0..4u32;
+    let has_node = |die: u32| die % 2 == 1 || with_empty_nodes;
+    let bits = |numbers: &mut dyn Iterator<Item = u32>| {
+        format!("{:#x}", numbers.fold(0u32, |bits, at| bits | 1 << at))
+    };
+    let sets = |cpus: std::ops::Range<u32>, nodes: std::ops::Range<u32>| {
+        let (cpus, nodes) = (bits(&mut cpus.into_iter()), bits(&mut nodes.filter(|&die| has_node(die))));
+        format!(
+            "cpuset=\"{cpus}\" complete_cpuset=\"{cpus}\" nodeset=\"{nodes}\" complete_nodeset=\"{nodes}\""
+        )
+    };
+    let die = |die: u32| {
+        let whole = sets(die * 4..die * 4 + 4, die..die + 1);
+        let bytes = if die % 2 == 1 { 8u64 << 30 } else { 0 };
+        let node = format!("<object type=\"NUMANode\" os_index=\"{die}\" {whole} local_memory=\"{bytes}\"/>");
+        let core = |cpu: u32| {
+            let own = sets(cpu..cpu + 1, die..die + 1);
+            format!(
+                "<object type=\"Core\" os_index=\"{cpu}\" {own}><object type=\"PU\" os_index=\"{cpu}\" {own}/></object>"
+            )
+        };
+        let cores: String = (die * 4..die * 4 + 4).map(core).collect();
+        let node = if has_node(die) { node } else { String::new() };
+        format!("<object type=\"Group\" {whole} kind=\"0\" subkind=\"0\">{node}{cores}</object>")
+    };
+    let (whole, all) = (sets(0..16, dies.clone()), dies.map(die).collect::<String>());
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">\
+         <object type=\"Machine\" os_index=\"0\" {whole} allowed_cpuset=\"0xffff\" allowed_nodeset=\"{}\">\
+         <object type=\"Package\" os_index=\"0\" {whole}>{all}</object></object></topology>\n",
+        bits(&mut (0..4).filter(|&die| has_node(die)))
+    )
+}
+
+#[test]
+fn dies_without_memory_come_last_and_a_plan_that_takes_them_first_fails_the_check() {
+    let sandbox = Sandbox::new();
+    for with_empty_nodes in [true, false] {
+        let file = sandbox.write(&format!("dies-{with_empty_nodes}.xml"), four_dies(with_empty_nodes));
+        let plan = |options: &str| plan(&sandbox, file.to_str().unwrap(), options);
+        for (options, cores) in [
+            ("-c 4", "4 cores: CPUs 4-7 on node 1"),
+            ("-c 6", "6 cores: CPUs 4-7,12-13 on node 1,3"),
+            ("-c 8 -s scatter", "8 cores: CPUs 4-7,12-15 on node 1,3"),
+            ("-c 2 -s stride:2", "2 cores: CPUs 4,6 on node 1"),
+            ("-c 1/node", "2 cores: CPUs 4,12 on node 1,3"),
+            ("-c node", "4 cores: CPUs 4-7 on node 1"),
+        ] {
+            let said = plan(&format!("{options} --explain"));
+            assert!(said.starts_with(cores), "{options}: {said}");
+            assert!(said.contains("they have no memory of their own"), "{options}: {said}");
+        }
+        let nine = plan("-c 9 --explain");
+        assert!(nine.starts_with("9 cores: CPUs 0,4-7,12-15"), "{nine}");
+        assert!(nine.contains("uses CPUs 0 although they have no memory of their own"), "{nine}");
+        assert!(nine.contains("preferred-many on node 1,3"), "{nine}");
+        // Right as it is made, and wrong once its request is moved to the dies without memory.
+        let right = plan("-c 4 --json");
+        sandbox.trimtab("check -").input(&right).ends().ok();
+        let mut wrong: Value = serde_json::from_str(&plan("--cpus 0-3 --json")).unwrap();
+        let asked: Value = serde_json::from_str(&right).unwrap();
+        wrong["request"] = asked["request"].clone();
+        let outcome = sandbox.trimtab("check -").input(&wrong.to_string()).ends();
+        let said = format!("{}{}", outcome.out(), outcome.stderr);
+        assert_eq!(outcome.code, Some(1), "{outcome}");
+        assert!(said.contains("CPUs 0-3 have no memory of their own, while CPUs 4-7,12-15"), "{said}");
+    }
+}
+
 #[test]
 fn every_format_says_the_same_plan() {
     let sandbox = Sandbox::new();

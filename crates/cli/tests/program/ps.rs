@@ -1,6 +1,7 @@
 //! `trimtab ps`.
 
-use crate::util::{Sandbox, eventually, need, two};
+use crate::util::{Sandbox, eventually, installed, need, two};
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn nobody_holds_anything_at_first() {
@@ -62,6 +63,38 @@ fn who_waits_is_counted() {
     for waiter in waiters {
         waiter.ends().ok();
     }
+}
+
+#[test]
+fn a_daemon_that_a_run_left_behind_is_no_violator_and_a_stranger_group_is_one_line() {
+    let [a, _] = need!(two(), "two cores are needed");
+    need!(installed("setsid"), "no setsid");
+    let sandbox = Sandbox::alone();
+    // Three daemons without a living parent: one has the hold and its name, one only the name, one only the hold.
+    let script = "setsid sh -c 'echo $$; exec sleep 600 >&-' & \
+                  setsid sh -c 'echo $$; d=${TRIMTAB_HOLD#* }; eval \"exec ${d%% *}>&-\"; exec sleep 600 >&-' & \
+                  setsid env -u TRIMTAB_HOLD sh -c 'echo $$; exec sleep 600 >&-' & \
+                  wait; exec cat";
+    let script = script.replace("wait; exec cat", "sleep 1; exec cat");
+    let mut running = sandbox.run(&format!("--cpus {a}")).sh(&script).begins();
+    let daemons: Vec<u32> = (0..3).map(|_| running.line().trim().parse().unwrap()).collect();
+    let strangers = "sleep 600 & a=$!; sleep 600 & b=$!; echo $$ $a $b; cat; kill $a $b";
+    let mut strangers = sandbox.shell(&format!("exec taskset -c {a} sh -c '{strangers}'")).begins();
+    let group: Vec<u32> = strangers.line().split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    let (ps, said) = (sandbox.ps(), sandbox.trimtab("ps").ends().ok());
+    for daemon in &daemons {
+        kill_process(Pid::from_raw(i32::try_from(*daemon).unwrap()).unwrap(), Signal::KILL).unwrap();
+    }
+    strangers.ends().ok();
+    let violators = ps["violators"].as_array().unwrap();
+    for daemon in &daemons {
+        assert!(violators.iter().all(|violator| violator["pid"] != *daemon), "{daemon}: {ps}");
+    }
+    let of_strangers: Vec<_> =
+        violators.iter().filter(|violator| group.iter().any(|pid| violator["pid"] == *pid)).collect();
+    assert_eq!(of_strangers.len(), 1, "{group:?}: {ps}");
+    assert!(of_strangers[0]["others"].as_u64() >= Some(2), "{ps}");
+    assert!(said.contains("more of its process group are bound to CPUs"), "{said}");
 }
 
 #[test]

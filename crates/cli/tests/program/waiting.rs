@@ -107,6 +107,26 @@ fn a_stopped_waiter_keeps_only_its_place() {
 }
 
 #[test]
+fn a_stopped_waiter_is_passed_over_and_served_when_it_is_continued() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let order = sandbox.path("order");
+    let note = |word: &str| format!("echo {word} >> {}", order.display());
+    for signal in [Signal::STOP, Signal::TSTP] {
+        let held = sandbox.hold("-c 2");
+        let stopped = in_line(&sandbox, "--wait -c 2", &note("stopped"), 1);
+        stopped.signal(signal);
+        let next = in_line(&sandbox, "--wait -c 2", &note("next"), 2);
+        held.ends().ok();
+        next.ends().ok();
+        sandbox.run("--wait -c 1").sh(&note("newcomer")).ends().ok();
+        stopped.signal(Signal::CONT);
+        stopped.ends().ok();
+    }
+    assert_eq!(text(&order), "next\nnewcomer\nstopped\n".repeat(2));
+}
+
+#[test]
 fn interrupting_a_waiter_ends_it() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();

@@ -1,11 +1,12 @@
 //! What the guest is told of nested teams: the machine as a tree, and the teams that were asked for.
 //!
 //! A second text beside the plan, for OpenMP programs only: `1 tree=[0,1],[2,3] roots=alone report=no
-//! nest=2,scatter,2,subcompact`. The tree is there also without teams, so that a program can name them later by
+//! nest=2,scatter,2,subcompact`. Two fields may be missing: `wide=` behind the tree, the cores that the plan was narrowed
+//! from, and `missed=` behind the report, what becomes of a program in which no thread was placed. The tree is there also without teams, so that a program can name them later by
 //! `omp_set_nesting_info`; the guest then asks [`nesting`](crate::place::nesting) for the map. The guest reads this text
 //! before threads are there, and may allocate while it does.
 
-use crate::place::nesting::{Nest, NestError, Tree, TreeError};
+use crate::place::nesting::{Nest, NestError, Teams, Tree, TreeError};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -22,12 +23,35 @@ const VERSION: &str = "1";
 pub struct NestHandoff {
     /// The cores that may be used.
     pub tree: Tree,
+    /// The cores that the teams were placed on before the plan was narrowed to those they use; see [`Teams`].
+    pub wide: Option<Tree>,
     /// What becomes of further threads that open regions by themselves.
     pub roots: Roots,
     /// Whether, and where, to report at exit.
     pub report: Report,
+    /// What becomes of a program that ends without a thread having been placed.
+    pub missed: Missed,
     /// The teams asked for, if any.
     pub nest: Option<Nest>,
+}
+
+impl NestHandoff {
+    /// Teams on the cores that may be used.
+    pub fn teams(&self, nest: &Nest) -> Teams {
+        Teams::new(self.tree.clone(), self.wide.as_ref(), nest)
+    }
+}
+
+/// What becomes of a program that was given teams and ends by itself without a thread having been placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Missed {
+    /// Nothing: no teams were asked for, or the user wants to hear nothing.
+    #[default]
+    Ignored,
+    /// One line on standard error.
+    Told,
+    /// The line, and a failing status where the program would have ended with 0.
+    Fails,
 }
 
 /// What becomes of threads that open outermost regions after another one did (`std::thread`, Python's threads).
@@ -118,8 +142,16 @@ pub enum NestHandoffError {
 
 impl fmt::Display for NestHandoff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tree, roots, report, nest } = self;
-        write!(f, "{VERSION} tree={tree} roots={roots} report={report} nest=")?;
+        let Self { tree, wide, roots, report, missed, nest } = self;
+        write!(f, "{VERSION} tree={tree}")?;
+        wide.iter().try_for_each(|wide| write!(f, " wide={wide}"))?;
+        write!(f, " roots={roots} report={report}")?;
+        f.write_str(match missed {
+            Missed::Ignored => "",
+            Missed::Told => " missed=told",
+            Missed::Fails => " missed=fails",
+        })?;
+        f.write_str(" nest=")?;
         nest.iter().try_for_each(|nest| nest.fmt(f))
     }
 }
@@ -139,6 +171,7 @@ impl FromStr for NestHandoff {
             Ok::<&str, NestHandoffError>(value)
         };
         let tree = field("tree")?.parse()?;
+        let wide = field("wide").ok().map(str::parse).transpose()?;
         let roots = field("roots")?.parse().map_err(NestHandoffError::Roots)?;
         let report = match field("report")? {
             "no" => Report::No,
@@ -147,11 +180,17 @@ impl FromStr for NestHandoff {
                 Report::File(PathBuf::from(path.replace("%20", " ").replace("%0A", "\n").replace("%25", "%")))
             }
         };
+        let missed = match field("missed") {
+            Err(_) => Missed::Ignored,
+            Ok("told") => Missed::Told,
+            Ok("fails") => Missed::Fails,
+            Ok(_) => return Err(NestHandoffError::Missing("missed")),
+        };
         let nest = match field("nest")? {
             "" => None,
             nest => Some(nest.parse()?),
         };
-        Ok(Self { tree, roots, report, nest })
+        Ok(Self { tree, wide, roots, report, missed, nest })
     }
 }
 
@@ -165,6 +204,8 @@ mod tests {
         for text in [
             "1 tree=[1,0] roots=alone report=no nest=2,scatter,2,scatter",
             "1 tree=[0+2,1+3] roots=share report=stderr nest=",
+            "1 tree=[0,2] wide=[0,1],[2,3] roots=alone report=no missed=told nest=2,scatter",
+            "1 tree=[0] roots=alone report=stderr missed=fails nest=2,scatter",
             "1 tree=[0],[1] roots=part:3 report=/tmp/a%20b%25.txt nest=*,compact",
         ] {
             assert_eq!(text.parse::<NestHandoff>().unwrap().to_string(), text);
@@ -192,6 +233,8 @@ mod tests {
                 "\"part:0\" is no treatment of further roots (known: alone, share, part:N)",
             ),
             ("1 tree=[0] roots=alone nest=", "\"report\" is missing"),
+            ("1 tree=[0] wide=[0 roots=alone", "a group is not closed at position 3 of the tree"),
+            ("1 tree=[0] roots=alone report=no missed=x nest=", "\"missed\" is missing"),
             ("1 tree=[0] roots=alone report=no", "\"nest\" is missing"),
         ] {
             assert_eq!(text.parse::<NestHandoff>().unwrap_err().to_string(), error, "{text:?}");
@@ -200,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused_without_harm(text in "1 tree=[-0-9,(+)\\[\\]]{0,9} roots=(alone|part:[0-9]{1,4}|x) report=[a-z/%0-9]{0,9} nest=[0-9*,a-z ]{0,9}|.{0,30}") {
+        fn any_text_is_read_or_refused_without_harm(text in "1 tree=[-0-9,(+)\\[\\]]{0,9}( wide=[-0-9,(+)\\[\\]]{0,9})? roots=(alone|part:[0-9]{1,4}|x) report=[a-z/%0-9]{0,9}( missed=(told|fails|x))? nest=[0-9*,a-z ]{0,9}|.{0,30}") {
             if let Ok(handoff) = text.parse::<NestHandoff>() {
                 prop_assert!(handoff.to_string().parse::<NestHandoff>().is_ok());
             }

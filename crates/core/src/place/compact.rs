@@ -9,7 +9,7 @@
 //! order is exact while the sets of nodes number at most [`SETS_MAX`] (every machine up to 14 nodes, and most requests
 //! beyond); past that, sets are grown greedily from each of [`SEEDS_MAX`] nodes. Ties go to the lower number.
 
-use super::pool::{Item, L2, LLC, NO_NODE, NODE};
+use super::pool::{Item, L2, LLC, NODE};
 use crate::ids::NodeId;
 use crate::topology::Machine;
 use std::collections::BTreeMap;
@@ -250,7 +250,8 @@ impl<'a> Scales<'a> {
 
 /// Both ways together; cores without a home node are as far from every node as nodes across a machine usually are.
 fn distance(machine: &Machine, a: u32, b: u32) -> u64 {
-    if a == NO_NODE || b == NO_NODE {
+    let known = |node: u32| (node as usize) < machine.nodes().len();
+    if !known(a) || !known(b) {
         return 40;
     }
     let one_way = |from, to| u64::from(machine.distance(NodeId(from), NodeId(to)));
@@ -351,7 +352,7 @@ mod tests {
             let machine = parse_synthetic("pack:2 numa:3 l3:2 core:2").unwrap();
             let item = |core: usize| {
                 let (node, cache) = (u32::try_from(core / 4).unwrap(), u32::try_from(core / 2).unwrap());
-                Item { members: core..core + 1, cost: costs[core], keys: [0, node / 3, node, cache, 0] }
+                Item { members: core..core + 1, cost: costs[core], remote: 0, keys: [0, node / 3, node, cache, 0] }
             };
             let items: Vec<Item> = (0..24).filter(|&core| there[core] > 0).map(item).collect();
             let bins = bins(&items);

@@ -131,7 +131,9 @@ pub enum PlaceError {
         known: Vec<String>,
     },
     /// Memory nodes that do not exist or may not be used.
-    #[error("memory nodes {nodes} do not exist or may not be allocated from (usable: {known})")]
+    #[error(
+        "memory nodes {nodes} do not exist, have no memory or may not be allocated from (usable: {known})"
+    )]
     NoSuchNodes {
         /// The nodes asked for.
         nodes: NodeSet,

@@ -5,6 +5,7 @@
 //! best answer among *all* candidates and among only the cheaper ones; the answer that loses least, counting foreign load
 //! and every node and cache touched, wins. So a slightly busy core beats spanning a socket, and a free socket beats a
 //! busy core.
+//! Cores without memory of their own come after all that have some, at equal load.
 //! Properties: deterministic; every slot is allowed, none twice; the shape asked for is kept or the request is refused
 //! with what was short (`check` verifies all of it from outside).
 
@@ -25,6 +26,9 @@ use std::ops::Range;
 const NODE_COST: u64 = 500;
 /// What one more last-level cache costs: an eighth of a node.
 const LLC_COST: u64 = 60;
+/// What a core without memory of its own costs: more than one more node and cache, so that free cores with memory are taken
+/// before it however far apart they lie; less than a core that is mostly busy.
+const REMOTE_COST: u64 = 600;
 /// What a core may cost and still be taken by `auto`: less than half of it. On a desktop a little load is everywhere, and
 /// a program that asks for what is free does not mean to be left with nothing.
 const AUTO_COST_MAX: u32 = 499;
@@ -233,13 +237,7 @@ pub(super) fn weighed(
             continue;
         }
         size_before = below.len();
-        let positions = match strategy {
-            Strategy::Compact | Strategy::Stride(_) => compact::choose(pool.machine, &below, n),
-            Strategy::Scatter => spread::choose(&below, n, Order::Dealt),
-            Strategy::Balanced => spread::choose(&below, n, Order::Blocks),
-        };
-        let Some(positions) = positions else { continue };
-        let chosen: Vec<Item> = positions.into_iter().map(|at| below[at].clone()).collect();
+        let Some(chosen) = local_first(pool.machine, strategy, below, n) else { continue };
         let cost = loss(strategy, &chosen);
         if best.as_ref().is_none_or(|(least, _)| cost < *least) {
             best = Some((cost, chosen));
@@ -251,9 +249,31 @@ pub(super) fn weighed(
     best
 }
 
-/// What a choice loses: foreign load, and for strategies that gather, every node and cache beyond the first.
+/// `n` of `items` by the strategy: those with memory of their own, and others only as far as these do not suffice.
+fn local_first(machine: &Machine, strategy: Strategy, items: Vec<Item>, n: usize) -> Option<Vec<Item>> {
+    let (remote, local): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.remote > 0);
+    if n <= local.len() {
+        return by_strategy(machine, strategy, &local, n);
+    }
+    let mut all = by_strategy(machine, strategy, &remote, n - local.len())?;
+    all.extend(local);
+    all.sort_unstable_by_key(|item| item.members.start);
+    // All of them, for their order alone.
+    by_strategy(machine, strategy, &all, n)
+}
+
+fn by_strategy(machine: &Machine, strategy: Strategy, items: &[Item], n: usize) -> Option<Vec<Item>> {
+    let positions = match strategy {
+        Strategy::Compact | Strategy::Stride(_) => compact::choose(machine, items, n),
+        Strategy::Scatter => spread::choose(items, n, Order::Dealt),
+        Strategy::Balanced => spread::choose(items, n, Order::Blocks),
+    };
+    Some(positions?.into_iter().map(|at| items[at].clone()).collect())
+}
+
+/// What a choice loses: foreign load, memory of its own, and for strategies that gather, every node and cache beyond the first.
 fn loss(strategy: Strategy, chosen: &[Item]) -> u64 {
-    let load: u64 = chosen.iter().map(|item| u64::from(item.cost)).sum();
+    let load: u64 = chosen.iter().map(|item| u64::from(item.cost) + item.remote as u64 * REMOTE_COST).sum();
     let distinct = |key: usize| {
         let mut keys: Vec<u32> = chosen.iter().map(|item| item.keys[key]).collect();
         keys.sort_unstable();
@@ -286,6 +306,7 @@ fn finish(
     reasons.extend(reasons::of_shape(pool, request, &chosen.members));
     reasons.extend(reasons::of_siblings(machine, taken, &mask, &hold, request));
     reasons.extend(reasons::of_taken(taken, &mask, &hold));
+    reasons.extend(reasons::of_remote(pool, request, &chosen.members));
     let (memory, reason) = memory::derive(machine, &request.memory, taken, &nodes)?;
     reasons.push(reason);
     let threads = threads(slots.len(), taken.quota);

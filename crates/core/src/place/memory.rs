@@ -1,6 +1,7 @@
 //! Where a program's memory should come from: policies, and what to fall back to when the kernel refuses one.
 
 use super::error::PlaceError;
+use super::local::filled;
 use super::request::{MemoryNodes, MemoryRequest};
 use super::{Reason, Taken};
 use crate::ids::{Id, NodeId};
@@ -96,8 +97,11 @@ pub(super) fn derive(
     taken: &Taken,
     nodes: &NodeSet,
 ) -> Result<(MemoryPlan, Reason), PlaceError> {
-    let usable =
-        |nodes: &NodeSet| taken.mems.as_ref().map_or_else(|| nodes.clone(), |mems| nodes.intersection(mems));
+    let filled = filled(machine);
+    let usable = |nodes: &NodeSet| {
+        let nodes = nodes.intersection(&filled);
+        taken.mems.as_ref().map_or_else(|| nodes.clone(), |mems| nodes.intersection(mems))
+    };
     let known: NodeSet = machine.nodes().iter().map(|node| node.os).collect();
     let (over, mut why) = match &request.over {
         None => (usable(nodes), "the nodes of the cores chosen".to_owned()),
@@ -123,7 +127,7 @@ pub(super) fn derive(
             MemoryPolicy::None
         }
         (None, 0) => {
-            why = "none of the plan's nodes may be allocated from".to_owned();
+            why = "the cores chosen have no node with memory that may be used".to_owned();
             MemoryPolicy::None
         }
         (None, 1) => MemoryPolicy::Preferred,
@@ -133,7 +137,7 @@ pub(super) fn derive(
         MemoryPolicy::PreferredMany if over.len() == 1 => MemoryPolicy::Preferred,
         policy if policy.takes_nodes() && over.is_empty() => {
             why = format!(
-                "{policy} was asked for, but the cores chosen have no node that may be allocated from"
+                "{policy} was asked for, but the cores chosen have no node with memory that may be used"
             );
             MemoryPolicy::None
         }

@@ -1,7 +1,7 @@
 //! Placement: request + machine + what is taken -> plan with reasons.
 //!
 //! [`plan()`] is the one entry. One file per strategy (`compact`, `spread`, `stride`); `pool` gathers the candidates and
-//! their costs, `make` joins the steps, `reasons` explains the result; `environment` and `waiting` say what the program's
+//! their costs, `local` tells cores without memory of their own, `make` joins the steps, `reasons` explains the result; `environment` and `waiting` say what the program's
 //! runtimes are told. Nothing here reads or changes the machine.
 
 mod compact;
@@ -9,6 +9,7 @@ mod environment;
 mod error;
 mod fit;
 mod format;
+mod local;
 mod make;
 mod memory;
 pub mod nesting;

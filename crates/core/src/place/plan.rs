@@ -136,6 +136,15 @@ pub enum Reason {
         /// Highest sampled load among them, in thousandths.
         load: u16,
     },
+    /// Cores without memory of their own were used, or left aside.
+    Remote {
+        /// Their CPUs.
+        cpus: CpuSet,
+        /// Whether they were used.
+        used: bool,
+        /// Whether the user named the CPUs of the plan.
+        named: bool,
+    },
     /// Sibling hardware threads stay idle so that each slot has a whole core.
     WholeCores {
         /// The idle siblings.
@@ -254,6 +263,18 @@ impl fmt::Display for Reason {
                     write!(f, " ({}% load)", load / 10)?;
                 }
                 write!(f, ": nothing that costs less is left")
+            }
+            Self::Remote { cpus, used: false, .. } => {
+                write!(f, "avoided CPUs {cpus}: they have no memory of their own")
+            }
+            Self::Remote { cpus, named: true, .. } => {
+                write!(f, "CPUs {cpus} have no memory of their own: all they use is another node's")
+            }
+            Self::Remote { cpus, .. } => {
+                write!(
+                    f,
+                    "uses CPUs {cpus} although they have no memory of their own: the cores that have some do not suffice"
+                )
             }
             Self::WholeCores { idle } => {
                 write!(f, "whole cores: sibling CPUs {idle} stay idle (--smt all would use them)")

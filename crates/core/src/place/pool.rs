@@ -1,5 +1,6 @@
 //! The cores that come into question for a request, with what each would cost.
 
+use super::local;
 use super::request::Request;
 use super::stride;
 use super::taken::{HELD_COST, PINNED_COST, Taken};
@@ -15,6 +16,8 @@ pub(super) struct Candidate {
     pub(super) cpus: Vec<OsCpu>,
     /// Thousandths of a core lost by using it.
     pub(super) cost: u32,
+    /// Whether all memory that it can use is another node's; see [`local`].
+    pub(super) remote: bool,
 }
 
 /// Candidates in logical order, and the keys of the units each belongs to.
@@ -31,12 +34,11 @@ pub(super) struct Pool<'m> {
 
 /// The units that choices are made by, outermost first.
 pub(super) const KEYS: [Level; 5] = [Level::Group, Level::Package, Level::Node, Level::L3, Level::L2];
-/// Positions in [`KEYS`]. `LLC` stands at L3's place: the outermost cache, whichever level that is.
+/// Positions in [`KEYS`], which are filled in this order. `LLC` stands at L3's place: the outermost cache, whichever level that is.
+const PACKAGE: usize = 1;
 pub(super) const NODE: usize = 2;
 pub(super) const LLC: usize = 3;
 pub(super) const L2: usize = 4;
-/// The key of cores without a home node: their memory is switched off, or no node is known at all.
-pub(super) const NO_NODE: u32 = u32::MAX;
 
 /// Something that is chosen as a whole: a core, or a unit of cores.
 #[derive(Clone, Debug)]
@@ -45,6 +47,8 @@ pub(super) struct Item {
     pub(super) members: Range<usize>,
     /// Sum of the members' costs.
     pub(super) cost: u32,
+    /// How many members are remote; where some of the members are chosen later, how many of those have to be.
+    pub(super) remote: usize,
     /// Unit numbers of the first member.
     pub(super) keys: [u32; KEYS.len()],
 }
@@ -53,6 +57,7 @@ impl<'m> Pool<'m> {
     /// The allowed cores of `kind` (all kinds when `None`) that are not held by others, or all of them when sharing.
     pub(super) fn new(machine: &'m Machine, request: &Request, taken: &Taken, kind: Option<KindId>) -> Self {
         let (mut candidates, mut held) = (Vec::new(), Vec::new());
+        let remote = local::remote(machine, taken);
         for (at, core) in machine.cores().iter().enumerate() {
             if kind.is_some_and(|kind| core.kind != kind) {
                 continue;
@@ -67,7 +72,8 @@ impl<'m> Pool<'m> {
                 held.push(CoreId::from_index(at));
                 continue;
             }
-            candidates.push(Candidate { core: CoreId::from_index(at), cpus, cost: cost(all, taken) });
+            let (cost, remote) = (cost(all, taken), remote[at]);
+            candidates.push(Candidate { core: CoreId::from_index(at), cpus, cost, remote });
         }
         let strided = stride::level(machine, request.strategy).map(|level| machine.units(level));
         Self { machine, candidates, keys: keys(machine), held, strided: strided.unwrap_or_default() }
@@ -82,9 +88,10 @@ impl<'m> Pool<'m> {
     /// A run of candidates as one item.
     pub(super) fn item(&self, members: Range<usize>) -> Item {
         let cost = self.candidates[members.clone()].iter().map(|candidate| candidate.cost).sum();
+        let remote = self.candidates[members.clone()].iter().filter(|candidate| candidate.remote).count();
         let keys =
             self.candidates.get(members.start).map_or([0; KEYS.len()], |first| self.keys[first.core.index()]);
-        Item { members, cost, keys }
+        Item { members, cost, remote, keys }
     }
 
     /// The candidates inside a run of cores.
@@ -129,8 +136,16 @@ fn keys(machine: &Machine) -> Vec<[u32; KEYS.len()]> {
     for (slot, &level) in KEYS.iter().enumerate() {
         match slot {
             NODE => {
+                let nodes = u32::try_from(machine.nodes().len()).unwrap_or(u32::MAX);
+                let (mut homeless, mut before) = (0, None);
                 for (key, core) in keys.iter_mut().zip(machine.cores()) {
-                    key[slot] = core.node.map_or(NO_NODE, |node| node.0);
+                    // Cores without a home node have keys beyond those of nodes. They are together where no node
+                    // lies between them: a die, as a rule.
+                    let place = (core.node, key[PACKAGE]);
+                    let begins = core.node.is_none() && before.is_some_and(|before| before != place);
+                    homeless += u32::from(nodes > 0 && begins);
+                    before = Some(place);
+                    key[slot] = core.node.map_or(nodes + homeless, |node| node.0);
                 }
             }
             LLC => {

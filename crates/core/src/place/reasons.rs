@@ -34,12 +34,30 @@ pub(super) fn of_kind(
     }
 }
 
+/// Cores without memory of their own, as far as they were used or left aside.
+pub(super) fn of_remote(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Vec<Reason> {
+    let chosen: BTreeSet<usize> = members.iter().copied().collect();
+    let (mut used, mut avoided) = (CpuSet::new(), CpuSet::new());
+    for (at, candidate) in pool.candidates.iter().enumerate().filter(|(_, candidate)| candidate.remote) {
+        let of = if chosen.contains(&at) { &mut used } else { &mut avoided };
+        of.extend(candidate.cpus.iter().copied());
+    }
+    let named = request.amount == Amount::Exact;
+    let used = (!used.is_empty()).then_some(Reason::Remote { cpus: used, used: true, named });
+    let avoided = (!avoided.is_empty()).then_some(Reason::Remote { cpus: avoided, used: false, named });
+    used.into_iter().chain(avoided).collect()
+}
+
 /// How the slots lie over nodes and caches.
 pub(super) fn of_shape(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Vec<Reason> {
     let mut used: [BTreeMap<u32, usize>; 2] = Default::default();
     for &at in members {
         let keys = pool.item(at..at + 1).keys;
-        *used[0].entry(keys[NODE]).or_default() += 1;
+        // Cores without a home node are in no node.
+        let nodes = pool.machine.nodes().len();
+        if nodes == 0 || (keys[NODE] as usize) < nodes {
+            *used[0].entry(keys[NODE]).or_default() += 1;
+        }
         *used[1].entry(keys[LLC]).or_default() += 1;
     }
     let mut reasons = Vec::new();

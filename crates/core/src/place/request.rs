@@ -3,6 +3,7 @@
 use super::memory::{HugePages, MemoryPolicy};
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{Level, Tier};
+use crate::words::did_you_mean;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -174,8 +175,10 @@ impl FromStr for Strategy {
             _ => {}
         }
         let Some(step) = lower.strip_prefix("stride:") else {
+            let words = ["compact", "scatter", "spread", "balanced", "stride:fpu", "stride:core"];
+            let meant = did_you_mean(text, words);
             return Err(format!(
-                "\"{text}\" is no strategy (known: compact, scatter, balanced, stride:N, stride:l2, stride:fpu, stride:core)"
+                "\"{text}\" is no strategy{meant} (known: compact, scatter, balanced, stride:N, stride:l2, stride:fpu, stride:core)"
             ));
         };
         if step == "fpu" {

@@ -10,6 +10,9 @@ use super::error::PlaceError;
 use super::make::{Chosen, cheapest, most, weighed};
 use super::pool::{Item, Pool};
 use super::request::{Request, Shape, Strategy};
+use super::taken::BUSY_FROM;
+use crate::ids::Id;
+use crate::set::NodeSet;
 use crate::topology::Level;
 use std::ops::Range;
 
@@ -31,7 +34,11 @@ pub(super) fn choose(
         None => !pool.holds_foreign(unit) && most(pool, request.strategy, &pool.within(unit), u32::MAX) > 0,
         Some(per) => most(pool, request.strategy, &pool.within(unit), u32::MAX) >= per as usize,
     };
-    let possible: Vec<_> = all.iter().filter(|unit| allowed(unit)).collect();
+    let mut possible: Vec<_> = all.iter().filter(|unit| allowed(unit)).collect();
+    let mut reasons = Vec::new();
+    if units.is_none() && per.is_some() && level == Level::Node {
+        reasons.extend(without_empty_nodes(pool, &mut possible));
+    }
     let leaves_some = |unit: &&Range<u32>| most(pool, request.strategy, &pool.within(unit), u32::MAX) > 0;
     if matches!(request.strategy, Strategy::Stride(_))
         && !possible.iter().copied().any(|unit| leaves_some(&unit))
@@ -42,7 +49,7 @@ pub(super) fn choose(
     let full = possible.iter().map(|unit| pool.within(unit).len()).max().unwrap_or(0);
     let free: Vec<_> = possible.iter().filter(|unit| usable(unit)).collect();
     let whole = free.iter().filter(|unit| per.is_some() || pool.within(unit).len() == full);
-    let whole: Vec<Item> = whole.map(|unit| pool.item(pool.within(unit))).collect();
+    let whole: Vec<Item> = whole.map(|unit| unit_item(pool, unit, per)).collect();
     let wanted = units.map_or_else(|| if per.is_some() { possible.len() } else { 1 }, |units| units as usize);
     let take = if or_fewer { wanted.min(whole.len()) } else { wanted };
     let asked = u32::try_from(wanted).unwrap_or(u32::MAX);
@@ -81,11 +88,42 @@ pub(super) fn choose(
     if let Some(max) = request.cores_max.filter(|&max| cores > max) {
         return Err(PlaceError::SiteMax { asked: cores, max });
     }
-    let mut reasons = Vec::new();
     if take < wanted {
         reasons.push(Reason::Note {
             text: format!("{take} instead of {wanted} {level}s: fewer were accepted (--or-fewer)"),
         });
     }
     Ok(Chosen { members, asked: None, reasons })
+}
+
+/// A unit as an item. Where only some of its cores are wanted, those with memory of their own come first.
+fn unit_item(pool: &Pool<'_>, unit: &Range<u32>, per: Option<u32>) -> Item {
+    let mut item = pool.item(pool.within(unit));
+    if let Some(per) = per {
+        let candidates = &pool.candidates[item.members.clone()];
+        let local =
+            candidates.iter().filter(|candidate| !candidate.remote && candidate.cost < BUSY_FROM.into());
+        item.remote = item.remote.min((per as usize).saturating_sub(local.count()));
+    }
+    item
+}
+
+/// Leaves nodes without memory out of `units`, unless there are no others: whoever asks for cores in every node asks for
+/// the memory of every node.
+fn without_empty_nodes(pool: &Pool<'_>, units: &mut Vec<&Range<u32>>) -> Option<Reason> {
+    let remote = |unit: &&Range<u32>| {
+        let item = pool.item(pool.within(unit));
+        !item.members.is_empty() && item.remote == item.members.len()
+    };
+    let (empty, others): (Vec<_>, Vec<_>) = units.iter().copied().partition(remote);
+    if empty.is_empty() || others.is_empty() {
+        return None;
+    }
+    *units = others;
+    let numbers = empty.iter().filter_map(|unit| {
+        let node = pool.machine.cores().get(unit.start as usize)?.node?;
+        Some(pool.machine.nodes().get(node.index())?.os)
+    });
+    let numbers: NodeSet = numbers.collect();
+    Some(Reason::Note { text: format!("node {numbers} left out: no memory there that may be used") })
 }

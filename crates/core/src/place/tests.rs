@@ -266,6 +266,130 @@ fn memory_follows_the_cores() {
     assert!(matches!(plan(&machine, &no, &free(&machine)), Err(PlaceError::NoSuchTier { .. })));
 }
 
+/// The machine with some of its nodes as machines have them whose dies have no memory: without a byte, or not there.
+fn without_memory(text: &str, empty: &[usize], missing: &[usize]) -> Machine {
+    let mut parts = machine(text).parts().clone();
+    for (at, node) in parts.nodes.iter_mut().enumerate() {
+        node.bytes = Some(if empty.contains(&at) { 0 } else { 8 << 30 });
+    }
+    assert!(parts.distances.is_empty());
+    parts.nodes =
+        (0..).zip(parts.nodes).filter(|(at, _)| !missing.contains(at)).map(|(_, node)| node).collect();
+    Machine::try_from(parts).unwrap()
+}
+
+/// The Threadripper 2990WX: four dies of two caches with four cores, of which every other one has memory.
+const FOUR_DIES: &str = "pack:1 numa:4 l3:2 core:4";
+
+#[test]
+fn cores_with_memory_come_first_whatever_the_strategy() {
+    // Dies without memory as Linux has them (nodes without a byte), and as hwloc leaves them out.
+    for machine in [without_memory(FOUR_DIES, &[0, 2], &[]), without_memory(FOUR_DIES, &[], &[0, 2])] {
+        let with = |amount: &str, strategy| {
+            good(&machine, &Request { strategy, ..ask(amount) }, &free(&machine)).mask
+        };
+        let dies = cpus("8-15,24-31");
+        for strategy in [Strategy::Compact, Strategy::Scatter, Strategy::Balanced] {
+            for amount in [
+                "1", "2", "4", "9", "12", "16", "50%", "2xl3", "1xl3", "3/node", "2x4/node", "8/node",
+                "2xnode", "node",
+            ] {
+                let mask = with(amount, strategy);
+                assert!(mask.is_subset(&dies), "{amount} {strategy}: {mask}");
+            }
+            // Where they do not suffice all of them are used, and then the others.
+            for amount in ["17", "20", "24", "31"] {
+                let mask = with(amount, strategy);
+                assert!(dies.is_subset(&mask), "{amount} {strategy}: {mask}");
+            }
+            assert_eq!(with("32", strategy), machine.cpus());
+            assert_eq!(with("auto", strategy), machine.cpus());
+        }
+        for stride in [Stride::Every(2), Stride::OnePer(Level::L3), Stride::OnePer(Level::Node)] {
+            let mask = with("2", Strategy::Stride(stride));
+            assert!(mask.is_subset(&dies), "{stride:?}: {mask}");
+        }
+        assert_eq!(with("1/node", Strategy::Compact), cpus("8,24"));
+        // Of what has no memory, one die.
+        assert_eq!(with("20", Strategy::Compact), cpus("0-3,8-15,24-31"));
+        assert_eq!(with("24", Strategy::Compact), cpus("0-15,24-31"));
+    }
+}
+
+#[test]
+fn a_core_without_memory_is_better_than_one_in_use_and_is_said() {
+    let machine = without_memory("numa:2 core:2", &[0], &[]);
+    let reasons = |plan: &Plan| plan.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let quiet = good(&machine, &ask("2"), &free(&machine));
+    assert_eq!(quiet.mask, cpus("2-3"));
+    assert!(
+        reasons(&quiet).contains("avoided CPUs 0-1: they have no memory of their own"),
+        "{}",
+        reasons(&quiet)
+    );
+    let busy = Taken { busy: [(OsCpu(2), 950), (OsCpu(3), 950)].into(), ..free(&machine) };
+    assert_eq!(good(&machine, &ask("2"), &busy).mask, cpus("0-1"));
+    let more = good(&machine, &ask("3"), &free(&machine));
+    assert_eq!(more.mask, cpus("0,2-3"));
+    let why =
+        "uses CPUs 0 although they have no memory of their own: the cores that have some do not suffice";
+    assert!(reasons(&more).contains(why), "{}", reasons(&more));
+    assert_eq!(more.memory.nodes.to_string(), "1", "no policy over a node that has nothing");
+    let little = Taken { busy: [(OsCpu(2), 300)].into(), ..free(&machine) };
+    assert_eq!(good(&machine, &ask("2"), &little).mask, cpus("2-3"));
+    // Named CPUs are taken as they are named.
+    let named = Request { amount: Amount::Exact, cpus: Some(cpus("0-1")), ..Request::default() };
+    let named = good(&machine, &named, &free(&machine));
+    assert!(reasons(&named).contains("CPUs 0-1 have no memory of their own: all they use is another node's"));
+    assert_eq!(named.memory.policy, MemoryPolicy::None);
+    let bound = Request { memory: "bind:0".parse().unwrap(), ..ask("1") };
+    assert!(matches!(plan(&machine, &bound, &free(&machine)), Err(PlaceError::NoSuchNodes { .. })));
+}
+
+#[test]
+fn memory_that_may_not_be_used_is_no_local_memory() {
+    let machine = machine("numa:2 core:4");
+    let taken = Taken { mems: Some("1".parse().unwrap()), ..free(&machine) };
+    assert_eq!(good(&machine, &ask("4"), &taken).mask, cpus("4-7"));
+    assert_eq!(good(&machine, &ask("1/node"), &taken).mask, cpus("4"));
+    // Where no core has any, or nothing is known, all are alike.
+    let confined = Taken { allowed: cpus("0-3"), ..taken };
+    assert_eq!(good(&machine, &ask("2"), &confined).mask, cpus("0-1"));
+    let nothing = without_memory("numa:2 core:4", &[0, 1], &[]);
+    assert_eq!(good(&nothing, &ask("4"), &free(&nothing)).mask, cpus("0-3"));
+    let unknown = good(&machine, &ask("4"), &free(&machine));
+    assert!(!unknown.reasons.iter().any(|reason| matches!(reason, Reason::Remote { .. })));
+}
+
+#[test]
+fn the_checker_knows_a_plan_on_cores_without_memory() {
+    let plain = machine(FOUR_DIES);
+    let empty = without_memory(FOUR_DIES, &[0, 2], &[]);
+    for (amount, strategy) in [
+        ("8", Strategy::Compact),
+        ("3", Strategy::Scatter),
+        ("50%", Strategy::Balanced),
+        ("node", Strategy::Compact),
+        ("2xl3", Strategy::Compact),
+        ("2x2/node", Strategy::Balanced),
+        ("4", Strategy::Stride(Stride::Every(1))),
+        ("2", Strategy::Stride(Stride::OnePer(Level::L3))),
+    ] {
+        // What is right where all nodes have memory is wrong where the first one has none.
+        let request = Request { strategy, ..ask(amount) };
+        let plan = plan(&plain, &request, &free(&plain)).unwrap();
+        assert_eq!(check(&plain, &request, &free(&plain), &plan), [], "{amount} {strategy}");
+        let findings = check(&empty, &request, &free(&empty), &plan);
+        assert!(
+            matches!(findings[..], [crate::check::Finding::NoLocalMemory { .. }]),
+            "{amount} {strategy}: {findings:?}"
+        );
+        // Not wrong where the others are taken.
+        let taken = Taken { pinned: cpus("8-15,24-31"), ..free(&empty) };
+        assert_eq!(check(&empty, &request, &taken, &plan), [], "{amount} {strategy}");
+    }
+}
+
 /// Machine shape, held CPUs, loads, a count, a strategy, flags: the raw material of a situation.
 type Situation = ((u32, u32, u32, u32, u32, u32, bool), u64, u64, u32, usize, u8);
 
@@ -278,7 +402,15 @@ fn situation() -> impl proptest::strategy::Strategy<Value = Situation> {
 fn situate(situation: Situation) -> (Machine, Request, Taken) {
     let ((pack, numa, l3, l2, core, pu, far), held, loads, n, strategy, flags) = situation;
     let far = if far { "(far)" } else { "" };
-    let machine = machine(&format!("pack:{pack} numa:{numa} l3:{l3} l2:{l2} core:{core} pu:{pu}{far}"));
+    let text = format!("pack:{pack} numa:{numa} l3:{l3} l2:{l2} core:{core} pu:{pu}{far}");
+    // Nodes without a byte, nodes that are not there, and machines that say nothing of memory.
+    let among = |shift: u32| {
+        (0..(pack * numa) as usize).filter(|at| loads >> (shift + *at as u32) & 3 == 3).collect::<Vec<_>>()
+    };
+    let machine = match held >> 60 & 3 {
+        0 => machine(&text),
+        _ => without_memory(&text, &among(40), &among(50)),
+    };
     // Two bits of four make a CPU held: about one in four.
     let held = machine
         .cpus()
@@ -355,6 +487,15 @@ proptest! {
         let request = Request { amount: Amount::Cores(n), ..Request::default() };
         let Ok(made) = plan(&machine, &request, &taken) else { return Ok(()) };
         let is_free = |core: u32| !machine.cpus_of(&machine.cores()[core as usize].pus).intersects(&taken.held);
+        // Cores with memory come before all that is minimal here.
+        let says = machine.nodes().iter().any(|node| node.bytes.is_none_or(|bytes| bytes > 0));
+        let has_memory = |core: u32| {
+            let node = machine.cores()[core as usize].node;
+            node.is_some_and(|node| !says || machine.nodes()[node.0 as usize].bytes != Some(0))
+        };
+        let with_memory = (0..machine.cores().len() as u32).filter(|&core| is_free(core) && has_memory(core)).count();
+        prop_assume!(with_memory >= n as usize && !machine.nodes().is_empty());
+        let is_free = |core: u32| is_free(core) && has_memory(core);
         let caches: Vec<(u32, usize)> = machine
             .llcs()
             .iter()

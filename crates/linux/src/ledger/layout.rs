@@ -5,6 +5,7 @@
 //! | `level << 20 \| cpu` | CPU `cpu` is held at this level |
 //! | `2^32 + level` | somebody plans at this level |
 //! | `2^60 + level << 52 + lane << 32 + n` | ticket `n` of a queue |
+//! | `2^61 + ((level << 52 + lane << 32 + n) << 4) + p` | the pulse of that ticket, at position `p` |
 //! | `2^62 + tag << 41 + id` | the hold with this id is alive; `tag` names directory and boot |
 //!
 //! No byte of the file is ever read or written there: a lock may stand beyond the end of a file. The numbers are the
@@ -21,6 +22,8 @@ const PLANNERS: u64 = 1 << 32;
 const QUEUES: u64 = 1 << 60;
 const QUEUE_LEVEL_BITS: u32 = 52;
 const TICKET_BITS: u32 = 32;
+const PULSES: u64 = 1 << 61;
+const PULSE_BITS: u32 = 4;
 const HOLDS: u64 = 1 << 62;
 const HOLD_BITS: u32 = 41;
 const TAG_BITS: u32 = 20;
@@ -93,6 +96,12 @@ pub(super) fn queue_bytes(level: Level, lane: OsCpu) -> Result<Range<u64>, Ledge
     let lane = cpu_byte(Level::MACHINE, lane)?;
     let start = QUEUES + (u64::from(level.0) << QUEUE_LEVEL_BITS) + (lane << TICKET_BITS);
     Ok(start..start + (1 << TICKET_BITS))
+}
+
+/// The positions that the pulse of a ticket goes round.
+pub(super) fn pulse_bytes(ticket: u64) -> Range<u64> {
+    let start = PULSES + (ticket.saturating_sub(QUEUES) << PULSE_BITS);
+    start..start + (1 << PULSE_BITS)
 }
 
 /// Names the holds of one boot's ledgers in one directory, so that they are told from other ledgers' when found in the
@@ -185,8 +194,9 @@ mod tests {
             let level = Level::new(depth).unwrap();
             regions.push(cpu_bytes(level, OsCpu(0), widest).unwrap());
             regions.push(planner_byte(level));
-            regions
-                .push(queue_bytes(level, OsCpu(0)).unwrap().start..queue_bytes(level, widest).unwrap().end);
+            let (first, last) = (queue_bytes(level, OsCpu(0)).unwrap(), queue_bytes(level, widest).unwrap());
+            regions.push(first.start..last.end);
+            regions.push(pulse_bytes(first.start).start..pulse_bytes(last.end - 1).end);
         }
         regions.sort_by_key(|region| region.start);
         assert!(regions.windows(2).all(|pair| pair[0].end <= pair[1].start), "{regions:?}");

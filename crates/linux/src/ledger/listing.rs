@@ -73,6 +73,14 @@ impl Listing {
         Self::parse(&fs::read_to_string(proc_root.join(format!("self/fdinfo/{number}"))).unwrap_or_default())
     }
 
+    /// The locks of all descriptors of a process; none when they are not shown.
+    pub(super) fn of_process(proc_root: &Path, pid: u32) -> Self {
+        let entries = fs::read_dir(proc_root.join(format!("{pid}/fdinfo")));
+        let files = entries.into_iter().flatten().flatten();
+        let texts = files.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        Self { lines: texts.flat_map(|text| Self::parse(&text).lines).collect() }
+    }
+
     /// The locks of one file.
     pub(super) fn of_file(&self, identity: Identity) -> Vec<ByteLock> {
         let (major, minor) = (rustix::fs::major(identity.device), rustix::fs::minor(identity.device));

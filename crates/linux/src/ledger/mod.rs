@@ -21,7 +21,8 @@
 //! - No two exclusive holds of a level share a CPU, whatever happens to the planner: the right to plan spares
 //!   collisions, the locks exclude them.
 //! - A hold ends exactly when the last copy of its descriptor is closed, by SIGKILL too.
-//! - Nobody waits for the dead, and for the stopped only as long as he chose to.
+//! - No run waits for one that has ended. A stopped run that stands in line is passed over after a second, keeps its
+//!   place and takes its turn when it is continued; a stopped planner is waited for as long as the caller chose.
 //! - The files may be deleted under living holds (by a login manager that clears `/dev/shm` of a user who logs out, a
 //!   cleaner of old files, their owner): the next ledger is marked as a successor, and the earlier holds are found in
 //!   the kernel's list of locks ([`LockMap::lost`]) and respected as long as they last. Known gap: a long list can only

@@ -225,6 +225,17 @@ impl LedgerView {
         Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
     }
 
+    /// The CPUs of a level that open descriptors of another process hold: what it inherited of a run's hold. None of them
+    /// when its descriptors are not for us to see.
+    ///
+    /// # Errors
+    /// [`LedgerError::CpuOutOfRange`].
+    pub fn held_by(&self, pid: u32, level: Level, within: &CpuSet) -> Result<CpuSet, LedgerError> {
+        let locks =
+            Listing::of_process(&self.place.proc_root, pid).present_or_lost(self.place.tag, self.identity);
+        Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
+    }
+
     pub(super) fn table(&self) -> LockTable<'_> {
         match &self.locks {
             Locks::File(file) => LockTable::Queried(file.as_fd()),

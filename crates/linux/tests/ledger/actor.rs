@@ -226,7 +226,7 @@ impl State {
                 self.ticket = Some(self.ledger().enqueue(MACHINE, &set("0-63")).unwrap());
                 "queued".into()
             }
-            ["ahead"] => self.ticket.as_ref().unwrap().ahead().unwrap().to_string(),
+            ["ahead"] => self.ticket.as_mut().unwrap().ahead().unwrap().to_string(),
             ["leave"] => {
                 self.ticket = None;
                 "left".into()

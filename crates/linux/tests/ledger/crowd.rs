@@ -69,7 +69,7 @@ fn hold_some(ledger: &Ledger, random: &mut Random) -> Result<Option<Held>, TakeE
 }
 
 /// Waits for CPU 0 in line, holds it for a moment and signs the log.
-pub(crate) fn be_served(ledger: &Ledger, ticket: Ticket, log: &Path, name: &str) {
+pub(crate) fn be_served(ledger: &Ledger, mut ticket: Ticket, log: &Path, name: &str) {
     while !ticket.is_first().unwrap() {
         thread::sleep(Duration::from_millis(1));
     }

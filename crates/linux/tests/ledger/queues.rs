@@ -1,7 +1,7 @@
 //! Planning one at a time, and waiting in line.
 
 use crate::actor::Actor;
-use crate::scene::{HANG, MACHINE, Scene, busy, cpus, eventually, set, take};
+use crate::scene::{HANG, MACHINE, Random, Scene, busy, cpus, eventually, set, take, users};
 use rustix::process::Signal;
 use std::sync::Barrier;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn those_who_wait_stand_in_line() {
         actor.ask("leave");
     }
     assert_eq!(ledger.waiting(MACHINE, &cpus()).unwrap(), 0);
-    let ticket = ledger.enqueue(MACHINE, &cpus()).unwrap();
+    let mut ticket = ledger.enqueue(MACHINE, &cpus()).unwrap();
     assert!(ticket.is_first().unwrap());
     assert!(Ticket::pause(0) < Ticket::pause(3));
     // Another set's line is another line, and so is another level's.
@@ -101,11 +101,11 @@ fn those_who_come_at_once_draw_different_tickets() {
             start.wait();
             ledger.enqueue(MACHINE, &cpus()).unwrap()
         };
-        let tickets: Vec<Ticket> = thread::scope(|threads| {
+        let mut tickets: Vec<Ticket> = thread::scope(|threads| {
             let drawing: Vec<_> = (0..8).map(|_| threads.spawn(draw)).collect();
             drawing.into_iter().map(|drawing| drawing.join().unwrap()).collect()
         });
-        let mut ahead: Vec<u64> = tickets.iter().map(|ticket| ticket.ahead().unwrap()).collect();
+        let mut ahead: Vec<u64> = tickets.iter_mut().map(|ticket| ticket.ahead().unwrap()).collect();
         ahead.sort();
         assert_eq!(ahead, (0..8).collect::<Vec<u64>>());
     }
@@ -130,6 +130,77 @@ fn those_who_wait_are_served_in_order() {
     }
     assert_eq!(fs::read_to_string(log).unwrap(), "0\n1\n2\n3\n4\n6\n7\n");
     eventually("an empty line", || ledger.waiting(MACHINE, &cpus()).unwrap() == 0);
+}
+
+#[test]
+fn a_stopped_waiter_is_passed_over_and_keeps_its_place() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let held = take(&ledger, "0", Mode::Exclusive).unwrap();
+    let log = scene.root().join("served");
+    let mut actors: Vec<Actor> = (0..4).map(|_| scene.actor()).collect();
+    for (place, actor) in actors.iter_mut().enumerate() {
+        actor.ask("enqueue");
+        actor.tell(&format!("serve {} {place}", log.display()));
+    }
+    // The first and the third stand still; the second and the fourth are served all the same.
+    actors[0].signal(Signal::STOP);
+    actors[2].signal(Signal::STOP);
+    drop(held);
+    assert_eq!((actors[1].answer(), actors[3].answer()), ("served".into(), "served".into()));
+    assert_eq!(fs::read_to_string(&log).unwrap(), "1\n3\n");
+    assert_eq!(ledger.waiting(MACHINE, &cpus()).unwrap(), 2, "both have their places still");
+    // Continued, they are served in the order in which they came, though the later one is continued first.
+    let held = take(&ledger, "0", Mode::Exclusive).unwrap();
+    actors[2].signal(Signal::CONT);
+    actors[0].signal(Signal::CONT);
+    let mut newcomer = ledger.enqueue(MACHINE, &cpus()).unwrap();
+    eventually("both look again", || newcomer.ahead().unwrap() == 2 && !newcomer.is_first().unwrap());
+    drop(held);
+    assert_eq!((actors[0].answer(), actors[2].answer()), ("served".into(), "served".into()));
+    assert_eq!(fs::read_to_string(&log).unwrap(), "1\n3\n0\n2\n");
+    assert!(newcomer.is_first().unwrap());
+}
+
+#[test]
+fn a_waiter_stopped_or_killed_at_any_instant_holds_up_no_other_user() {
+    let test = "a_waiter_stopped_or_killed_at_any_instant_holds_up_no_other_user";
+    let Some([stopping, waiting]) = users(test) else { return };
+    let scene = Scene::new();
+    let mut other = scene.actor_of(waiting);
+    other.ask("open");
+    let mut random = Random(2026);
+    for round in 0..12 {
+        let actor = {
+            let mut actor = scene.actor_of(stopping);
+            actor.ask(&format!("churn {round}"));
+            actor
+        };
+        thread::sleep(Duration::from_micros(random.below(30_000)));
+        actor.signal(if round % 4 == 3 { Signal::KILL } else { Signal::STOP });
+        other.ask("enqueue");
+        eventually("it is the first that looks", || other.ask("ahead") == "0");
+        other.ask("leave");
+    }
+}
+
+#[test]
+fn a_ticket_of_a_version_without_pulses_is_waited_for() {
+    use std::os::fd::AsFd;
+    use trimtab_linux::sys::lock::{LockKind, try_lock};
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let earlier = fs::File::options().read(true).write(true).open(scene.file("locks")).unwrap();
+    let ticket = 1u64 << 60;
+    assert!(try_lock(earlier.as_fd(), ticket..ticket + 1, LockKind::Write).unwrap());
+    let mut ours = ledger.enqueue(MACHINE, &cpus()).unwrap();
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < Duration::from_secs(3) {
+        assert!(!ours.is_first().unwrap() && ours.ahead().unwrap() == 1);
+        thread::sleep(Duration::from_millis(50));
+    }
+    drop(earlier);
+    assert!(ours.is_first().unwrap());
 }
 
 #[test]

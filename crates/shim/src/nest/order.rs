@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 use trimtab_core::handoff::{Report, Roots};
 use trimtab_core::ids::OsCpu;
-use trimtab_core::place::nesting::{Map, Nest, Resolved, Tree};
+use trimtab_core::place::nesting::{Nest, Resolved, Teams, Tree};
 use trimtab_core::set::CpuSet;
 
 /// The most seats kept for one text, about 100 bytes each. A program whose teams have so many combinations of sizes has the
@@ -27,8 +27,7 @@ pub(super) struct Order {
 
 /// The cores of a root, and the maps made for its teams so far.
 pub(super) struct Part {
-    tree: Tree,
-    resolved: Resolved,
+    teams: Teams,
     reports: bool,
     maps: AtomicPtr<Seats>,
     /// How many seats there are. Held while a map is made, so that teams opened at once share it.
@@ -70,13 +69,12 @@ pub(super) struct Seen {
 
 impl Order {
     pub(super) fn new(state: &State, nest: &Nest) -> Self {
-        let trees = match state.roots {
-            Roots::Part(count) => state.tree.parts(count),
-            Roots::Alone | Roots::Share => vec![state.tree.clone()],
+        let (trees, wide) = match state.roots {
+            Roots::Part(count) => (state.tree.parts(count), None),
+            Roots::Alone | Roots::Share => (vec![state.tree.clone()], state.wide.as_ref()),
         };
         let part = |tree: Tree| Part {
-            resolved: nest.resolve(&tree),
-            tree,
+            teams: Teams::new(tree, wide, nest),
             reports: state.report != Report::No,
             maps: AtomicPtr::new(null_mut()),
             making: Mutex::new(0),
@@ -101,15 +99,15 @@ impl Order {
 impl Part {
     /// How many threads a team of this level is declared to have, counted from 0.
     pub(super) fn declared(&self, level: usize) -> Option<u32> {
-        self.resolved.levels().get(level).map(|(threads, _)| *threads)
+        self.resolved().levels().get(level).map(|(threads, _)| *threads)
     }
 
     pub(super) fn resolved(&self) -> &Resolved {
-        &self.resolved
+        self.teams.resolved()
     }
 
     pub(super) fn cores(&self) -> usize {
-        self.tree.cores()
+        self.teams.tree().cores()
     }
 
     /// The seats of the innermost of levels with these team sizes.
@@ -126,10 +124,10 @@ impl Part {
         if count.saturating_add(wanted) > SEATS_MAX {
             return None;
         }
-        let map = Map::new(&self.tree, &self.resolved, sizes)?;
+        let map = self.teams.map(sizes)?;
         let seats = map.levels().last()?.iter().map(|place| Seat {
             cpu: place.cpu,
-            room: place.room(&self.tree),
+            room: place.room(self.teams.tree()),
             mask: AtomicPtr::new(null_mut()),
             seen: self.reports.then(Box::default),
         });

@@ -3,8 +3,13 @@
 //! One line for each seat that a thread took: what it was commanded, what its last thread's mask is, where that thread was
 //! seen, how often it had to be moved. Then the regions seen, and, where there were none, why that may be. While a report
 //! is wanted every join reads the mask back, so that what is reported was measured.
+//!
+//! Where teams were asked for and no thread was placed, one line says so also without a report, and with `--strict` the
+//! process fails. Both are for an exit of the planned process by itself, and must not harm it: the line is written only to
+//! the standard error that the process was started with, and only if that takes it at once.
 
 use super::order::{Order, Part, Seat, Seats, Seen};
+use super::standard_error;
 use super::state::{orders, state};
 use super::team::Runtime;
 use crate::cpus::Cpus;
@@ -12,7 +17,7 @@ use crate::plan;
 use std::fmt::Write as _;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use trimtab_core::handoff::Report;
+use trimtab_core::handoff::{Missed, Report};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 
@@ -46,6 +51,60 @@ pub(super) fn note(seen: &Seen, moved: bool, lost: bool) {
     if mask.read_this_thread() {
         *seen.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((mask, on));
     }
+}
+
+/// The exit status of a process that ends with 0 although no thread was placed, where that is an error: the launcher's
+/// for what it could not do.
+const STATUS_MISSED: i32 = 125;
+
+/// Sees to it that a process in which no thread was placed says so when it ends by itself, and fails where it must.
+pub(super) fn at_exit_without_threads(missed: Missed) {
+    type Handler = unsafe extern "C" fn(libc::c_int, *mut libc::c_void);
+    type OnExit = unsafe extern "C" fn(Handler, *mut libc::c_void) -> libc::c_int;
+    unsafe extern "C" fn fail(status: libc::c_int, _: *mut libc::c_void) {
+        let missed = plan::guarded(|| tell_missed(status == 0));
+        if status == 0 && missed.is_some() {
+            // SAFETY: glibc goes on with the handlers that are left when one calls `exit`, and with the new status; no
+            // other library has `on_exit`.
+            unsafe { libc::exit(STATUS_MISSED) };
+        }
+    }
+    extern "C" fn tell() {
+        plan::guarded(|| tell_missed(false));
+    }
+    standard_error::remember();
+    // SAFETY: the name is a C string.
+    let on_exit = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"on_exit".as_ptr()) };
+    if missed == Missed::Fails && !on_exit.is_null() {
+        // SAFETY: of glibc's `on_exit` this is the type, and handler and no argument live as long as the process.
+        unsafe { std::mem::transmute::<*mut libc::c_void, OnExit>(on_exit)(fail, std::ptr::null_mut()) };
+    } else if missed != Missed::Ignored {
+        // SAFETY: `tell` lives as long as the process, the library being `nodelete`.
+        unsafe { libc::atexit(tell) };
+    }
+}
+
+/// Says that no thread was placed, if so; with the status that the process fails with.
+fn tell_missed(fails: bool) -> Option<()> {
+    let state = state()?;
+    // A forked child inherits the request, but not the plan.
+    super::is_active().then_some(())?;
+    let orders = orders();
+    let teams = orders.first()?.nest();
+    let placed = orders.iter().flat_map(|order| order.parts()).any(|part| part.all().next().is_some());
+    if placed {
+        return None;
+    }
+    // A report on standard error has said it.
+    if fails || state.report != Report::Stderr {
+        let status = if fails { " (--strict: the exit status is 125 for that)" } else { "" };
+        let line = format!(
+            "trimtab: nested teams {teams}: no thread was placed, as no parallel region of the program was seen; it opened none, or its \
+             child processes did, or its threads are not made by an OpenMP runtime within reach (one linked into it, TBB, Rayon){status}\n"
+        );
+        standard_error::write(line.as_bytes());
+    }
+    Some(())
 }
 
 /// Sees to it that the report is made when the process ends by itself.

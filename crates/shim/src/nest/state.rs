@@ -7,7 +7,7 @@ use super::order::Order;
 use super::report;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use trimtab_core::handoff::{NEST_VARIABLE, NestHandoff, Report, Roots};
+use trimtab_core::handoff::{Missed, NEST_VARIABLE, NestHandoff, Report, Roots};
 use trimtab_core::place::nesting::{Nest, Tree};
 
 /// The most different texts a program can set. Each is kept; beyond them the last stays in force.
@@ -16,6 +16,8 @@ const ORDERS_MAX: usize = 1 << 10;
 /// What was handed over.
 pub(super) struct State {
     pub(super) tree: Tree,
+    /// The cores that the plan was narrowed from, where it was.
+    pub(super) wide: Option<Tree>,
     pub(super) roots: Roots,
     pub(super) report: Report,
     orders: Mutex<Vec<&'static Order>>,
@@ -42,15 +44,18 @@ pub(crate) fn begin() {
     else {
         return;
     };
-    let NestHandoff { tree, roots, report, nest } = handoff;
+    let NestHandoff { tree, wide, roots, report, missed, nest } = handoff;
     let reports = report != Report::No;
-    if STATE.set(State { tree, roots, report, orders: Mutex::new(Vec::new()) }).is_err() {
+    if STATE.set(State { tree, wide, roots, report, orders: Mutex::new(Vec::new()) }).is_err() {
         return;
     }
     super::team::note_places();
     ACTIVE.store(true, Release);
     if let Some(nest) = nest {
         publish(&nest);
+    }
+    if missed != Missed::Ignored {
+        report::at_exit_without_threads(missed);
     }
     if reports {
         report::at_exit();

@@ -1,7 +1,6 @@
 //! Nested teams as a list of threads, for files and other programs.
 
-use super::{Advice, Map, Resolved, advise};
-use super::{Tree, draw::path_of};
+use super::{Advice, Teams, draw::path_of};
 use crate::ids::OsCpu;
 use serde::{Deserialize, Serialize};
 
@@ -37,9 +36,9 @@ pub struct ListedThread {
 }
 
 impl Listing {
-    /// Lists a map, if there is one for these teams.
-    pub fn new(tree: &Tree, nest: &Resolved) -> Self {
-        let map = Map::new(tree, nest, &nest.sizes());
+    /// Lists the map of teams as they were declared, if there is one.
+    pub fn new(teams: &Teams) -> Self {
+        let (map, nest) = (teams.declared(), teams.resolved());
         let levels = map.iter().flat_map(|map| {
             map.levels().iter().zip(nest.levels()).enumerate().map(|(at, (places, &(size, strategy)))| {
                 ListedLevel {
@@ -56,6 +55,6 @@ impl Listing {
                 }
             })
         });
-        Self { teams: nest.to_string(), levels: levels.collect(), advice: advise(tree, nest) }
+        Self { teams: nest.to_string(), levels: levels.collect(), advice: teams.advice() }
     }
 }

@@ -42,14 +42,19 @@ impl Map {
     /// says for the levels below the last of `sizes`. `None` when there are no sizes, more than levels, a size of 0, or more
     /// threads than [`THREADS_MAX`].
     pub fn new(tree: &Tree, nest: &Resolved, sizes: &[u32]) -> Option<Self> {
+        Self::below(tree, nest, sizes, &[])
+    }
+
+    /// The same, below outer levels that are placed already; their sizes are the first of `sizes`.
+    pub(super) fn below(tree: &Tree, nest: &Resolved, sizes: &[u32], placed: &[Vec<Place>]) -> Option<Self> {
         let threads = sizes.iter().fold(1u64, |all, &size| all.saturating_mul(size.into()));
         if sizes.is_empty() || sizes.len() > nest.levels().len() || !(1..=THREADS_MAX).contains(&threads) {
             return None;
         }
         let all: Vec<u32> = (0..tree.len()).collect();
         let root = Place { core: 0, cpu: *tree.cpus(0).first()?, share: all.clone() };
-        let mut levels: Vec<Vec<Place>> = Vec::new();
-        for (at, (&size, &(_, strategy))) in sizes.iter().zip(nest.levels()).enumerate() {
+        let mut levels: Vec<Vec<Place>> = placed.to_vec();
+        for (at, (&size, &(_, strategy))) in sizes.iter().zip(nest.levels()).enumerate().skip(placed.len()) {
             let width = usize::try_from(nest.below(at)).unwrap_or(usize::MAX).min(all.len());
             let threads = size as usize;
             let masters = levels.last().map_or(std::slice::from_ref(&root), Vec::as_slice);
@@ -66,6 +71,11 @@ impl Map {
             levels.push(seat(tree, shares, masters));
         }
         Some(Self { sizes: sizes.to_vec(), levels })
+    }
+
+    /// A map of places that were found before.
+    pub(super) fn of(sizes: Vec<u32>, levels: Vec<Vec<Place>>) -> Self {
+        Self { sizes, levels }
     }
 
     /// The team sizes, outermost first.

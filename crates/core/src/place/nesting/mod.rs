@@ -21,7 +21,8 @@
 //! it stays with its master's memory, as in the published measurements.)
 //!
 //! `spec` parses, `tree` is the machine as this sees it (and as the guest library is told of it), `divide` cuts shares,
-//! `map` walks the levels (`cells` where all teams meet), `narrow` says what cores that takes, `advice` warns, `draw` and `listing` show.
+//! `map` walks the levels (`cells` where all teams meet), `narrow` says what cores that takes,
+//! `teams` keeps the map when a plan is narrowed to them, `advice` warns, `draw` and `listing` show.
 
 mod advice;
 mod cells;
@@ -31,14 +32,16 @@ mod listing;
 mod map;
 mod narrow;
 mod spec;
+mod teams;
 mod tree;
 
 pub use advice::{Advice, advise};
 pub use draw::draw;
 pub use listing::{ListedLevel, ListedThread, Listing};
 pub use map::{Map, Place, THREADS_MAX};
-pub use narrow::narrow;
+pub use narrow::{Narrowed, narrow};
 pub use spec::{LEVELS_MAX, Level, Nest, NestError, Resolved, SIZE_MAX, TeamSize, TeamStrategy};
+pub use teams::Teams;
 pub use tree::{Tree, TreeError};
 
 #[cfg(test)]

@@ -6,9 +6,18 @@
 //! of cores, busy ones included, and settle for what there is.
 
 use super::{Map, Nest, Tree};
-use crate::place::{Amount, PlaceError, Request, Taken, plan};
+use crate::place::{Amount, PlaceError, Request, Taken, local, plan};
 use crate::set::CpuSet;
 use crate::topology::Machine;
+
+/// A request that is as large as nested teams.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Narrowed {
+    /// The request.
+    pub request: Request,
+    /// The cores that could have been had, on which the teams were placed; none where the request was left as it is.
+    pub wide: Option<Tree>,
+}
 
 /// The request for exactly the cores that `nest` uses, if the request leaves open how many; else the request itself.
 ///
@@ -19,19 +28,27 @@ pub fn narrow(
     request: &Request,
     taken: &Taken,
     nest: &Nest,
-) -> Result<Request, PlaceError> {
+) -> Result<Narrowed, PlaceError> {
+    let unchanged = || Narrowed { request: request.clone(), wide: None };
     if request.amount != Amount::Auto || request.cpus.is_some() {
-        return Ok(request.clone());
+        return Ok(unchanged());
     }
     let all = plan(machine, request, taken)?;
-    let Some(tree) = Tree::new(machine, &all.mask) else { return Ok(request.clone()) };
-    let nest = nest.resolve(&tree);
-    if nest.threads() > tree.cores() as u64 {
+    let Some(tree) = Tree::new(machine, &all.mask) else { return Ok(unchanged()) };
+    let resolved = nest.resolve(&tree);
+    if resolved.threads() > tree.cores() as u64 {
         // What is free does not do: busy cores come after it, as for any count.
-        let amount = Amount::Cores(u32::try_from(nest.threads()).unwrap_or(u32::MAX));
-        return Ok(Request { amount, or_fewer: true, ..request.clone() });
+        let amount = Amount::Cores(u32::try_from(resolved.threads()).unwrap_or(u32::MAX));
+        return Ok(Narrowed { request: Request { amount, or_fewer: true, ..request.clone() }, wide: None });
     }
-    let Some(map) = Map::new(&tree, &nest, &nest.sizes()) else { return Ok(request.clone()) };
+    let (tree, resolved) = match local_tree(machine, taken, &all.mask) {
+        Some(local) if resolved.threads() <= local.cores() as u64 => {
+            let resolved = nest.resolve(&local);
+            (local, resolved)
+        }
+        _ => (tree, resolved),
+    };
+    let Some(map) = Map::new(&tree, &resolved, &resolved.sizes()) else { return Ok(unchanged()) };
     let used = map.cpus();
     let mut cores = 0;
     let mut cpus = CpuSet::new();
@@ -42,7 +59,17 @@ pub fn narrow(
             cpus = cpus.union(&of_core);
         }
     }
-    Ok(Request { amount: Amount::Cores(cores), cpus: Some(cpus), ..request.clone() })
+    let request = Request { amount: Amount::Cores(cores), cpus: Some(cpus), ..request.clone() };
+    Ok(Narrowed { request, wide: Some(tree) })
+}
+
+/// The tree of those cores in `mask` that have memory of their own, where others have none.
+fn local_tree(machine: &Machine, taken: &Taken, mask: &CpuSet) -> Option<Tree> {
+    let remote = local::remote(machine, taken);
+    let with_memory = machine.cores().iter().zip(remote).filter(|(_, remote)| !remote);
+    let cpus = with_memory.fold(CpuSet::new(), |all, (core, _)| all.union(&machine.cpus_of(&core.pus)));
+    let cpus = mask.intersection(&cpus);
+    if cpus.len() == mask.len() { None } else { Tree::new(machine, &cpus) }
 }
 
 #[cfg(test)]
@@ -55,7 +82,7 @@ mod tests {
         let machine = parse_synthetic("pack:4 core:4 pu:2(far)").unwrap();
         let taken = Taken::nothing(machine.cpus());
         let narrowed = |nest: &str, request: &Request| {
-            let request = narrow(&machine, request, &taken, &nest.parse().unwrap()).unwrap();
+            let request = narrow(&machine, request, &taken, &nest.parse().unwrap()).unwrap().request;
             let plan = plan(&machine, &request, &taken).unwrap();
             (plan.mask.to_string(), plan.slots.len())
         };

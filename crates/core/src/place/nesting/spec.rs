@@ -1,6 +1,7 @@
 //! What the user says of nested teams: sizes and strategies, outermost level first.
 
 use super::tree::Tree;
+use crate::words::did_you_mean;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -231,7 +232,9 @@ impl FromStr for Nest {
                 "*" => TeamSize::Fit,
                 _ if !word.bytes().all(|byte| byte.is_ascii_digit()) => {
                     let kind = if may_name { "strategy" } else { "team size" };
-                    return Err(fault(start, format!("\"{word}\" is no {kind}"), expected));
+                    let words = TeamStrategy::ALL.into_iter().filter(|_| may_name).map(|(_, word)| word);
+                    let meant = did_you_mean(word, words);
+                    return Err(fault(start, format!("\"{word}\" is no {kind}{meant}"), expected));
                 }
                 _ => match word.parse::<u32>() {
                     Ok(0) => return Err(fault(start, "a team of 0 threads".to_owned(), A_SIZE)),
@@ -309,7 +312,7 @@ mod tests {
             ("4,scatter,", "nothing at position 11 of"),
             (
                 "4,scater,2",
-                "\"scater\" is no strategy at position 3 of \"4,scater,2\"; expected compact, scatter, subcompact or subscatter, or the next team size",
+                "\"scater\" is no strategy (did you mean scatter?) at position 3 of \"4,scater,2\"; expected compact, scatter, subcompact or subscatter, or the next team size",
             ),
             ("scatter,4", "\"scatter\" has no team size before it at position 1"),
             ("4,scatter,compact", "\"compact\" has no team size before it at position 11"),

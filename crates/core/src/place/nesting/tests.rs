@@ -1,6 +1,9 @@
 use super::*;
+use crate::handoff::{Missed, NestHandoff, Report, Roots};
+use crate::ids::OsCpu;
+use crate::place::{Request, Strategy as Layout, Stride, Taken, plan};
 use crate::set::CpuSet;
-use crate::topology::parse_synthetic;
+use crate::topology::{Machine, parse_synthetic};
 use proptest::prelude::*;
 
 /// Four sockets of four cores, the first machine of the seed.
@@ -57,6 +60,35 @@ fn more_pictures() {
     .map(|(machine, nest)| format!("{machine}: {nest}\n{}", picture(machine, nest)))
     .collect();
     insta::assert_snapshot!("pictures", all.join("\n"));
+}
+
+/// Teams on a plan for them that says nothing of how many cores: the plan is as small as the teams.
+fn narrowed(machine: &Machine, request: &Request, taken: &Taken, nest: &Nest) -> Option<(Narrowed, Teams)> {
+    let narrowed = narrow(machine, request, taken, nest).ok()?;
+    let plan = plan(machine, &narrowed.request, taken).ok()?;
+    let teams = Teams::new(Tree::new(machine, &plan.mask)?, narrowed.wide.as_ref(), nest);
+    Some((narrowed, teams))
+}
+
+#[test]
+fn close_teams_stay_together_when_a_plan_is_narrowed_to_them() {
+    for (text, nest, expected) in [
+        ("pack:2 numa:2 core:8", "2,subcompact,2,scatter", "0,2,16,24"),
+        ("pack:4 core:8", "4,compact,2,scatter", "0,2,4,6,8-9,16,24"),
+    ] {
+        let machine = parse_synthetic(text).unwrap();
+        let taken = Taken::nothing(machine.cpus());
+        let nest: Nest = nest.parse().unwrap();
+        let (_, teams) = narrowed(&machine, &Request::default(), &taken, &nest).unwrap();
+        let map = teams.declared().unwrap();
+        assert_eq!(teams.tree().mask().to_string(), expected);
+        // As with all cores held.
+        assert_eq!(cpus(&map), cpus(&self::map(text, &nest.to_string())));
+        let first: Vec<u32> = map.levels()[0].iter().map(|place| place.cpu.0).collect();
+        assert!(first.iter().all(|&cpu| cpu < 8), "{text}: {first:?}");
+        let straddling = |advice: &Advice| matches!(advice, Advice::Straddling { .. });
+        assert!(!teams.advice().iter().any(straddling), "{text}: {:?}", teams.advice());
+    }
 }
 
 #[test]
@@ -240,6 +272,30 @@ fn machines() -> impl Strategy<Value = String> {
     })
 }
 
+/// A situation in which a plan is narrowed: what others hold and keep busy, and how the cores are chosen.
+fn situations() -> impl Strategy<Value = (u64, u64, usize)> {
+    (any::<u64>(), any::<u64>(), 0usize..6)
+}
+
+fn surround(machine: &Machine, (held, busy, layout): (u64, u64, usize)) -> (Request, Taken) {
+    let bit = |bits: u64, cpu: OsCpu| bits >> (cpu.0 % 61) & 3 == 3;
+    let taken = Taken {
+        held: machine.cpus().iter().filter(|&cpu| bit(held, cpu)).collect(),
+        busy: machine.cpus().iter().filter(|&cpu| bit(busy, cpu)).map(|cpu| (cpu, 900)).collect(),
+        ..Taken::nothing(machine.cpus())
+    };
+    let layouts = [
+        Layout::Compact,
+        Layout::Scatter,
+        Layout::Balanced,
+        Layout::Stride(Stride::Every(2)),
+        Layout::Stride(Stride::OnePer(crate::topology::Level::L3)),
+        Layout::Compact,
+    ];
+    let smt = if layout == 5 { crate::place::Smt::All } else { Default::default() };
+    (Request { strategy: layouts[layout], smt, ..Request::default() }, taken)
+}
+
 fn nests() -> impl Strategy<Value = String> {
     let level =
         (1u32..9, 0usize..4).prop_map(|(size, strategy)| format!("{size},{}", TeamStrategy::ALL[strategy].1));
@@ -261,6 +317,75 @@ proptest! {
             prop_assert_eq!(Map::new(&tree.to_string().parse().unwrap(), &nest, &nest.sizes()), Some(map));
             advise(&tree, &nest);
         }
+    }
+
+    #[test]
+    fn narrowing_a_plan_to_its_teams_moves_no_thread(
+        machine in machines(), nest in nests(), situation in situations(), sizes in prop::collection::vec(1u32..9, 1..4),
+    ) {
+        let machine = parse_synthetic(&machine).unwrap();
+        let (request, taken) = surround(&machine, situation);
+        let nest: Nest = nest.parse().unwrap();
+        let Some((made, teams)) = narrowed(&machine, &request, &taken, &nest) else { return Ok(()) };
+        // Narrowing is done once.
+        let again = narrow(&machine, &made.request, &taken, &nest).unwrap();
+        prop_assert_eq!(&again.request, &made.request);
+        let Some(wide) = &made.wide else { return Ok(()) };
+        // The map is that of all cores, and nothing is held but its cores.
+        let resolved = nest.resolve(wide);
+        let whole = Map::new(wide, &resolved, &resolved.sizes()).unwrap();
+        let map = teams.declared().unwrap();
+        prop_assert_eq!(cpus(&map), cpus(&whole));
+        for core in 0..teams.tree().len() {
+            let of_core: CpuSet = teams.tree().cpus(core).iter().copied().collect();
+            prop_assert!(of_core.intersects(&whole.cpus()), "core {} has no thread", core);
+        }
+        judge(teams.tree(), &resolved, &map)?;
+        // The map of the outer levels is its beginning.
+        for levels in 1..=map.levels().len() {
+            let outer = teams.map(&map.sizes()[..levels]).unwrap();
+            prop_assert_eq!(outer.levels(), &map.levels()[..levels]);
+        }
+        // What is handed over gives the same.
+        let (tree, wide) = (teams.tree().clone(), made.wide.clone());
+        let (roots, report, missed) = (Roots::default(), Report::No, Missed::default());
+        let told = NestHandoff { tree, wide, roots, report, missed, nest: Some(nest.clone()) };
+        let told: NestHandoff = told.to_string().parse().unwrap();
+        prop_assert_eq!(told.teams(&nest).declared(), Some(map));
+        // Teams of other sizes, and other teams, stay within the plan.
+        if let Some(other) = teams.map(&sizes) {
+            judge(teams.tree(), &resolved, &other)?;
+            prop_assert_eq!(told.teams(&nest).map(&sizes), Some(other));
+        }
+        let all: Nest = "*,scatter,2,subcompact".parse().unwrap();
+        let other = told.teams(&all);
+        judge(other.tree(), other.resolved(), &other.declared().unwrap())?;
+        prop_assert_eq!(other.tree().mask(), teams.tree().mask());
+    }
+
+    /// A close team that fits a memory domain with its own teams lies in one: told from the machine alone.
+    #[test]
+    fn a_close_team_lies_in_one_memory_domain_that_holds_it(
+        packs in 1usize..5, nodes in 1usize..4, l3 in 1usize..3, cores in 1usize..9, sub: bool,
+        levels in prop::collection::vec((1u32..9, 0usize..4), 1..5),
+    ) {
+        let machine = parse_synthetic(&format!("pack:{packs} numa:{nodes} l3:{l3} core:{cores}")).unwrap();
+        // As many levels as a domain holds, the outermost a close one.
+        let mut room = u32::try_from(l3 * cores).unwrap();
+        let mut words = Vec::new();
+        for (size, strategy) in levels {
+            let close = if sub { "subcompact" } else { "compact" };
+            let word = if words.is_empty() { close } else { TeamStrategy::ALL[strategy].1 };
+            words.push(format!("{},{word}", size.min(room)));
+            room /= size.min(room);
+        }
+        let nest: Nest = words.join(",").parse().unwrap();
+        let taken = Taken::nothing(machine.cpus());
+        let (_, teams) = narrowed(&machine, &Request::default(), &taken, &nest).unwrap();
+        let map = teams.declared().unwrap();
+        let domain = |cpu: OsCpu| cpu.0 as usize / (l3 * cores);
+        let used: std::collections::BTreeSet<usize> = map.levels()[0].iter().map(|place| domain(place.cpu)).collect();
+        prop_assert_eq!(used.len(), 1, "{:?}", cpus(&map));
     }
 
     #[test]
