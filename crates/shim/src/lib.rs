@@ -39,6 +39,8 @@ mod carry;
 mod count;
 mod cpus;
 #[cfg_attr(test, allow(dead_code))]
+mod ending;
+#[cfg_attr(test, allow(dead_code))]
 mod failure;
 mod fork;
 mod imports;
@@ -66,6 +68,8 @@ mod ompt;
 mod programs;
 #[cfg_attr(test, allow(dead_code))]
 mod real;
+#[cfg_attr(test, allow(dead_code))]
+mod standard_error;
 #[cfg_attr(test, allow(dead_code))]
 mod team;
 #[cfg_attr(test, allow(dead_code))]

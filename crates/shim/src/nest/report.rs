@@ -9,11 +9,10 @@
 //! the standard error that the process was started with, and only if that takes it at once.
 
 use super::order::{Order, Part, Seat, Seats, Seen};
-use super::standard_error;
 use super::state::{orders, state};
 use super::team::Runtime;
 use crate::cpus::Cpus;
-use crate::plan;
+use crate::{ending, plan, standard_error};
 use std::fmt::Write as _;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -59,8 +58,6 @@ const STATUS_MISSED: i32 = 125;
 
 /// Sees to it that a process in which no thread was placed says so when it ends by itself, and fails where it must.
 pub(super) fn at_exit_without_threads(missed: Missed) {
-    type Handler = unsafe extern "C" fn(libc::c_int, *mut libc::c_void);
-    type OnExit = unsafe extern "C" fn(Handler, *mut libc::c_void) -> libc::c_int;
     unsafe extern "C" fn fail(status: libc::c_int, _: *mut libc::c_void) {
         let missed = plan::guarded(|| tell_missed(status == 0));
         if status == 0 && missed.is_some() {
@@ -73,12 +70,10 @@ pub(super) fn at_exit_without_threads(missed: Missed) {
         plan::guarded(|| tell_missed(false));
     }
     standard_error::remember();
-    // SAFETY: the name is a C string.
-    let on_exit = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"on_exit".as_ptr()) };
-    if missed == Missed::Fails && !on_exit.is_null() {
-        // SAFETY: of glibc's `on_exit` this is the type, and handler and no argument live as long as the process.
-        unsafe { std::mem::transmute::<*mut libc::c_void, OnExit>(on_exit)(fail, std::ptr::null_mut()) };
-    } else if missed != Missed::Ignored {
+    if missed == Missed::Fails && ending::call_at_exit(fail) {
+        return;
+    }
+    if missed != Missed::Ignored {
         // SAFETY: `tell` lives as long as the process, the library being `nodelete`.
         unsafe { libc::atexit(tell) };
     }

@@ -10,12 +10,12 @@ use std::sync::OnceLock;
 static FIRST: OnceLock<Option<(u64, u64)>> = OnceLock::new();
 
 /// Remembers what standard error is now.
-pub(super) fn remember() {
+pub(crate) fn remember() {
     let _ = FIRST.set(identity());
 }
 
 /// Writes a line, if standard error is what it was and takes the line at once.
-pub(super) fn write(line: &[u8]) {
+pub(crate) fn write(line: &[u8]) {
     if FIRST.get().copied().flatten().is_none_or(|first| identity() != Some(first)) {
         return;
     }
