@@ -90,7 +90,7 @@ fn one(world: &World, only: Option<Pid>, volume: Volume, said: &mut String) -> R
         let found = give_back(world, only)?;
         let mut waiting = false;
         let mut any = !told.is_empty();
-        for LeftBehind { pid, balancer, end } in found {
+        for LeftBehind { pid, balancer, end, socket: _ } in found {
             match (end, balancer) {
                 (LeftEnd::InUse, Some(balancer)) => {
                     any = true;

@@ -8,6 +8,7 @@ pub mod fork;
 pub mod lock;
 pub mod mempolicy;
 pub mod peer;
+pub mod orphan;
 pub mod perf;
 pub mod prctl;
 pub mod residency;

@@ -220,7 +220,8 @@ fn a_killed_balancers_masks_are_given_back() {
     let balancer = Balancer::start(&worker, &one.to_string(), folder.path());
     assert!(tids.iter().all(|tid| mask(*tid) == one));
     let pid = Pid(balancer.0.id());
-    let in_use = vec![LeftBehind { pid: worker.pid(), balancer: Some(pid), end: LeftEnd::InUse }];
+    let about = |end| [LeftBehind { pid: worker.pid(), balancer: Some(pid), socket: None, end }];
+    let in_use = about(LeftEnd::InUse);
     assert_eq!(left(folder.path(), None), in_use, "while it lives nothing is touched");
     balancer.kill();
     assert!(tids.iter().all(|tid| mask(*tid) == one), "the program still runs as it was");
@@ -234,7 +235,7 @@ fn a_killed_balancers_masks_are_given_back() {
     let found = left(folder.path(), Some(worker.pid()));
     let end = restored(4, 1, 0, 0);
     assert_eq!(mask(born), usable());
-    assert_eq!(found, [LeftBehind { pid: worker.pid(), balancer: Some(pid), end }]);
+    assert_eq!(found, about(end));
     let masks: Vec<_> = tids.iter().map(|tid| mask(*tid)).collect();
     assert_eq!(masks, [other.clone(), usable(), other]);
     assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
