@@ -155,9 +155,25 @@ fn look(
     let balanced: Vec<_> = sample.news.iter().filter_map(balancer).collect();
     match balanced.first() {
         Some((pid, by)) if balanced.len() == sample.news.len() => {
-            Err(anyhow!("process {pid} is balanced by process {by} already: trimtab detach {pid} ends that"))
+            Err(anyhow!("{}", balanced_already(world, *pid, *by)))
         }
         _ => Ok(sample),
+    }
+}
+
+/// Says who balances a process, and how that ends.
+fn balanced_already(world: &World, pid: u32, by: u32) -> String {
+    let left = leftovers::give_back(world, Some(Pid(pid))).unwrap_or_default();
+    let of_service = left.iter().any(|left| left.pid == Pid(pid) && left.socket.is_some());
+    match by {
+        _ if of_service => format!(
+            "process {pid} is balanced by the service already (process {by}): trimtab detach {pid} takes it out, and the service goes on"
+        ),
+        // Root's record, which users cannot read.
+        0 => format!(
+            "process {pid} is balanced by root already: trimtab detach {pid} takes it out where the service does that by a tag of yours; else              only root may end it (sudo trimtab detach {pid})"
+        ),
+        _ => format!("process {pid} is balanced by process {by} already: trimtab detach {pid} ends that"),
     }
 }
 

@@ -161,7 +161,12 @@ impl Live {
         let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
         if thread.home.follows && target == thread.home.cut(self.active(id)) {
             // All that it has is no mask to be set: it would hold the thread back when the cpuset grows.
-            return self.release_decided(id);
+            let home = thread.home.clone();
+            if thread.held.is_some() {
+                return self.release_decided(id);
+            }
+            let given = self.give(id, tid, &home).map_err(|errno| self.refusal(id, errno));
+            return given.map(|()| Settled::Applied);
         }
         self.count_move(pid, tid);
         self.note(id, &target);

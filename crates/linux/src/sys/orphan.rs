@@ -4,20 +4,22 @@ use super::errno;
 use rustix::io::Errno;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{ChildStdin, ChildStdout, Command};
 
 /// Starts a program as an orphan in a session of its own: neither a child that this process or its shell would see, nor in the group that
-/// a terminal signals. What comes back are the ends of its pipes.
+/// a terminal signals. What comes back are the ends of the pipes to its standard input and output, where the command has such.
 ///
 /// # Errors
 /// No process can be had, or the program cannot be started.
-pub fn spawn(command: &mut Command) -> io::Result<Child> {
+pub fn spawn(command: &mut Command) -> io::Result<(Option<ChildStdin>, Option<ChildStdout>)> {
     // SAFETY: the closure runs in the child between fork and exec. It makes system calls only, allocates nothing and takes no lock: fork(2)
     // and setsid(2) are safe there, and `_exit` ends the process in between without running anything of this program.
     let mut child = unsafe { command.pre_exec(detach) }.spawn()?;
-    // The process in between, which ended when the program's own had been made.
-    let between: io::Result<ExitStatus> = child.wait();
-    between.map(|_| child)
+    // Before the wait, which closes the first of them.
+    let pipes = (child.stdin.take(), child.stdout.take());
+    // For the process in between, which ended when the program's own had been made.
+    child.wait()?;
+    Ok(pipes)
 }
 
 /// Leaves the family: the process that goes on is the grandchild.

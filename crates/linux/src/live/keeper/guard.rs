@@ -137,10 +137,7 @@ impl Guard {
         let needed = NEEDED.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
         command.arg0(format!("{NAME}{}", Pid::own())).env_clear().envs(needed).envs(self.variables.clone());
         command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = orphan::spawn(&mut command)?;
-        let (Some(pipe), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(GuardError::Silent);
-        };
+        let (Some(pipe), Some(said)) = orphan::spawn(&mut command)? else { return Err(GuardError::Silent) };
         let pid = heard(said).ok_or(GuardError::Silent)?;
         Ok(Running { pid, pipe })
     }

@@ -214,8 +214,13 @@ impl<'a> Giving<'a> {
         let mut granted = || self.bounds.granted(group?);
         let count = match now {
             None => &mut self.vanished,
-            Some(now) if now == entry.home => return,
-            Some(now) if !entry.gave(&now, granted().as_ref()) => &mut self.changed,
+            // Its own mask where the kernel may have made that of one of ours is to be set all the same: ours is remembered by the kernel.
+            Some(now) if !entry.gave(&now, granted().as_ref()) => {
+                if now == entry.home {
+                    return;
+                }
+                &mut self.changed
+            }
             Some(_) => {
                 let theirs = self.owner.is_none_or(|owner| is_theirs(self.proc, pid, tid, owner));
                 let given = if theirs { entry.own().give(tid, granted) } else { Err(Errno::PERM) };

@@ -228,7 +228,8 @@ mod tests {
         text += &entry("0-3", "3").encode(1, Tid(5));
         text += &entry("0-3", "3").encode(1, Tid(6));
         let read = Lines::decode(text.as_bytes()).unwrap();
-        assert_eq!(read.threads, BTreeMap::from([(Tid(5), entry("0-3", "2"))]));
+        let latest = Entry { before: Some("1".parse().unwrap()), ..entry("0-3", "2") };
+        assert_eq!(read.threads, BTreeMap::from([(Tid(5), latest)]));
         assert_eq!(read.header, header(2));
         text += &entry("0-3", "0-3").encode(2, Tid(5));
         assert_eq!(
