@@ -13,18 +13,18 @@ use trimtab_linux::text::printable;
 
 /// What came of the wish to take something out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct TakenOut {
+pub(crate) struct TakenOut {
     /// Tags that are gone.
-    pub cleared: u32,
+    pub(crate) cleared: u32,
     /// Tags that are others' to clear.
-    pub others: u32,
+    pub(crate) others: u32,
     /// What else means it still, in words, with what would take it out.
-    pub still: Option<String>,
+    pub(crate) still: Option<String>,
 }
 
 impl TakenOut {
     /// What is to be said of it, as far as something was done.
-    pub fn words(&self, what: &str, service: u32) -> String {
+    pub(crate) fn words(&self, what: &str, service: u32) -> String {
         let mut said = String::new();
         if self.cleared > 0 {
             let tags = plural(self.cleared, "tag");
@@ -34,7 +34,7 @@ impl TakenOut {
     }
 
     /// Why it is balanced on, if it is.
-    pub fn fault(&self, pid: Pid, service: u32) -> Option<String> {
+    pub(crate) fn fault(&self, pid: Pid, service: u32) -> Option<String> {
         let why = match &self.still {
             Some(still) => still.clone(),
             None if self.others > 0 => {
@@ -50,7 +50,7 @@ impl TakenOut {
 ///
 /// # Errors
 /// It does not answer.
-pub fn status(service: &mut Service) -> Result<Status, anyhow::Error> {
+pub(crate) fn status(service: &mut Service) -> Result<Status, anyhow::Error> {
     match service.ask_patiently(&Ask::Status)? {
         Answer::Status(status) => Ok(*status),
         Answer::Refused(refusal) => Err(refusal.into()),
@@ -74,7 +74,7 @@ fn clear(service: &mut Service, what: Option<What>) -> Result<TakenOut, anyhow::
 ///
 /// # Errors
 /// The service does not answer.
-pub fn take_out(world: &World, service: &mut Service, pid: Pid) -> Result<TakenOut, anyhow::Error> {
+pub(crate) fn take_out(world: &World, service: &mut Service, pid: Pid) -> Result<TakenOut, anyhow::Error> {
     let mut taken = clear(service, Some(What::Process { pid: pid.0 }))?;
     let machine =
         |tag: &TagStatus| matches!(tag.mark, Mark::Vm { .. } | Mark::Vcpu { .. }) && tag.mark.pid() == Some(pid.0);
@@ -136,7 +136,7 @@ fn ancestors(world: &World, pid: Pid) -> BTreeSet<Pid> {
 ///
 /// # Errors
 /// The service does not answer.
-pub fn take_out_all(service: &mut Service, root: bool) -> Result<(TakenOut, u32), anyhow::Error> {
+pub(crate) fn take_out_all(service: &mut Service, root: bool) -> Result<(TakenOut, u32), anyhow::Error> {
     let mut taken = clear(service, None)?;
     let mut own = 0;
     for tag in status(service)?.tags {

@@ -50,6 +50,7 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     if let Some(why) = args.policy.unfit(args.balance) {
         return Err(anyhow!("{why}"));
     }
+    refuse_the_whole_machine(world, args)?;
     let volume = Volume::of(args.quiet, args.verbose);
     let to_stdout = args.json || args.trace.as_deref() == Some(Path::new("-"));
     let recorder = match &args.trace {
@@ -115,6 +116,18 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
         Some(why) => Err(anyhow!("{why}")),
         None => Ok(exit::DONE),
     }
+}
+
+/// Refuses to move all threads of the machine where that was not said twice. The first process of a container is a program like any other.
+fn refuse_the_whole_machine(world: &World, args: &AttachArgs) -> Result<(), anyhow::Error> {
+    let first = args.pids.contains(&1) && args.balance != Kind::Float && !args.yes;
+    // The second process of a machine is the kernel's.
+    if first && process::stat(&world.proc(), Pid(2)).is_ok_and(|second| second.kernel_thread) {
+        return Err(anyhow!(
+            "process 1 is the machine's first: all processes of the machine come from it, and their threads would be moved; name those that              are meant, add --yes for all, or --balance float to watch only"
+        ));
+    }
+    Ok(())
 }
 
 /// What is to be watched.

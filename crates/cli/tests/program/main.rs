@@ -24,6 +24,7 @@ mod descriptors;
 mod doctor;
 mod environment;
 mod figures;
+mod guardian;
 mod homes;
 mod huge_pages;
 mod installed;
