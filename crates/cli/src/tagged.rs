@@ -28,7 +28,8 @@ impl TakenOut {
         let mut said = String::new();
         if self.cleared > 0 {
             let tags = plural(self.cleared, "tag");
-            let _ = writeln!(said, "{what}: cleared {tags} of the service (process {service}), which goes on");
+            let _ =
+                writeln!(said, "{what}: cleared {tags} of the service (process {service}), which goes on");
         }
         said
     }
@@ -76,12 +77,17 @@ fn clear(service: &mut Service, what: Option<What>) -> Result<TakenOut, anyhow::
 /// The service does not answer.
 pub(crate) fn take_out(world: &World, service: &mut Service, pid: Pid) -> Result<TakenOut, anyhow::Error> {
     let mut taken = clear(service, Some(What::Process { pid: pid.0 }))?;
-    let machine =
-        |tag: &TagStatus| matches!(tag.mark, Mark::Vm { .. } | Mark::Vcpu { .. }) && tag.mark.pid() == Some(pid.0);
+    let machine = |tag: &TagStatus| {
+        matches!(tag.mark, Mark::Vm { .. } | Mark::Vcpu { .. }) && tag.mark.pid() == Some(pid.0)
+    };
     let before = status(service)?;
     if before.tags.iter().any(machine) {
         let more = clear(service, Some(What::Vm(pid.to_string())))?;
-        taken = TakenOut { cleared: taken.cleared + more.cleared, others: taken.others + more.others, still: None };
+        taken = TakenOut {
+            cleared: taken.cleared + more.cleared,
+            others: taken.others + more.others,
+            still: None,
+        };
     }
     taken.still = still_meant(world, &before.tags, pid);
     Ok(taken)
@@ -168,7 +174,8 @@ mod tests {
 
     #[test]
     fn the_groups_of_both_versions_are_folders() {
-        let folders = folders(Path::new("/cg"), "4:cpuset:/jobs/7\n1:name=systemd:/\n0::/user/a:b\nrubbish\n");
+        let folders =
+            folders(Path::new("/cg"), "4:cpuset:/jobs/7\n1:name=systemd:/\n0::/user/a:b\nrubbish\n");
         let folders: Vec<&str> = folders.iter().filter_map(|folder| folder.to_str()).collect();
         assert_eq!(folders, ["/cg/cpuset/jobs/7", "/cg/systemd/", "/cg/user/a:b", "/cg/unified/user/a:b"]);
     }

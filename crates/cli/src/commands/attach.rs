@@ -124,7 +124,8 @@ fn refuse_the_whole_machine(world: &World, args: &AttachArgs) -> Result<(), anyh
     // The second process of a machine is the kernel's.
     if first && process::stat(&world.proc(), Pid(2)).is_ok_and(|second| second.kernel_thread) {
         return Err(anyhow!(
-            "process 1 is the machine's first: all processes of the machine come from it, and their threads would be moved; name those that              are meant, add --yes for all, or --balance float to watch only"
+            "process 1 is the machine's first: all processes of the machine come from it, and their threads would be moved; name those that \
+             are meant, add --yes for all, or --balance float to watch only"
         ));
     }
     Ok(())
@@ -184,7 +185,8 @@ fn balanced_already(world: &World, pid: u32, by: u32) -> String {
         ),
         // Root's record, which users cannot read.
         0 => format!(
-            "process {pid} is balanced by root already: trimtab detach {pid} takes it out where the service does that by a tag of yours; else              only root may end it (sudo trimtab detach {pid})"
+            "process {pid} is balanced by root already: trimtab detach {pid} takes it out where the service does that by a tag of yours; else \
+             only root may end it (sudo trimtab detach {pid})"
         ),
         _ => format!("process {pid} is balanced by process {by} already: trimtab detach {pid} ends that"),
     }

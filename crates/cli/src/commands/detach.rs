@@ -205,7 +205,9 @@ impl Detaching<'_> {
             self.any |= taken.cleared > 0;
             self.said.push_str(&taken.words("all that is yours to clear", balancer.0));
             let others = tagged::status(service)?.others;
-            for (count, whose) in [(own, "that are the service's own (guests, --pinned)"), (others, "of other users")] {
+            for (count, whose) in
+                [(own, "that are the service's own (guests, --pinned)"), (others, "of other users")]
+            {
                 if count > 0 {
                     let tags = plural(count, "tag");
                     let _ = writeln!(self.said, "{tags} {whose} stay with the service (process {balancer})");
@@ -249,7 +251,9 @@ impl Detaching<'_> {
                 Err(Errno::SRCH) => {}
                 Err(error) => {
                     return Err(error).with_context(|| {
-                        format!("process {pid} is balanced by process {balancer}, which cannot be told to stop")
+                        format!(
+                            "process {pid} is balanced by process {balancer}, which cannot be told to stop"
+                        )
                     });
                 }
             }

@@ -172,11 +172,7 @@ fn hear() -> Result<Signals, anyhow::Error> {
 
 /// Ends it at a signal, also one that came before; whether that was the end of its terminal. A service without a terminal is told to read its
 /// settings again by SIGHUP, as services are, and goes on: all its settings are options, read once.
-fn end_at(
-    mut signals: Signals,
-    stopper: Stopper,
-    volume: Volume,
-) -> Result<Arc<AtomicBool>, anyhow::Error> {
+fn end_at(mut signals: Signals, stopper: Stopper, volume: Volume) -> Result<Arc<AtomicBool>, anyhow::Error> {
     let hung_up = Arc::new(AtomicBool::new(false));
     let has_terminal = File::open("/dev/tty").is_ok();
     let told = Arc::clone(&hung_up);
@@ -185,7 +181,7 @@ fn end_at(
             match signal {
                 SIGXFSZ => {}
                 SIGHUP if !has_terminal => {
-                    say::headline(volume, "SIGHUP: there are no settings to be read again; it goes on");
+                    say::notice(volume, "SIGHUP: there are no settings to be read again; it goes on");
                 }
                 _ => {
                     told.fetch_or(signal == SIGHUP, Ordering::Relaxed);

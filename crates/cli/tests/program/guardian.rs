@@ -120,7 +120,7 @@ fn threads_that_are_born_while_masks_come_back_get_theirs_too() {
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
     // Threads come and go all the while, each with the mask of the first.
-    let mut program = sandbox.shell(&format!("exec {} 1 200000", spins.display())).begins();
+    let program = sandbox.shell(&format!("exec {} 1 100000000", spins.display())).begins();
     let pid = program.pid();
     for _ in 0..4 {
         let attached = sandbox.trimtab(&format!("attach {pid} --balance pinned --interval 5ms")).begins();
@@ -129,8 +129,8 @@ fn threads_that_are_born_while_masks_come_back_get_theirs_too() {
         attached.ends();
         eventually("masks are back", || is_free(pid));
     }
-    program.line();
-    assert!(is_free(pid));
+    // Its threads would come and go for hours.
+    drop(program);
 }
 
 #[test]
@@ -163,7 +163,11 @@ fn a_guardian_holds_nothing_is_nobodys_child_and_ends_with_its_balancer() {
         kill_process(raw(found), signal).unwrap();
     }
     nap();
-    assert_eq!(guardian(running.pid()), Some(found), "signals of terminals and service managers are not for it");
+    assert_eq!(
+        guardian(running.pid()),
+        Some(found),
+        "signals of terminals and service managers are not for it"
+    );
     let pid = running.pid();
     assert_eq!(running.ends().code, Some(9));
     eventually("it has ended", || guardian(pid).is_none());
@@ -214,8 +218,7 @@ fn a_process_in_a_cpuset_grows_with_it_after_every_end_of_balancing() {
     let group = need!(Group::new("cpuset", &settings), "no cpuset can be made here");
     let set = |list: &str| fs::write(group.0.join("cpuset.cpus"), list).unwrap();
     let sandbox = Sandbox::new();
-    let mut program =
-        sandbox.trimtab("").copy(&spins).arg("2").through(group.join()).begins();
+    let mut program = sandbox.trimtab("").copy(&spins).arg("2").through(group.join()).begins();
     program.line();
     let pid = program.pid();
     let grows = |how: &str| {

@@ -159,7 +159,7 @@ fn a_hang_up_ends_only_a_service_with_a_terminal_and_not_with_success() {
     eventually("that is said", || daemon.errors().contains("SIGHUP: there are no settings to be read again"));
     assert_eq!(tags(&sandbox), 0, "it answers");
     daemon.signal(Signal::TERM);
-    daemon.ends().ok();
+    assert_eq!(daemon.ends().code, Some(0));
 }
 
 #[test]
@@ -178,7 +178,10 @@ fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
     let advice = format!("trimtab detach {pid} takes it out, and the service goes on");
     attached.fails(2, &[&format!("is balanced by the service already (process {service})"), &advice]);
     let said = plain(format!("detach {pid}")).ok();
-    assert_eq!(said, format!("process {pid}: cleared 1 tag of the service (process {service}), which goes on"));
+    assert_eq!(
+        said,
+        format!("process {pid}: cleared 1 tag of the service (process {service}), which goes on")
+    );
     assert!(none_bound(pid) && all_bound(other.pid()));
     assert_eq!(tags(&sandbox), 1);
     let nothing = plain(format!("detach {pid}"));
@@ -217,7 +220,8 @@ fn users_detach_what_they_tagged_and_nothing_else() {
     assert_eq!((refused.code, tags(&sandbox)), (Some(2), 1), "{refused}");
     by(other, "detach --all");
     assert_eq!(tags(&sandbox), 1);
-    by(one, &format!("attach {pid}")).fails(2, &["is balanced by root already", &format!("trimtab detach {pid}")]);
+    by(one, &format!("attach {pid}"))
+        .fails(2, &["is balanced by root already", &format!("trimtab detach {pid}")]);
     assert!(by(one, &format!("detach {pid}")).ok().contains("cleared 1 tag of the service"));
     eventually("it is let go", || none_bound(pid));
     by(one, &format!("tag {pid}")).ok();

@@ -17,8 +17,8 @@ pub fn spawn(command: &mut Command) -> io::Result<(Option<ChildStdin>, Option<Ch
     let mut child = unsafe { command.pre_exec(detach) }.spawn()?;
     // Before the wait, which closes the first of them.
     let pipes = (child.stdin.take(), child.stdout.take());
-    // For the process in between, which ended when the program's own had been made.
-    child.wait()?;
+    // For the process in between, which ended when the program's own had been made. Where children are not kept (SIGCHLD ignored) it is gone.
+    let _ = child.wait();
     Ok(pipes)
 }
 

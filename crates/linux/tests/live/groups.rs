@@ -159,7 +159,8 @@ fn a_thread_that_was_balanced_grows_with_its_cpuset_as_a_plain_one_does() {
     let tids = worker.threads(3);
     group.add(worker.pid());
     group.add(plain.pid());
-    let all = |masks: &CpuSet| tids.iter().chain([&plain.pid().main_thread()]).all(|tid| mask(*tid) == *masks);
+    let all =
+        |masks: &CpuSet| tids.iter().chain([&plain.pid().main_thread()]).all(|tid| mask(*tid) == *masks);
     for nudge in [false, true] {
         group.write("cpuset.cpus", &one.to_string()).unwrap();
         let (mut live, mut seen) = worker.seen();
@@ -169,7 +170,11 @@ fn a_thread_that_was_balanced_grows_with_its_cpuset_as_a_plain_one_does() {
             assert_eq!(apply(&mut live, seen.id(*tid), act), Settled::Applied);
         }
         group.write("cpuset.cpus", &both.to_string()).unwrap();
-        assert!(all(&both), "while it is balanced: {:?}", tids.iter().map(|tid| mask(*tid)).collect::<Vec<_>>());
+        assert!(
+            all(&both),
+            "while it is balanced: {:?}",
+            tids.iter().map(|tid| mask(*tid)).collect::<Vec<_>>()
+        );
         seen.look(&mut live);
         for (tid, cpu) in tids.iter().zip([&one, &other, &both]) {
             let act = if nudge { Act::Nudge(cpu.clone()) } else { Act::Confine(cpu.clone()) };

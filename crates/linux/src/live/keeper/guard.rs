@@ -166,7 +166,8 @@ fn heard(mut said: ChildStdout) -> Option<Pid> {
     let mut text = Vec::new();
     while !text.ends_with(b"\n") {
         let left = PATIENCE.checked_sub(begin.elapsed())?;
-        let time = Timespec { tv_sec: i64::try_from(left.as_secs()).ok()?, tv_nsec: left.subsec_nanos().into() };
+        let time =
+            Timespec { tv_sec: i64::try_from(left.as_secs()).ok()?, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&time)) {
             Ok(0) => return None,
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

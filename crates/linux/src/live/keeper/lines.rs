@@ -260,7 +260,8 @@ mod tests {
     #[test]
     fn a_mask_that_the_kernel_cut_is_still_the_balancers() {
         let entry = entry("0-3", "1,2");
-        let gave = |mask: &str, active: &str| entry.gave(&mask.parse().unwrap(), Some(&active.parse().unwrap()));
+        let gave =
+            |mask: &str, active: &str| entry.gave(&mask.parse().unwrap(), Some(&active.parse().unwrap()));
         assert!(gave("1", "0-1") && gave("0", "0"), "cut, and nothing left of it");
         assert!(!gave("0", "0-1"));
     }
