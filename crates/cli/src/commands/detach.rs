@@ -144,7 +144,8 @@ impl Detaching<'_> {
         for LeftBehind { pid, balancer, socket, end } in give_back(self.world, self.only)? {
             match (end, balancer, socket) {
                 (LeftEnd::InUse, Some(balancer), Some(socket)) => {
-                    waiting |= self.taken_out(balancer, socket)?;
+                    // A child may be balanced on by a tag of its own.
+                    waiting |= self.taken_out(balancer, socket)? && self.only.is_none_or(|only| only == pid);
                 }
                 (LeftEnd::InUse, Some(balancer), None) => waiting |= self.told_to_stop(pid, balancer)?,
                 (LeftEnd::InUse, None, _) => {

@@ -68,6 +68,7 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skipped;
 
     fn set(text: &str) -> CpuSet {
         text.parse().unwrap()
@@ -86,7 +87,7 @@ mod tests {
     fn where_the_files_of_a_cpuset_are_wrong_the_mask_itself_is_given() {
         let usable = affinity::get(None).unwrap();
         let Some(one) = usable.first().map(|cpu| set(&cpu.to_string())).filter(|one| *one != usable) else {
-            eprintln!("SKIPPED: two CPUs are needed");
+            skipped("two CPUs are needed");
             return;
         };
         std::thread::spawn(move || {
