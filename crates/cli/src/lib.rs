@@ -30,6 +30,7 @@ pub mod situation;
 mod skip;
 pub mod surroundings;
 pub mod table;
+pub mod tagged;
 pub mod traces;
 pub mod tuned;
 pub mod vms;

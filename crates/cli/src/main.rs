@@ -8,11 +8,17 @@ use trimtab_cli::commands::{
 };
 use trimtab_cli::commands::{replay, report, run, serve, sim, status, tag, top, topo, tune, tune_team};
 use trimtab_cli::exit;
+use trimtab_cli::leftovers;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
+use trimtab_linux::live::Guard;
 
 fn main() -> ExitCode {
     let world = World::current();
+    if let Some(balancer) = Guard::balancer(std::env::args_os().next().as_ref()) {
+        leftovers::guard(&world, balancer);
+        return ExitCode::from(exit::DONE);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),

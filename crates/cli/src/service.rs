@@ -68,6 +68,20 @@ impl Service {
         ))
     }
 
+    /// The one that is found, if one is.
+    pub(crate) fn any(world: &World) -> Option<Self> {
+        Self::find(world, None).ok()
+    }
+
+    /// The one that listens at this socket, by its record of masks.
+    ///
+    /// # Errors
+    /// None does.
+    pub(crate) fn at(world: &World, socket: &Path) -> Result<Self> {
+        let namespace = std::fs::metadata(world.proc().join("self/ns/pid")).ok().map(|meta| meta.ino());
+        Ok(Self { connection: Connection::open(socket, true, PATIENCE)?, namespace })
+    }
+
     /// Asks.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! A live host that is watched for `run` and `attach`: with a closer look now and then, and threads left alone by request.
 
+use crate::leftovers::Faults;
 use crate::say::{self, Volume};
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::SIGTSTP;
@@ -169,9 +170,9 @@ impl Watched {
     }
 
     /// Gives all masks back; says too why no record of them was kept, if so.
-    pub fn restore(&mut self) -> (Restored, Option<String>) {
+    pub fn restore(&mut self) -> (Restored, Faults) {
         let restored = self.live.restore();
-        (restored, self.live.facts().keeper_fault)
+        (restored, Faults::of(&self.live))
     }
 }
 

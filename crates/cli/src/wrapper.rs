@@ -322,7 +322,8 @@ impl Post {
         let mut watching =
             Watching::begin(header, self.recorder, self.figures, volume).audited(reports).missing(profiles);
         let counting = self.asked.counting.choice();
-        let options = Options { keep: self.keeper, counting, ..Options::default() };
+        // The run bound its program on purpose: that holds also when a cpuset grows.
+        let options = Options { keep: self.keeper, counting, bound: true, ..Options::default() };
         let mut host = match Live::with(&self.proc, &[Root::Tree(self.pid)], &usable, options) {
             Ok(live) => {
                 bell.hang(live.stopper());

@@ -240,6 +240,9 @@ pub struct AttachArgs {
     /// Leave threads alone that are bound to fewer CPUs than the others.
     #[arg(long, help_heading = HEADING)]
     pub respect_masks: bool,
+    /// Move threads also where PID is the machine's first process, from which all others come.
+    #[arg(long, help_heading = HEADING)]
+    pub yes: bool,
     /// Stop after this time: 30s, 10m, 2h.
     #[arg(long = "for", value_name = "TIME", value_parser = time::lasting, help_heading = HEADING)]
     pub time: Option<Span>,
@@ -269,14 +272,18 @@ const ATTACH_EXAMPLES: &str = "Examples:\n  trimtab attach 4711                 
     trimtab attach --balance float --trace t.jsonl --for 10s 4711   only watch and record\n\n\
     Exit status: 0 when the programs ended or you stopped it, 2 when they cannot be balanced.";
 
-/// End balancing from outside: stop a balancer that runs, or give threads back the masks that a killed one left behind.
+/// End balancing from outside: stop a balancer that runs, take a process out of the service, or give threads back the masks that a killed
+/// balancer left behind.
+///
+/// A balancer of `trimtab attach` ends, one of `trimtab run --balance` stops balancing while its program goes on. The service (`trimtab serve`) is
+/// never ended: what it balances is taken out, as by `trimtab clear`.
 #[derive(Args, Debug)]
 #[command(after_help = DETACH_STATUS)]
 pub struct DetachArgs {
-    /// Processes that are or were balanced, or the balancer itself.
+    /// Processes that are or were balanced, or the balancer itself if it is not the service.
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "all")]
     pub pids: Vec<u32>,
-    /// Everything of yours that is or was balanced.
+    /// Everything of yours that is or was balanced; the service clears what you may clear and goes on.
     #[arg(long, conflicts_with = "pids")]
     pub all: bool,
     /// Say nothing but errors.

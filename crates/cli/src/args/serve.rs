@@ -14,8 +14,8 @@ use trimtab_linux::socket::Bell;
 ///
 /// Runs in the foreground; packaging/trimtab.service runs it for systemd. Started by root it serves everybody, each for what is theirs;
 /// started by you it serves your own programs without privilege. Threads are tagged by `trimtab tag`, from inside guests (--guest), or
-/// because they were bound to some CPUs (--pinned). When it ends every thread has its own mask again; when it is killed, the next
-/// start, or `trimtab detach --all`, gives them back.
+/// because they were bound to some CPUs (--pinned). When it ends every thread has its own mask again, also within moments when it is
+/// killed. SIGTERM and SIGINT end it; SIGHUP does so only when its terminal was closed. `trimtab detach` takes processes out of it.
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {

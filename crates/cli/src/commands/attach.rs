@@ -50,6 +50,7 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     if let Some(why) = args.policy.unfit(args.balance) {
         return Err(anyhow!("{why}"));
     }
+    refuse_the_whole_machine(world, args)?;
     let volume = Volume::of(args.quiet, args.verbose);
     let to_stdout = args.json || args.trace.as_deref() == Some(Path::new("-"));
     let recorder = match &args.trace {
@@ -117,6 +118,19 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8, anyhow::Error> {
     }
 }
 
+/// Refuses to move all threads of the machine where that was not said twice. The first process of a container is a program like any other.
+fn refuse_the_whole_machine(world: &World, args: &AttachArgs) -> Result<(), anyhow::Error> {
+    let first = args.pids.contains(&1) && args.balance != Kind::Float && !args.yes;
+    // The second process of a machine is the kernel's.
+    if first && process::stat(&world.proc(), Pid(2)).is_ok_and(|second| second.kernel_thread) {
+        return Err(anyhow!(
+            "process 1 is the machine's first: all processes of the machine come from it, and their threads would be moved; name those that \
+             are meant, add --yes for all, or --balance float to watch only"
+        ));
+    }
+    Ok(())
+}
+
 /// What is to be watched.
 fn roots(world: &World, args: &AttachArgs, volume: Volume) -> Result<Vec<Root>, anyhow::Error> {
     let group = |path: &PathBuf| Root::Cgroup(cgroup(world, path));
@@ -155,9 +169,26 @@ fn look(
     let balanced: Vec<_> = sample.news.iter().filter_map(balancer).collect();
     match balanced.first() {
         Some((pid, by)) if balanced.len() == sample.news.len() => {
-            Err(anyhow!("process {pid} is balanced by process {by} already: trimtab detach {pid} ends that"))
+            Err(anyhow!("{}", balanced_already(world, *pid, *by)))
         }
         _ => Ok(sample),
+    }
+}
+
+/// Says who balances a process, and how that ends.
+fn balanced_already(world: &World, pid: u32, by: u32) -> String {
+    let left = leftovers::give_back(world, Some(Pid(pid))).unwrap_or_default();
+    let of_service = left.iter().any(|left| left.pid == Pid(pid) && left.socket.is_some());
+    match by {
+        _ if of_service => format!(
+            "process {pid} is balanced by the service already (process {by}): trimtab detach {pid} takes it out, and the service goes on"
+        ),
+        // Root's record, which users cannot read.
+        0 => format!(
+            "process {pid} is balanced by root already: trimtab detach {pid} takes it out where the service does that by a tag of yours; else \
+             only root may end it (sudo trimtab detach {pid})"
+        ),
+        _ => format!("process {pid} is balanced by process {by} already: trimtab detach {pid} ends that"),
     }
 }
 

@@ -5,11 +5,17 @@ use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::leftovers::{give_back, only as only_for, own_masks, user};
 use crate::say::{self, Volume};
+use crate::service::Service;
+use crate::tagged;
 use crate::world::World;
 use anyhow::{Context, anyhow};
 use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use trimtab_core::words::plural;
 use trimtab_linux::child::let_go;
 use trimtab_linux::live::keeper::{LeftBehind, LeftEnd};
 use trimtab_linux::process::{Pid, State, stat};
@@ -83,109 +89,225 @@ fn wake(pid: Pid) {
 
 /// Ends what there is; of one process or of all. Whether there was anything.
 fn one(world: &World, only: Option<Pid>, volume: Volume, said: &mut String) -> Result<bool, anyhow::Error> {
-    let begin = Instant::now();
-    let (mut told, mut woken, mut asleep): (Vec<Pid>, Vec<Pid>, Vec<Pid>) = Default::default();
-    let mut waits_said = false;
-    loop {
-        let found = give_back(world, only)?;
+    let mut work = Detaching {
+        world,
+        only,
+        volume,
+        said,
+        begin: Instant::now(),
+        any: false,
+        told: Vec::new(),
+        woken: Vec::new(),
+        asleep: Vec::new(),
+        services: BTreeMap::new(),
+        unreadable: None,
+        waits_said: false,
+    };
+    // A service that moved nothing yet has no record, and root's are not for users to read.
+    while work.turn()? {
+        work.wait()?;
+    }
+    work.reachable_service()?;
+    match work.unreadable.filter(|_| !work.any) {
+        Some(why) => Err(why),
+        None => Ok(work.any),
+    }
+}
+
+/// One wish to detach, under way.
+struct Detaching<'a> {
+    world: &'a World,
+    /// Of this process; `None` for all.
+    only: Option<Pid>,
+    volume: Volume,
+    said: &'a mut String,
+    begin: Instant,
+    /// Whether there was anything to end or to give back.
+    any: bool,
+    /// Balancers that were told to stop.
+    told: Vec<Pid>,
+    /// Those of them that were stopped by a signal, and continued.
+    woken: Vec<Pid>,
+    /// Those that are stopped with their program.
+    asleep: Vec<Pid>,
+    /// Services that were asked, and whether all that they balanced was taken out.
+    services: BTreeMap<Pid, bool>,
+    /// A record of what was asked for, and why it is not for us to read.
+    unreadable: Option<anyhow::Error>,
+    waits_said: bool,
+}
+
+impl Detaching<'_> {
+    /// Looks at all records, and does what can be done at once. Whether something is to be waited for.
+    fn turn(&mut self) -> Result<bool, anyhow::Error> {
         let mut waiting = false;
-        let mut any = !told.is_empty();
-        for LeftBehind { pid, balancer, end } in found {
-            match (end, balancer) {
-                (LeftEnd::InUse, Some(balancer)) => {
-                    any = true;
-                    if !told.contains(&balancer) {
-                        match let_go(balancer) {
-                            Ok(()) => {
-                                let _ = writeln!(said, "process {pid}: balancer {balancer} was told to stop");
-                            }
-                            // Gone just now.
-                            Err(Errno::SRCH) => {}
-                            Err(error) => {
-                                return Err(error).with_context(|| {
-                                    format!("process {pid} is balanced by process {balancer}, which cannot be told to stop")
-                                });
-                            }
-                        }
-                        told.push(balancer);
-                    }
-                    if is_stopped(world, balancer) {
-                        let program = program_of(world, balancer, pid);
-                        if program.is_some_and(|program| is_stopped(world, program)) {
-                            // A job that somebody stopped is not ours to continue, and nothing of it runs.
-                            if !asleep.contains(&balancer) {
-                                asleep.push(balancer);
-                                let _ = writeln!(
-                                    said,
-                                    "process {pid}: its run is stopped as a whole; balancer {balancer} lets go when it is continued (fg, kill -CONT)"
-                                );
-                            }
-                            continue;
-                        }
-                        if !woken.contains(&balancer) {
-                            woken.push(balancer);
-                            let _ = writeln!(
-                                said,
-                                "process {pid}: balancer {balancer} was stopped, and is continued to let go"
-                            );
-                        }
-                        wake(balancer);
-                    }
-                    waiting = true;
+        for LeftBehind { pid, balancer, socket, end } in give_back(self.world, self.only)? {
+            match (end, balancer, socket) {
+                (LeftEnd::InUse, Some(balancer), Some(socket)) => {
+                    // A child may be balanced on by a tag of its own.
+                    waiting |= self.taken_out(balancer, socket)? && self.only.is_none_or(|only| only == pid);
                 }
-                (LeftEnd::InUse, None) => {
+                (LeftEnd::InUse, Some(balancer), None) => waiting |= self.told_to_stop(pid, balancer)?,
+                (LeftEnd::InUse, None, _) => {
                     return Err(anyhow!("process {pid} is balanced, and its record does not say by whom"));
                 }
-                (LeftEnd::Restored { given_back, changed, vanished, refused }, _) => {
-                    any = true;
-                    let _ = write!(said, "process {pid}: {}", own_masks(given_back));
-                    for (count, what) in [
-                        (changed, "bound by others since"),
-                        (vanished, "ended"),
-                        (refused, "not ours to move"),
-                    ] {
-                        if count > 0 {
-                            let _ = write!(said, ", {count} {what}");
-                        }
-                    }
-                    let _ = writeln!(said);
+                (LeftEnd::Restored { given_back, changed, vanished, refused }, ..) => {
+                    self.any = true;
+                    self.restored(pid, given_back, [changed, vanished, refused]);
                 }
-                (LeftEnd::Foreign(uid), _) if only.is_some() => {
-                    let (name, only) = (user(world, uid), only_for(world, uid));
-                    return Err(anyhow!(
+                (LeftEnd::Foreign(uid), ..) if self.only.is_some() => {
+                    let (name, only) = (user(self.world, uid), only_for(self.world, uid));
+                    self.unreadable = Some(anyhow!(
                         "what is recorded of process {pid} belongs to {name}: {only} may use it (sudo trimtab detach {pid})"
                     ));
                 }
-                (LeftEnd::Unreadable, _) if only.is_some() => {
-                    return Err(anyhow!(
+                (LeftEnd::Unreadable, ..) if self.only.is_some() => {
+                    self.unreadable = Some(anyhow!(
                         "what is recorded of process {pid} cannot be read, or is of another container"
                     ));
                 }
-                (LeftEnd::Foreign(_) | LeftEnd::Unreadable, _) => {}
+                (LeftEnd::Foreign(_) | LeftEnd::Unreadable, ..) => {}
             }
         }
-        if !waiting {
-            return Ok(any);
+        Ok(waiting)
+    }
+
+    fn restored(&mut self, pid: Pid, given_back: u32, others: [u32; 3]) {
+        let _ = write!(self.said, "process {pid}: {}", own_masks(given_back));
+        for (count, what) in others.into_iter().zip(["bound by others since", "ended", "not ours to move"]) {
+            if count > 0 {
+                let _ = write!(self.said, ", {count} {what}");
+            }
         }
-        if begin.elapsed() > PATIENCE {
-            let balancers: Vec<String> = told.iter().map(ToString::to_string).collect();
+        let _ = writeln!(self.said);
+    }
+
+    /// Takes what is asked for out of a service, which goes on. Whether its masks are to be waited for.
+    fn taken_out(&mut self, balancer: Pid, socket: PathBuf) -> Result<bool, anyhow::Error> {
+        if let Some(all) = self.services.get(&balancer) {
+            return Ok(*all);
+        }
+        if self.only == Some(balancer) {
             return Err(anyhow!(
-                "process {} was told to stop balancing and has not: it may be held by a debugger, or busy; kill -KILL ends it, and trimtab detach then gives masks back",
-                balancers.join(", ")
+                "process {balancer} is the service: trimtab detach --all takes out what is yours; as a whole it ends by systemctl stop \
+                 trimtab, or kill {balancer}"
             ));
         }
-        if begin.elapsed() > SAID && !waits_said {
-            waits_said = true;
-            let balancers: Vec<String> = told.iter().map(ToString::to_string).collect();
-            say::warning(
-                volume,
-                &format!(
-                    "process {} was told to stop balancing and has not yet: waiting up to {} s",
-                    balancers.join(", "),
-                    PATIENCE.as_secs()
-                ),
+        let mut service = Service::at(self.world, &socket).with_context(|| {
+            format!("the service (process {balancer}) balances it, and cannot be asked to leave it alone")
+        })?;
+        self.take_out_of(&mut service, balancer)
+    }
+
+    /// The same of one that was found; whether all that was asked for is out.
+    fn take_out_of(&mut self, service: &mut Service, balancer: Pid) -> Result<bool, anyhow::Error> {
+        let Some(pid) = self.only else {
+            let (taken, own) = tagged::take_out_all(service, geteuid().is_root())?;
+            self.any |= taken.cleared > 0;
+            self.said.push_str(&taken.words("all that is yours to clear", balancer.0));
+            let others = tagged::status(service)?.others;
+            for (count, whose) in
+                [(own, "that are the service's own (guests, --pinned)"), (others, "of other users")]
+            {
+                if count > 0 {
+                    let tags = plural(count, "tag");
+                    let _ = writeln!(self.said, "{tags} {whose} stay with the service (process {balancer})");
+                }
+            }
+            self.services.insert(balancer, own == 0 && others == 0);
+            return Ok(own == 0 && others == 0);
+        };
+        let taken = tagged::take_out(self.world, service, pid)?;
+        self.any |= taken.cleared > 0;
+        self.said.push_str(&taken.words(&format!("process {pid}"), balancer.0));
+        self.services.insert(balancer, true);
+        match taken.fault(pid, balancer.0) {
+            Some(fault) => Err(anyhow!("{fault}")),
+            None => Ok(true),
+        }
+    }
+
+    /// Asks the service that is found, where no record led to it: it may have moved nothing yet, and root's records are not for users to read.
+    fn reachable_service(&mut self) -> Result<(), anyhow::Error> {
+        let Some(mut service) = Service::any(self.world) else { return Ok(()) };
+        // One that does not answer has nothing to do with what was done.
+        let Ok(status) = tagged::status(&mut service) else { return Ok(()) };
+        let balancer = Pid(status.pid);
+        let meant = |pid: Pid| status.tags.iter().any(|tag| tag.mark.pid() == Some(pid.0));
+        if self.services.contains_key(&balancer) || !self.only.map_or(!status.tags.is_empty(), meant) {
+            return Ok(());
+        }
+        self.take_out_of(&mut service, balancer).map(drop)
+    }
+
+    /// Tells a balancer to stop. Whether it is to be waited for.
+    fn told_to_stop(&mut self, pid: Pid, balancer: Pid) -> Result<bool, anyhow::Error> {
+        self.any = true;
+        if !self.told.contains(&balancer) {
+            match let_go(balancer) {
+                Ok(()) => {
+                    let _ = writeln!(self.said, "process {pid}: balancer {balancer} was told to stop");
+                }
+                // Gone just now.
+                Err(Errno::SRCH) => {}
+                Err(error) => {
+                    return Err(error).with_context(|| {
+                        format!(
+                            "process {pid} is balanced by process {balancer}, which cannot be told to stop"
+                        )
+                    });
+                }
+            }
+            self.told.push(balancer);
+        }
+        if !is_stopped(self.world, balancer) {
+            return Ok(true);
+        }
+        let program = program_of(self.world, balancer, pid);
+        if program.is_some_and(|program| is_stopped(self.world, program)) {
+            // A job that somebody stopped is not ours to continue, and nothing of it runs.
+            if !self.asleep.contains(&balancer) {
+                self.asleep.push(balancer);
+                let _ = writeln!(
+                    self.said,
+                    "process {pid}: its run is stopped as a whole; balancer {balancer} lets go when it is continued (fg, kill -CONT)"
+                );
+            }
+            return Ok(false);
+        }
+        if !self.woken.contains(&balancer) {
+            self.woken.push(balancer);
+            let _ = writeln!(
+                self.said,
+                "process {pid}: balancer {balancer} was stopped, and is continued to let go"
             );
         }
-        std::thread::sleep(Duration::from_millis(if waits_said { 50 } else { 5 }));
+        wake(balancer);
+        Ok(true)
+    }
+
+    /// Waits for a moment, as long as there is patience.
+    fn wait(&mut self) -> Result<(), anyhow::Error> {
+        let who = || {
+            let balancers: Vec<String> =
+                self.told.iter().chain(self.services.keys()).map(ToString::to_string).collect();
+            balancers.join(", ")
+        };
+        if self.begin.elapsed() > PATIENCE {
+            let what = if self.told.is_empty() {
+                "was asked to leave it alone and has not: it may be held by a debugger, or busy"
+            } else {
+                "was told to stop balancing and has not: it may be held by a debugger, or busy; kill -KILL ends it, and masks come back"
+            };
+            return Err(anyhow!("process {} {what}", who()));
+        }
+        if self.begin.elapsed() > SAID && !self.waits_said {
+            let waits =
+                format!("process {} has not let go yet: waiting up to {} s", who(), PATIENCE.as_secs());
+            say::warning(self.volume, &waits);
+            self.waits_said = true;
+        }
+        std::thread::sleep(Duration::from_millis(if self.waits_said { 50 } else { 5 }));
+        Ok(())
     }
 }

@@ -17,7 +17,10 @@ use anyhow::{Context, anyhow};
 use rustix::process::geteuid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use trimtab_core::balance::{Kind, Settings, policy};
 use trimtab_core::drive::Go;
 use trimtab_core::tags::{Reach, Registry};
@@ -25,6 +28,9 @@ use trimtab_core::trace::{Header, VERSION};
 use trimtab_linux::live::{Live, Options, Stopper};
 use trimtab_linux::socket::{Place, Server, SocketError, notify};
 use trimtab_linux::sys::signals::is_ignored;
+
+/// The status of a service whose terminal was closed: as of a program that SIGHUP ended.
+const HUNG_UP: u8 = 128 + 1;
 
 /// Runs the command.
 ///
@@ -51,11 +57,13 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
         return Err(anyhow!("none of the CPUs of --cpus is on this machine"));
     }
     let keep = (args.policy != Kind::Float).then(|| leftovers::keeper(world, volume)).flatten();
+    let socket = std::path::absolute(claim.path()).unwrap_or_else(|_| claim.path().to_owned());
+    let keep = keep.map(|keep| keep.serving(&socket));
     let counting = args.counting.choice();
     let options = Options { keep, tags: true, counting, ..Options::default() };
     let live = Live::with(&world.proc(), &[], &usable, options)?;
     let stopper = live.stopper();
-    end_at(signals, stopper.clone())?;
+    let hung_up = end_at(signals, stopper.clone(), volume)?;
 
     let reach = crate::serve::reach(&world.proc());
     let shared = Shared::new(Registry::new(reach));
@@ -114,7 +122,7 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8, anyhow::Error> {
     say::headline(volume, &format!("stopped: {}", watching.summary()));
     ended?;
     served?;
-    Ok(exit::DONE)
+    Ok(if hung_up.load(Ordering::Relaxed) { HUNG_UP } else { exit::DONE })
 }
 
 /// Where it listens.
@@ -162,15 +170,27 @@ fn hear() -> Result<Signals, anyhow::Error> {
     Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")
 }
 
-/// Ends it at a signal, also one that came before.
-fn end_at(mut signals: Signals, stopper: Stopper) -> Result<(), anyhow::Error> {
+/// Ends it at a signal, also one that came before; whether that was the end of its terminal. A service without a terminal is told to read its
+/// settings again by SIGHUP, as services are, and goes on: all its settings are options, read once.
+fn end_at(mut signals: Signals, stopper: Stopper, volume: Volume) -> Result<Arc<AtomicBool>, anyhow::Error> {
+    let hung_up = Arc::new(AtomicBool::new(false));
+    let has_terminal = File::open("/dev/tty").is_ok();
+    let told = Arc::clone(&hung_up);
     aside::begin("signals", move || {
         for signal in signals.forever() {
-            if signal != SIGXFSZ {
-                stopper.stop();
+            match signal {
+                SIGXFSZ => {}
+                SIGHUP if !has_terminal => {
+                    say::notice(volume, "SIGHUP: there are no settings to be read again; it goes on");
+                }
+                _ => {
+                    told.fetch_or(signal == SIGHUP, Ordering::Relaxed);
+                    stopper.stop();
+                }
             }
         }
-    })
+    })?;
+    Ok(hung_up)
 }
 
 /// Tells the service manager, if there is one.

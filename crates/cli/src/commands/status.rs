@@ -6,11 +6,11 @@ use crate::exit::{self, Exit};
 use crate::leftovers::user;
 use crate::service::Service;
 use crate::table::{Align, Table};
+use crate::tagged;
 use crate::world::World;
-use anyhow::anyhow;
 use serde::Serialize;
 use std::fmt::Write as _;
-use trimtab_core::tags::{Answer, Ask, By, PortState, Status};
+use trimtab_core::tags::{By, PortState, Status};
 use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
 
@@ -36,11 +36,7 @@ pub fn run(world: &World, args: &StatusArgs) -> Result<u8, Exit> {
 
 fn show(world: &World, args: &StatusArgs) -> Result<(), anyhow::Error> {
     let mut service = Service::find(world, args.socket.as_deref())?;
-    let status = match service.ask_patiently(&Ask::Status)? {
-        Answer::Status(status) => status,
-        Answer::Refused(refusal) => return Err(refusal.into()),
-        _ => return Err(anyhow!("the daemon answers what was not asked")),
-    };
+    let status = tagged::status(&mut service)?;
     let text = if args.json {
         serde_json::to_string_pretty(&Told { schema: SCHEMA, status: &status })?
     } else {

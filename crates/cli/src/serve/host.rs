@@ -3,6 +3,7 @@
 use super::desk::spent;
 use super::machines::lives;
 use super::{Known, Shared, State};
+use crate::leftovers::Faults;
 use crate::say::{self, Volume};
 use crate::watched::tell_memory;
 use rustix::time::ClockId;
@@ -96,9 +97,9 @@ impl Served {
     }
 
     /// Gives all masks back; says too why no record of them was kept, if so.
-    pub fn restore(&mut self) -> (Restored, Option<String>) {
+    pub fn restore(&mut self) -> (Restored, Faults) {
         let restored = self.live.restore();
-        (restored, self.live.facts().keeper_fault)
+        (restored, Faults::of(&self.live))
     }
 
     /// What is asked for and what is done are made one.

@@ -6,8 +6,14 @@ use crate::shape::{Cpus, Shape, file, testbed};
 use crate::util::{Call, MASK, Sandbox, cpus, skip};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use trimtab_core::balance::{Act, Decision, Reason, Settled, Wanted};
+use trimtab_core::drive::Host;
+use trimtab_core::set::CpuSet;
+use trimtab_linux::live::{Live, Root};
+use trimtab_linux::process::{Pid, Tid};
+use trimtab_linux::sys::affinity;
 
 /// A control group, removed when dropped.
 pub(crate) struct Group(PathBuf);
@@ -152,4 +158,29 @@ fn a_policy_that_leaves_no_node_is_missed_aloud() {
     };
     assert_eq!(run("").warns(&["warning", why, "the inherited policy stays"]), "ran");
     run("--strict").fails(125, &[why, "--strict"]);
+}
+
+/// A cpuset of version 2, where the kernel may be old or new: it is the kernel's own call that is relied on.
+#[test]
+fn a_process_that_was_moved_grows_with_its_group_again() {
+    let (shape, _, group) = given!(without_a_node());
+    let sandbox = Sandbox::new();
+    let mut program = group.inside(sandbox.shell("echo on; exec cat")).begins();
+    program.line();
+    let (tid, narrow) = (Tid(program.pid()), affinity::get(Some(Tid(program.pid()))).unwrap());
+    let all: CpuSet = list(&shape.cpus()).parse().unwrap();
+    let one: CpuSet = [narrow.first().unwrap()].into_iter().collect();
+    let mut live = Live::new(Path::new("/proc"), &[Root::Tree(Pid(program.pid()))], &all).unwrap();
+    let seen = live.observe(&Wanted::default()).unwrap();
+    let act = Act::Confine(one.clone());
+    let decision = Decision { thread: seen.news[0].id, act, reason: Reason::Start, gain: None };
+    let outcomes = live.apply(&[decision]).unwrap();
+    assert_eq!((outcomes[0].end, affinity::get(Some(tid)).unwrap()), (Settled::Applied, one));
+    live.restore();
+    assert_eq!(affinity::get(Some(tid)).unwrap(), narrow);
+    fs::write(group.0.join("cpuset.cpus"), list(&shape.cpus())).unwrap();
+    assert_eq!(affinity::get(Some(tid)).unwrap(), all);
+    fs::write(group.0.join("cpuset.cpus"), narrow.to_string()).unwrap();
+    assert_eq!(affinity::get(Some(tid)).unwrap(), narrow);
+    program.ends();
 }

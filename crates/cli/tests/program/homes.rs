@@ -197,7 +197,7 @@ fn an_attached_program_is_moved_home_and_has_its_own_masks_again_however_it_ends
 
     let killed = begin("killed.jsonl");
     eventually_within(LONG, "each is at home", || at_home(&homes));
-    killed.signal(Signal::KILL);
+    crate::guardian::kill_with_guardian(&killed);
     killed.ends();
     assert!(homes.keys().all(|tid| mask(*tid).len() == 1), "masks outlive who set them");
     sandbox.trimtab(&format!("detach {}", program.pid())).ends().ok();
@@ -220,7 +220,7 @@ fn the_service_moves_tagged_threads_home_until_it_is_killed_and_the_next_gives_m
     ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
     eventually_within(LONG, "each is at home", || at_home(&homes));
     eventually("moves are told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(2));
-    first.signal(Signal::KILL);
+    crate::guardian::kill_with_guardian(&first);
     first.ends();
     assert!(!free(&homes, &[a, b]));
     let second = begin();

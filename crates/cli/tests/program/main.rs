@@ -26,6 +26,7 @@ mod doctor;
 mod environment;
 mod fails;
 mod figures;
+mod guardian;
 mod homes;
 mod huge_pages;
 mod installed;

@@ -1,6 +1,7 @@
 //! `trimtab serve`: one daemon, what it leaves behind, and whoever means it harm.
 
 use crate::balance::masks;
+use crate::guardian::kill_with_guardian;
 use crate::util::{Call, Running, Sandbox, c, eventually, need, two, two_users};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -98,7 +99,7 @@ fn a_daemon_that_ends_gives_masks_back_and_leaves_nothing_there() {
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
     let program = spins(&sandbox, &program);
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+    for signal in [Signal::INT, Signal::TERM] {
         let daemon = daemon(&sandbox, "");
         ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
         eventually("its threads are moved", || all_bound(program.pid()));
@@ -113,7 +114,7 @@ fn a_daemon_that_ends_gives_masks_back_and_leaves_nothing_there() {
 fn a_signal_that_comes_as_soon_as_there_is_a_socket_leaves_none() {
     let sandbox = Sandbox::new();
     let socket = socket(&sandbox);
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::TERM, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::INT, Signal::TERM, Signal::TERM] {
         let daemon = ask(&sandbox, "serve --policy float").begins();
         // Without a pause: what follows in the daemon takes milliseconds.
         let begin = std::time::Instant::now();
@@ -136,7 +137,7 @@ fn after_a_kill_the_next_daemon_gives_masks_back_and_takes_the_place() {
     let first = daemon(&sandbox, "");
     ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
     eventually("its threads are moved", || all_bound(program.pid()));
-    first.signal(Signal::KILL);
+    kill_with_guardian(&first);
     assert_eq!(first.ends().signal, Some(9));
     assert!(all_bound(program.pid()), "masks outlive who set them");
     assert!(socket(&sandbox).exists(), "and so does the socket");
@@ -144,6 +145,90 @@ fn after_a_kill_the_next_daemon_gives_masks_back_and_takes_the_place() {
     let _second = daemon(&sandbox, "");
     assert_eq!(tags(&sandbox), 0, "nobody has asked this one for anything");
     assert!(none_bound(program.pid()), "before it answers");
+}
+
+#[test]
+fn a_hang_up_ends_only_a_service_with_a_terminal_and_not_with_success() {
+    let sandbox = Sandbox::new();
+    let daemon = daemon(&sandbox, "");
+    daemon.signal(Signal::HUP);
+    if fs::File::open("/dev/tty").is_ok() {
+        assert_eq!(daemon.ends().code, Some(129), "its terminal was closed");
+        return;
+    }
+    eventually("that is said", || daemon.errors().contains("SIGHUP: there are no settings to be read again"));
+    assert_eq!(tags(&sandbox), 0, "it answers");
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.ends().code, Some(0));
+}
+
+#[test]
+fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
+    need!(two(), "two cores are needed");
+    let program = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let (program, other) = (spins(&sandbox, &program), spins(&sandbox, &program));
+    let daemon = daemon(&sandbox, "");
+    let (pid, service) = (program.pid(), daemon.pid());
+    ask(&sandbox, &format!("tag {pid} {}", other.pid())).ends().ok();
+    eventually("threads are moved", || all_bound(pid) && all_bound(other.pid()));
+    // The record says where the service listens: nothing in the environment does.
+    let plain = |words: String| sandbox.trimtab(&words).ends();
+    let attached = plain(format!("attach {pid}"));
+    let advice = format!("trimtab detach {pid} takes it out, and the service goes on");
+    attached.fails(2, &[&format!("is balanced by the service already (process {service})"), &advice]);
+    let said = plain(format!("detach {pid}")).ok();
+    assert_eq!(
+        said,
+        format!("process {pid}: cleared 1 tag of the service (process {service}), which goes on")
+    );
+    assert!(none_bound(pid) && all_bound(other.pid()));
+    assert_eq!(tags(&sandbox), 1);
+    let nothing = plain(format!("detach {pid}"));
+    assert_eq!((nothing.code, nothing.out().contains("nobody balances it")), (Some(1), true), "{nothing}");
+    plain(format!("detach {service}")).fails(2, &["is the service", "detach --all"]);
+    let said = ask(&sandbox, "detach --all").ends().ok();
+    assert!(said.contains("all that is yours to clear: cleared 1 tag"), "{said}");
+    assert!(none_bound(other.pid()) && tags(&sandbox) == 0);
+    // A tag of which nothing was moved yet has no record; the service knows it.
+    let mut sleeper = sandbox.shell("sleep 1000 & echo $!; read x; kill %1").begins();
+    let child: u32 = sleeper.line().parse().unwrap();
+    ask(&sandbox, &format!("tag {}", sleeper.pid())).ends().ok();
+    eventually("the child is moved with its parent", || all_bound(child));
+    let part = format!("as part of process {0}: trimtab clear {0} takes out both", sleeper.pid());
+    plain(format!("detach {child}")).fails(2, &[&part]);
+    assert!(ask(&sandbox, &format!("detach {}", sleeper.pid())).ends().ok().contains("cleared 1 tag"));
+    eventually("both are let go", || none_bound(child) && none_bound(sleeper.pid()));
+    assert_eq!(status(&sandbox)["pid"], service, "it is the same service to the end");
+    daemon.signal(Signal::TERM);
+    daemon.ends().ok();
+}
+
+#[test]
+fn users_detach_what_they_tagged_and_nothing_else() {
+    let [one, other] = need!(two_users(), "only root can act as others");
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let daemon = daemon(&sandbox, "");
+    let mut ones = sandbox.run("-c 2 --or-fewer").sh("echo on; exec cat").user(one).begins();
+    ones.line();
+    let pid = ones.pid();
+    let by = |user: u32, words: &str| ask(&sandbox, words).user(user).ends();
+    by(one, &format!("tag {pid}")).ok();
+    eventually("it is moved", || all_bound(pid));
+    let refused = by(other, &format!("detach {pid}"));
+    assert_eq!((refused.code, tags(&sandbox)), (Some(2), 1), "{refused}");
+    by(other, "detach --all");
+    assert_eq!(tags(&sandbox), 1);
+    by(one, &format!("attach {pid}"))
+        .fails(2, &["is balanced by root already", &format!("trimtab detach {pid}")]);
+    assert!(by(one, &format!("detach {pid}")).ok().contains("cleared 1 tag of the service"));
+    eventually("it is let go", || none_bound(pid));
+    by(one, &format!("tag {pid}")).ok();
+    let said = ask(&sandbox, "detach --all").ends().ok();
+    assert!(said.contains("cleared 1 tag") && tags(&sandbox) == 0, "root may clear everybody's: {said}");
+    daemon.signal(Signal::TERM);
+    daemon.ends().ok();
 }
 
 #[test]

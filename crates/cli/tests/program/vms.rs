@@ -157,7 +157,7 @@ fn what_a_killed_balancer_left_is_given_back() {
     eventually("its CPUs are moved", || is_bound(&vcpus));
     // Meanwhile nobody else does.
     sandbox.trimtab(&format!("attach --vm {pid}")).ends().fails(2, &["is balanced by process"]);
-    attached.signal(Signal::KILL);
+    crate::guardian::kill_with_guardian(&attached);
     attached.ends();
     assert!(is_bound(&vcpus));
     sandbox.trimtab(&format!("detach {pid}")).ends().ok();

@@ -133,6 +133,14 @@ impl Bounds {
         self.groups.get(&group)?.active.as_ref()
     }
 
+    /// The CPUs that the kernel lets this group use at this moment; what was read before stays as it is.
+    pub(super) fn granted(&mut self, group: GroupId) -> Option<CpuSet> {
+        let buffer = &mut self.buffer;
+        let mut list = |kept: &mut Kept| -> Option<CpuSet> { text::list(kept.read(buffer)?) };
+        let online = list(&mut self.online);
+        granted(online.as_ref(), self.groups.get_mut(&group)?.cpuset.as_mut().and_then(&mut list))
+    }
+
     /// The scheduler that is loaded.
     pub(super) fn scheduler(&self) -> Option<&str> {
         self.scheduler.as_deref()
@@ -246,13 +254,8 @@ impl Bounds {
         let online = list(&mut self.online);
         let mut changed = Vec::new();
         for (id, group) in &mut self.groups {
-            let cpuset = group.cpuset.as_mut().and_then(&mut list).filter(|set| !set.is_empty());
-            let active = match (&online, cpuset) {
-                (Some(online), Some(cpuset)) => Some(online.intersection(&cpuset)),
-                (one, other) => one.clone().or(other),
-            };
-            // Between a change of the one and a change of the other nothing may be left; that passes.
-            let Some(active) = active.filter(|active| !active.is_empty()) else { continue };
+            let cpuset = group.cpuset.as_mut().and_then(&mut list);
+            let Some(active) = granted(online.as_ref(), cpuset) else { continue };
             if group.active.as_ref() != Some(&active)
                 && let Some(before) = group.active.replace(active)
             {
@@ -278,6 +281,17 @@ impl Bounds {
         }
         counted.then_some(self.throttled)
     }
+}
+
+/// The CPUs of a cpuset that are online.
+fn granted(online: Option<&CpuSet>, cpuset: Option<CpuSet>) -> Option<CpuSet> {
+    let cpuset = cpuset.filter(|set| !set.is_empty());
+    let active = match (online, cpuset) {
+        (Some(online), Some(cpuset)) => Some(online.intersection(&cpuset)),
+        (one, other) => one.cloned().or(other),
+    };
+    // Between a change of the one and a change of the other nothing may be left; that passes.
+    active.filter(|active| !active.is_empty())
 }
 
 /// From `cpu.stat`: `throttled_usec` of version 2, `throttled_time` in nanoseconds of version 1.

@@ -15,13 +15,13 @@ use super::counters::{self, Files};
 use super::counting::Counted;
 use super::error::LiveError;
 use super::guests::Only;
+use super::home::Home;
 use super::members::group_members;
 use super::pace::{LIST_SHARE, Round, Whose};
 use super::roots::{RootId, is_of};
 use super::threads::{Process, Thread};
-use super::{Live, Root, files};
+use super::{Keeper, Live, Root, files};
 use crate::process::{self, Pid, Stat, State, Tid};
-use crate::sys::affinity;
 use crate::text::{self, ReadError};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -247,9 +247,14 @@ impl Live {
         }
     }
 
+    /// Whether a process is this one or its guardian.
+    pub(super) fn is_own(&self, pid: Pid) -> bool {
+        pid == Pid::own() || self.options.keep.as_ref().and_then(Keeper::guardian) == Some(pid)
+    }
+
     /// Takes a child in; whether it is new.
     fn adopt(&mut self, child: Pid, parent: Pid, program: ProgramId) -> bool {
-        if child == Pid::own() || self.table.processes.contains_key(&child) {
+        if self.is_own(child) || self.table.processes.contains_key(&child) {
             return false;
         }
         let whose = self.table.processes.get(&parent).and_then(|parent| self.whose(parent));
@@ -392,7 +397,10 @@ impl Live {
     /// Takes a thread in; false when it has ended already.
     fn take_in(&mut self, pid: Pid, tid: Tid, sample: &mut Sample) -> bool {
         let Ok(stat) = process::thread_stat(&self.proc, pid, tid) else { return false };
-        let Ok(home) = self.mask(pid, tid) else { return false };
+        let Ok(mask) = self.mask(pid, tid) else { return false };
+        if self.table.processes.get(&pid).is_some_and(|process| process.threads.is_empty()) {
+            self.place(pid, sample);
+        }
         let Some(process) = self.table.processes.get_mut(&pid) else { return false };
         let name = match &process.only {
             None => stat.comm,
@@ -415,12 +423,13 @@ impl Live {
         let program = process.program;
         let wish = process.wish(tid, self.options.tags);
         // Born of a thread that we moved, it has our mask for its own.
-        let inherited = self.table.inherited(pid, &home).filter(|_| left.is_none());
-        let (home, held) = match inherited {
+        let inherited = self.table.inherited(pid, &mask).filter(|_| left.is_none());
+        let group = self.table.group(pid);
+        let (home, held) = match inherited.clone() {
             // At once: policies know nothing of it, and would take it for a thread that may run anywhere.
-            Some(own) if affinity::set(Some(tid), &own).is_ok() => (own, None),
-            Some(own) => (own, Some(home)),
-            None => (home, None),
+            Some(own) if own.give(tid, || self.bounds.granted(group)).is_ok() => (own, None),
+            Some(own) => (own, Some(mask.clone())),
+            None => (Home::own(mask.clone()), None),
         };
         let id = self.table.add_thread(Thread {
             program,
@@ -446,6 +455,13 @@ impl Live {
         });
         if alone {
             self.place_vcpu(id, sample);
+        }
+        if inherited.is_none() {
+            // Now that it is known which bounds it lives in.
+            let home = self.home_seen(id, mask);
+            if let Some(thread) = self.table.threads.get_mut(&id) {
+                thread.home = home;
+            }
         }
         if let Some(held) = held
             && self.claim(pid).is_ok()

@@ -99,8 +99,9 @@ impl Live {
                 && let Ok(mask) = affinity::get(Some(tid))
                 && let Some(own) = self.table.inherited(pid, &mask)
             {
+                let group = self.bounds.group_of_thread(pid, tid);
                 // Where that fails it has ended, or is not ours to move.
-                let _ = affinity::set(Some(tid), &own);
+                let _ = own.give(tid, || self.bounds.granted(group?));
             }
         }
         ours

@@ -1,6 +1,7 @@
 //! Setting masks, and giving them back.
 
 use super::bounds::{self, GroupId, is_gone};
+use super::home::Home;
 use super::keeper::{Claim, Entry};
 use super::threads::{Thread, Wish};
 use super::{Live, Root};
@@ -151,20 +152,22 @@ impl Live {
             return Err(Settled::Refused(Refusal::MovedMeanwhile));
         }
         let target = match act.to() {
-            None => {
-                return match self.release(id) {
-                    Ok(true) => Ok(Settled::Applied),
-                    Ok(false) => Err(Settled::Refused(Refusal::MovedMeanwhile)),
-                    Err(errno) => Err(self.refusal(id, errno)),
-                };
-            }
+            None => return self.release_decided(id),
             Some(to) => to.intersection(&self.bounds.usable_in(self.table.group_of(id))),
         };
         if target.is_empty() {
             return Err(Settled::Refused(Refusal::Cpus));
         }
         let Some(thread) = self.table.threads.get(&id) else { return Err(Settled::Vanished) };
-        let back = thread.expected().clone();
+        if thread.home.follows && target == thread.home.cut(self.active(id)) {
+            // All that it has is no mask to be set: it would hold the thread back when the cpuset grows.
+            let home = thread.home.clone();
+            if thread.held.is_some() {
+                return self.release_decided(id);
+            }
+            let given = self.give(id, tid, &home).map_err(|errno| self.refusal(id, errno));
+            return given.map(|()| Settled::Applied);
+        }
         self.count_move(pid, tid);
         self.note(id, &target);
         if let Err(errno) = affinity::set(Some(tid), &target) {
@@ -172,7 +175,7 @@ impl Live {
             return Err(self.refusal(id, errno));
         }
         if matches!(act, Act::Nudge(_)) {
-            self.give(id, tid, &back).map_err(|errno| self.refusal(id, errno))?;
+            self.give_expected(id, tid).map_err(|errno| self.refusal(id, errno))?;
             if let Some(thread) = self.table.threads.get_mut(&id) {
                 thread.moved = true;
             }
@@ -186,9 +189,18 @@ impl Live {
         }
         if let Some(thread) = self.table.threads.get_mut(&id) {
             thread.moved = true;
-            thread.held = (took != thread.home).then_some(took);
+            thread.held = (took != thread.home.cpus).then_some(took);
         }
         Ok(Settled::Applied)
+    }
+
+    /// Carries out a decision to let a thread go.
+    fn release_decided(&mut self, id: ThreadId) -> Result<Settled, Settled> {
+        match self.release(id) {
+            Ok(true) => Ok(Settled::Applied),
+            Ok(false) => Err(Settled::Refused(Refusal::MovedMeanwhile)),
+            Err(errno) => Err(self.refusal(id, errno)),
+        }
     }
 
     /// Makes sure that the number still is this thread's.
@@ -224,15 +236,16 @@ impl Live {
         if self.is_expected(id, &now) {
             return false;
         }
+        let home = self.home_seen(id, now.clone());
         let Some(thread) = self.table.threads.get_mut(&id) else { return false };
         if thread.moved {
             thread.held = None;
             thread.left = Some(Left::MovedItself);
-            thread.home = now;
+            thread.home = Home::own(now);
             self.forget_in_record(id);
         } else {
             // Before we ever touched it, its program set itself up: that is where it is at home.
-            thread.home = now;
+            thread.home = home;
         }
         self.tell(id, sample);
         true
@@ -249,12 +262,26 @@ impl Live {
         thread.is_some_and(|thread| bounds::is_cut(now, thread.expected(), self.active(id)))
     }
 
-    /// Sets a mask that is the thread's own; all that the kernel grants, where it grants nothing of that.
-    fn give(&self, id: ThreadId, tid: Tid, mask: &CpuSet) -> Result<(), Errno> {
-        match (affinity::set(Some(tid), mask), self.active(id)) {
-            (Err(Errno::INVAL), Some(active)) => affinity::set(Some(tid), active),
-            (end, _) => end,
+    /// The home of a thread that has this mask by its own will.
+    pub(super) fn home_seen(&mut self, id: ThreadId, now: CpuSet) -> Home {
+        if self.options.bound {
+            return Home::own(now);
         }
+        let granted = self.bounds.granted(self.table.group_of(id));
+        Home::seen(now, granted.as_ref())
+    }
+
+    /// Gives a thread its own mask.
+    pub(super) fn give(&mut self, id: ThreadId, tid: Tid, home: &Home) -> Result<(), Errno> {
+        let group = self.table.group_of(id);
+        home.give(tid, || self.bounds.granted(group))
+    }
+
+    /// Gives a thread the mask that it had until just now.
+    fn give_expected(&mut self, id: ThreadId, tid: Tid) -> Result<(), Errno> {
+        let Some(thread) = self.table.threads.get(&id) else { return Err(Errno::SRCH) };
+        let home = thread.held.clone().map_or_else(|| thread.home.clone(), Home::own);
+        self.give(id, tid, &home)
     }
 
     /// What the kernel's answer means for a decision. A thread that may not be moved is not tried again.
@@ -292,11 +319,11 @@ impl Live {
                 for id in process.threads.values() {
                     let Some(thread) = self.table.threads.get_mut(id) else { continue };
                     let active = self.bounds.active(thread.group.unwrap_or(of_all));
-                    if let Some(entry) = record.entry(thread.tid, thread.start, &thread.home)
+                    if let Some(entry) = record.entry(thread.tid, thread.start, &thread.home.cpus)
                         && thread.held.is_none()
-                        && bounds::is_cut(&thread.home, &entry.held, active)
+                        && entry.gave(&thread.home.cpus, active)
                     {
-                        thread.held = Some(std::mem::replace(&mut thread.home, entry.home.clone()));
+                        thread.held = Some(std::mem::replace(&mut thread.home, entry.own()).cpus);
                         thread.moved = true;
                         taken_over.push(*id);
                     }
@@ -329,10 +356,11 @@ impl Live {
 
     pub(super) fn note(&mut self, id: ThreadId, held: &CpuSet) {
         let Some(thread) = self.table.threads.get(&id) else { return };
-        let entry = Entry { start: thread.start, home: thread.home.clone(), held: held.clone() };
+        let Home { cpus, follows } = thread.home.clone();
+        let entry = Entry { start: thread.start, home: cpus, follows, held: held.clone(), before: None };
         let (pid, tid) = (thread.pid, thread.tid);
         let Some(process) = self.table.processes.get_mut(&pid) else { return };
-        process.given.add(held, &entry.home);
+        process.given.add(held, &thread.home);
         if let Some(record) = process.record.as_mut()
             && let Err(fault) = record.note(tid, entry)
         {
@@ -375,7 +403,7 @@ impl Live {
         given
     }
 
-    fn give_back(&mut self, id: ThreadId, pid: Pid, tid: Tid, home: &CpuSet) -> Result<bool, Errno> {
+    fn give_back(&mut self, id: ThreadId, pid: Pid, tid: Tid, home: &Home) -> Result<bool, Errno> {
         if self.is_same(id).is_err() {
             return Err(Errno::SRCH);
         }
@@ -404,30 +432,37 @@ impl Live {
         sample: &mut Sample,
     ) {
         let active = self.bounds.active(group).cloned();
+        let grown = active.as_ref().is_some_and(|active| !active.is_subset(before));
         for &id in ids {
             let Some(thread) = self.table.threads.get(&id) else { continue };
             let Ok(now) = self.mask(thread.pid, thread.tid) else { continue };
+            let seen = self.home_seen(id, now.clone());
             let Some(thread) = self.table.threads.get_mut(&id) else { continue };
-            let told = bounds::cut(&thread.home, Some(before));
+            let told = thread.home.cut(Some(before));
             let active = active.as_ref();
             let all = active == Some(&now);
-            match &thread.held {
-                Some(held) if bounds::is_cut(&now, held, active) => {
-                    // Bound by nothing but the bounds: more of them is more for it.
-                    if let Some(active) = active.filter(|_| before.is_subset(&thread.home)) {
-                        thread.home = thread.home.union(active);
-                    }
-                }
+            let ours = thread.held.as_ref().map(|held| bounds::is_cut(&now, held, active));
+            if ours.is_some_and(|cut| cut || all)
+                && let Some(active) = active.filter(|_| thread.home.follows)
+            {
+                // Bound by nothing but the bounds: more of them is more for it.
+                thread.home.cpus = thread.home.cpus.union(active);
+            }
+            match ours {
+                Some(true) => {}
                 // Kernels before 6.2 forget what was asked for, and give all that they allow.
-                Some(_) if all => {
-                    thread.held = (now != bounds::cut(&thread.home, active)).then(|| now.clone())
+                Some(false) if all => {
+                    thread.held = (now != thread.home.cut(active)).then(|| now.clone());
                 }
                 // Somebody else's, which is found when masks are compared.
-                Some(_) => continue,
-                None if bounds::is_cut(&now, &thread.home, active) => {}
-                None => thread.home.clone_from(&now),
+                Some(false) => continue,
+                None if bounds::is_cut(&now, &thread.home.cpus, active) => {
+                    // One that stays behind when its cpuset grows has a mask of its own, which equalled the cpuset.
+                    thread.home.follows &= all || !grown;
+                }
+                None => thread.home = seen,
             }
-            if bounds::cut(&thread.home, active) != told {
+            if thread.home.cut(active) != told {
                 self.tell(id, sample);
             }
         }

@@ -40,7 +40,7 @@ impl Live {
             return;
         };
         for &pid in members {
-            if pid == Pid::own() {
+            if self.is_own(pid) {
                 continue;
             }
             if let Some(process) = self.table.processes.get(&pid) {

@@ -15,6 +15,7 @@
 //! - A thread born of one that was moved inherits our mask; it is known by that mask and gets the own mask of whoever made it
 //!   as soon as it is found; where that may be one of several which differ, its process's first thread's. Known gap: one that binds
 //!   itself to the very same CPUs before it is found is taken for such.
+//! - A thread that only its cpuset binds is in the end bound by that alone again: a cpuset that grows later widens it (`home`).
 //! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not forgotten: a home is told as far as it
 //!   is granted, and comes back with the CPUs. Each program has the bounds of its own group.
 //! - Suspended, stopped and traced threads stay listed, with counters that stand still; so are the CPUs of a virtual machine that is paused.
@@ -31,6 +32,7 @@ mod fetch;
 mod files;
 mod find;
 mod guests;
+mod home;
 pub mod keeper;
 mod masks;
 mod members;
@@ -44,7 +46,7 @@ mod upkeep;
 
 pub use audit::{Audit, MemoryAudit, ThreadAudit};
 pub use error::LiveError;
-pub use keeper::{Keeper, KeeperError};
+pub use keeper::{Guard, Keeper, KeeperError};
 pub use masks::Restored;
 pub use roots::{Root, RootId};
 pub use stop::Stopper;
@@ -81,6 +83,8 @@ pub struct Options {
     pub find_every: Span,
     /// Keeps a record of masks, for the case that this process is killed, and against two balancers of one program.
     pub keep: Option<Keeper>,
+    /// The masks of the programs' threads were set on purpose, also those that equal the cpuset: a cpuset that grows does not widen them.
+    pub bound: bool,
     /// Threads are only watched: none is moved, so that programs of others can be watched too. Of several, those that cannot even be
     /// looked at are left out and counted.
     pub hands_off: bool,
@@ -100,6 +104,7 @@ impl Default for Options {
         Self {
             find_every: Span::from_ms(200),
             keep: None,
+            bound: false,
             hands_off: false,
             tags: false,
             descriptors: None,
@@ -126,6 +131,8 @@ pub struct Facts {
     pub scheduler: Option<String>,
     /// Why no record of masks is kept any more: one warning.
     pub keeper_fault: Option<String>,
+    /// Why nothing gives masks back at once if this process is killed: one note.
+    pub guard_fault: Option<String>,
     /// Why the CPUs of a virtual machine could not be asked for again, the last time: those that were known are watched on.
     pub vm_fault: Option<String>,
     /// How long the machine was suspended while we watched.
@@ -275,6 +282,7 @@ impl Live {
             counts_waiting: self.source == Source::Schedstat,
             scheduler: self.bounds.scheduler().map(str::to_owned),
             keeper_fault: self.keeper_fault.clone(),
+            guard_fault: self.options.keep.as_ref().and_then(Keeper::guard_fault),
             vm_fault: self.vm_fault.clone(),
             suspended: self.suspended,
             latest: self.latest,

@@ -246,7 +246,7 @@ impl Live {
 
     /// The masks that threads have by their own, or their program's, will.
     pub fn homes(&self) -> BTreeMap<Tid, CpuSet> {
-        self.table.threads.values().map(|thread| (thread.tid, thread.home.clone())).collect()
+        self.table.threads.values().map(|thread| (thread.tid, thread.home.cpus.clone())).collect()
     }
 
     /// How many threads are tagged now.

@@ -1,10 +1,11 @@
 //! The threads and processes that are watched, each with a number that is never used again.
 
-use super::bounds::{GroupId, cut};
+use super::bounds::GroupId;
 use super::counters::{Counters, Files};
 use super::counting::Counted;
 use super::files::Budget;
 use super::guests::Only;
+use super::home::Home;
 use super::keeper::Record;
 use super::roots::RootId;
 use crate::perf::Recipe;
@@ -42,8 +43,8 @@ pub(super) struct Thread {
     pub(super) tid: Tid,
     pub(super) start: StartTime,
     pub(super) name: String,
-    /// Its own mask, also where the kernel does not grant all of it now.
-    pub(super) home: CpuSet,
+    /// Its own mask.
+    pub(super) home: Home,
     /// The mask that we gave it and that it should still have.
     pub(super) held: Option<CpuSet>,
     /// Whether we ever moved it.
@@ -71,7 +72,7 @@ pub(super) struct Thread {
 impl Thread {
     /// The mask it should have now.
     pub(super) fn expected(&self) -> &CpuSet {
-        self.held.as_ref().unwrap_or(&self.home)
+        self.held.as_ref().unwrap_or(&self.home.cpus)
     }
 
     /// The only CPU it may run on, if it is only one.
@@ -93,7 +94,7 @@ impl Thread {
             pid: self.pid.0,
             tid: self.tid.0,
             name: self.name.clone(),
-            home: cut(&self.home, active),
+            home: self.home.cut(active),
             left: scheduler
                 .map(|name| Left::Scheduler(name.to_owned()))
                 .or_else(|| self.left.clone())
@@ -158,7 +159,7 @@ pub(super) struct Given(BTreeMap<CpuSet, Was>);
 /// Whose a mask was.
 #[derive(Clone, Debug, Default)]
 struct Was {
-    homes: BTreeSet<CpuSet>,
+    homes: BTreeSet<Home>,
     /// When it was first seen that nobody holds it any more.
     free_since: Option<Moment>,
 }
@@ -170,8 +171,8 @@ const HOMES_MAX: usize = 64;
 
 impl Given {
     /// Remembers that a thread with this own mask is given that one.
-    pub(super) fn add(&mut self, held: &CpuSet, home: &CpuSet) {
-        if held == home || (self.0.len() >= GIVEN_MAX && !self.0.contains_key(held)) {
+    pub(super) fn add(&mut self, held: &CpuSet, home: &Home) {
+        if *held == home.cpus || (self.0.len() >= GIVEN_MAX && !self.0.contains_key(held)) {
             return;
         }
         let was = self.0.entry(held.clone()).or_default();
@@ -182,7 +183,7 @@ impl Given {
     }
 
     /// The own masks of those to whom this one was given.
-    pub(super) fn homes(&self, mask: &CpuSet) -> Option<&BTreeSet<CpuSet>> {
+    pub(super) fn homes(&self, mask: &CpuSet) -> Option<&BTreeSet<Home>> {
         self.0.get(mask).map(|was| &was.homes)
     }
 
@@ -289,7 +290,7 @@ impl Table {
 
     /// The own mask of whoever made a thread that was born with this mask, if that was given to any. Where it was given to several
     /// that differ, the first thread is taken for the maker, and otherwise those that are most.
-    pub(super) fn inherited(&self, pid: Pid, mask: &CpuSet) -> Option<CpuSet> {
+    pub(super) fn inherited(&self, pid: Pid, mask: &CpuSet) -> Option<Home> {
         let process = self.processes.get(&pid)?;
         let homes = process.given.homes(mask)?;
         let of = |id: &ThreadId| self.threads.get(id).map(|thread| &thread.home);
@@ -365,10 +366,10 @@ mod tests {
 
     #[test]
     fn given_masks_are_forgotten_when_nobody_can_be_born_with_them_any_more() {
-        let (one, home) = (set("1"), set("0-3"));
+        let (one, home) = (set("1"), Home::own(set("0-3")));
         let held = BTreeSet::from([&one]);
         let mut given = Given::default();
-        given.add(&home, &home);
+        given.add(&home.cpus, &home);
         assert!(given.is_empty(), "its own is not given");
         given.add(&one, &home);
         given.forget(Moment(10), Some(Moment(9)), &held);
@@ -386,7 +387,7 @@ mod tests {
         // However many there are, memory is bounded.
         for at in 0..u32::try_from(2 * GIVEN_MAX).unwrap() {
             given.add(&[OsCpu(at)].into_iter().collect(), &home);
-            given.add(&one, &[OsCpu(at), OsCpu(9_000)].into_iter().collect());
+            given.add(&one, &Home::own([OsCpu(at), OsCpu(9_000)].into_iter().collect()));
         }
         assert!(given.0.len() <= GIVEN_MAX && given.0.values().all(|was| was.homes.len() <= HOMES_MAX));
     }

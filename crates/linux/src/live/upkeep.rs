@@ -68,6 +68,7 @@ impl Live {
     /// Whether other balancers have ended.
     fn look_at_balancers(&mut self, sample: &mut Sample) {
         let Some(keep) = &self.options.keep else { return };
+        keep.tend();
         let mut free = Vec::new();
         for (pid, process) in &mut self.table.processes {
             if process.balancer.is_some() && keep.balancer(*pid, process.start).is_none() {

@@ -37,6 +37,21 @@ pub fn get(task: Option<Tid>) -> Result<CpuSet, Errno> {
     }
 }
 
+/// Every CPU that the kernel has room for. As a mask it takes nothing away, whatever the cpuset is and becomes.
+///
+/// # Errors
+/// As [`get`].
+pub fn every() -> Result<CpuSet, Errno> {
+    let mut words = vec![0u64; FIRST_WORDS];
+    loop {
+        match get_into(None, &mut words) {
+            Ok(filled) => return Ok(CpuSet::from_words(vec![u64::MAX; filled])),
+            Err(Errno::INVAL) if words.len() * 64 <= MAX_ID => words.resize(words.len() * 2, 0),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
 /// Lets a task run on these CPUs only; `None` is the calling thread.
 ///
 /// # Errors

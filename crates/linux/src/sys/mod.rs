@@ -7,6 +7,7 @@ pub mod exec;
 pub mod fork;
 pub mod lock;
 pub mod mempolicy;
+pub mod orphan;
 pub mod peer;
 pub mod perf;
 pub mod prctl;

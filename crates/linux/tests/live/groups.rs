@@ -111,7 +111,7 @@ fn a_cpuset_that_shrinks_is_told_and_is_no_foreign_call() {
 }
 
 /// A cpuset with these CPUs.
-fn cpuset(name: &str, cpus: &CpuSet) -> Option<Group> {
+pub(crate) fn cpuset(name: &str, cpus: &CpuSet) -> Option<Group> {
     let group = Group::make("cpuset", name)?;
     group.write("cpuset.mems", "0").and_then(|()| group.write("cpuset.cpus", &cpus.to_string())).ok()?;
     Some(group)
@@ -146,6 +146,126 @@ fn masks_come_back_with_the_cpus_that_a_cpuset_took_away() {
     assert_eq!((restored.changed, restored.refused), (0, 0));
     let masks: Vec<CpuSet> = tids.iter().map(|tid| mask(*tid)).collect();
     assert_eq!(masks, [both.clone(), both.clone(), both, other]);
+}
+
+#[test]
+fn a_thread_that_was_balanced_grows_with_its_cpuset_as_a_plain_one_does() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let both = one.union(&other);
+    let group = need!(cpuset("follows", &one), NO_GROUPS);
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let plain = need!(Worker::start(), NO_COMPILER);
+    // Before it joins, so that what it asked for is more than the cpuset.
+    let tids = worker.threads(3);
+    group.add(worker.pid());
+    group.add(plain.pid());
+    let all =
+        |masks: &CpuSet| tids.iter().chain([&plain.pid().main_thread()]).all(|tid| mask(*tid) == *masks);
+    for nudge in [false, true] {
+        group.write("cpuset.cpus", &one.to_string()).unwrap();
+        let (mut live, mut seen) = worker.seen();
+        // The whole of what is granted, and let go again; and again with the cpuset in both states.
+        for tid in &tids {
+            let act = if nudge { Act::Nudge(one.clone()) } else { Act::Confine(one.clone()) };
+            assert_eq!(apply(&mut live, seen.id(*tid), act), Settled::Applied);
+        }
+        group.write("cpuset.cpus", &both.to_string()).unwrap();
+        assert!(
+            all(&both),
+            "while it is balanced: {:?}",
+            tids.iter().map(|tid| mask(*tid)).collect::<Vec<_>>()
+        );
+        seen.look(&mut live);
+        for (tid, cpu) in tids.iter().zip([&one, &other, &both]) {
+            let act = if nudge { Act::Nudge(cpu.clone()) } else { Act::Confine(cpu.clone()) };
+            assert_eq!(apply(&mut live, seen.id(*tid), act), Settled::Applied);
+        }
+        group.write("cpuset.cpus", &other.to_string()).unwrap();
+        seen.look(&mut live);
+        // A thread that is born of one that is held.
+        let restored = live.restore();
+        assert_eq!((restored.changed, restored.refused), (0, 0));
+        assert!(all(&other));
+        group.write("cpuset.cpus", &both.to_string()).unwrap();
+        assert!(all(&both), "after it: {:?}", tids.iter().map(|tid| mask(*tid)).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn threads_born_while_their_maker_was_held_grow_with_the_cpuset_too() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let both = one.union(&other);
+    let group = need!(cpuset("born", &both), NO_GROUPS);
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    group.add(worker.pid());
+    let (mut live, mut seen) = worker.seen();
+    let main = worker.pid().main_thread();
+    assert_eq!(apply(&mut live, seen.id(main), Act::Confine(one.clone())), Settled::Applied);
+    let born = worker.threads(1)[0];
+    assert_eq!(mask(born), one);
+    seen.look(&mut live);
+    assert_eq!(mask(born), both);
+    live.restore();
+    group.write("cpuset.cpus", &one.to_string()).unwrap();
+    group.write("cpuset.cpus", &both.to_string()).unwrap();
+    assert_eq!([mask(main), mask(born)], [both.clone(), both]);
+}
+
+#[test]
+fn a_mask_of_its_own_comes_back_as_it_was_whatever_the_cpuset_does() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let both = one.union(&other);
+    let group = need!(cpuset("own", &both), NO_GROUPS);
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(2);
+    group.add(worker.pid());
+    assert_eq!(worker.ask(&format!("bind {} {one}", tids[0])), "0");
+    let (mut live, mut seen) = worker.seen();
+    for tid in &tids {
+        assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(other.clone())), Settled::Applied);
+    }
+    // For a while the cpuset grants just what the one has for its own, and then none of it.
+    group.write("cpuset.cpus", &one.to_string()).unwrap();
+    seen.look(&mut live);
+    group.write("cpuset.cpus", &both.to_string()).unwrap();
+    seen.look(&mut live);
+    group.write("cpuset.cpus", &other.to_string()).unwrap();
+    seen.look(&mut live);
+    live.restore();
+    assert_eq!([mask(tids[0]), mask(tids[1])], [other.clone(), other]);
+    group.write("cpuset.cpus", &both.to_string()).unwrap();
+    assert!(one.is_subset(&mask(tids[0])), "its own mask was not lost: {}", mask(tids[0]));
+    let (mut live, seen) = worker.seen();
+    assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Confine(one.clone())), Settled::Applied);
+    live.restore();
+    assert_eq!(mask(tids[1]), both);
+}
+
+#[test]
+fn masks_that_were_set_on_purpose_are_no_more_than_that_when_the_cpuset_grows() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let both = one.union(&other);
+    let group = need!(cpuset("bound", &one), NO_GROUPS);
+    let worker = need!(Worker::start(), NO_COMPILER);
+    let tid = worker.pid().main_thread();
+    trimtab_linux::sys::affinity::set(Some(tid), &one).unwrap();
+    group.add(worker.pid());
+    let (mut live, mut seen) = worker.seen_with(Options { bound: true, ..Options::default() });
+    assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(one.clone())), Settled::Applied);
+    group.write("cpuset.cpus", &both.to_string()).unwrap();
+    seen.look(&mut live);
+    assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(other.clone())), Settled::Applied);
+    assert_eq!(live.restore().given_back, 1);
+    assert_eq!(mask(tid), one);
+    // And so is one that is seen not to grow, before it is ever moved.
+    drop(live);
+    group.write("cpuset.cpus", &one.to_string()).unwrap();
+    let (mut live, mut seen) = worker.seen();
+    group.write("cpuset.cpus", &both.to_string()).unwrap();
+    seen.look(&mut live);
+    assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(other)), Settled::Applied);
+    live.restore();
+    assert_eq!(mask(tid), one);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What is kept for the case that a balancer is killed, and what two balancers make of each other.
 
+use crate::groups::{NO_GROUPS, cpuset};
 use crate::scene::{
     NO_COMPILER, PROC, Seen, TASK, Worker, apply, eventually, is_root, mask, need, set, two_cpus, usable,
 };
@@ -220,7 +221,9 @@ fn a_killed_balancers_masks_are_given_back() {
     let balancer = Balancer::start(&worker, &one.to_string(), folder.path());
     assert!(tids.iter().all(|tid| mask(*tid) == one));
     let pid = Pid(balancer.0.id());
-    let in_use = vec![LeftBehind { pid: worker.pid(), balancer: Some(pid), end: LeftEnd::InUse }];
+    let of = worker.pid();
+    let about = |end| [LeftBehind { pid: of, balancer: Some(pid), socket: None, end }];
+    let in_use = about(LeftEnd::InUse);
     assert_eq!(left(folder.path(), None), in_use, "while it lives nothing is touched");
     balancer.kill();
     assert!(tids.iter().all(|tid| mask(*tid) == one), "the program still runs as it was");
@@ -234,11 +237,33 @@ fn a_killed_balancers_masks_are_given_back() {
     let found = left(folder.path(), Some(worker.pid()));
     let end = restored(4, 1, 0, 0);
     assert_eq!(mask(born), usable());
-    assert_eq!(found, [LeftBehind { pid: worker.pid(), balancer: Some(pid), end }]);
+    assert_eq!(found, about(end));
     let masks: Vec<_> = tids.iter().map(|tid| mask(*tid)).collect();
     assert_eq!(masks, [other.clone(), usable(), other]);
     assert_eq!(records(folder.path()), Vec::<PathBuf>::new());
     assert_eq!(left(folder.path(), None), []);
+}
+
+#[test]
+fn what_a_killed_balancer_left_in_a_cpuset_grows_with_that_again() {
+    let [one, other] = need!(two_cpus(), "two CPUs are needed");
+    let both = one.union(&other);
+    let group = need!(cpuset("left", &both), NO_GROUPS);
+    let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
+    let tids = worker.threads(2);
+    group.add(worker.pid());
+    assert_eq!(worker.ask(&format!("bind {} {other}", tids[1])), "0");
+    for meanwhile in [&both, &one, &other] {
+        Balancer::start(&worker, &one.to_string(), folder.path()).kill();
+        // The cpuset changes before anybody restores; it takes away what they are held on, or the rest.
+        group.write("cpuset.cpus", &meanwhile.to_string()).unwrap();
+        let end = left(folder.path(), None).remove(0).end;
+        assert!(matches!(end, LeftEnd::Restored { changed: 0, refused: 0, .. }), "{meanwhile}: {end:?}");
+        group.write("cpuset.cpus", &both.to_string()).unwrap();
+        assert_eq!(mask(tids[0]), both, "{meanwhile}");
+        assert!(other.is_subset(&mask(tids[1])), "{meanwhile}: its own mask was not lost: {}", mask(tids[1]));
+        assert_eq!(worker.ask(&format!("bind {} {other}", tids[1])), "0");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{Entries, Entry, Folder, KeeperError, LOCKED, Lines, contents, is_plain, namespace};
 use crate::ledger::Location;
+use crate::live::bounds::Bounds;
 use crate::process::{self, Pid, StartTime, Tid};
 use crate::sys::affinity;
 use crate::sys::lock::{LockKind, try_lock};
@@ -12,11 +13,15 @@ use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use trimtab_core::set::CpuSet;
 
 /// No more records are looked at by their names alone: whoever fills the directory with names must not keep us busy. Beyond, those of
 /// processes that live are. Chosen.
 const RECORDS_MAX: usize = 4_096;
+/// So often threads are looked for that were born while masks were given back. Chosen: each pass finds only what was born
+/// during the one before.
+const PASSES: u32 = 8;
 /// No more names are listed. Chosen.
 const LISTED_MAX: usize = 65_536;
 
@@ -27,6 +32,8 @@ pub struct LeftBehind {
     pub pid: Pid,
     /// Who moved them, by the record's account.
     pub balancer: Option<Pid>,
+    /// Where that listens, if it is a service.
+    pub socket: Option<PathBuf>,
     /// What became of it.
     pub end: LeftEnd,
 }
@@ -121,7 +128,7 @@ fn restore_one(
     (pid, start): (Pid, StartTime),
     only: Option<Pid>,
 ) -> Option<LeftBehind> {
-    let about = |balancer, end| Some(LeftBehind { pid, balancer, end });
+    let about = |balancer, end| Some(LeftBehind { pid, balancer, socket: None, end });
     let asked = only == Some(pid);
     let name = folder.name(pid, start);
     // Not ours to open, gone meanwhile, or no file: of interest only to who asked for it.
@@ -155,7 +162,7 @@ fn restore_one(
         return about(balancer, LeftEnd::Unreadable);
     }
     if !try_lock(file.as_fd(), LOCKED, LockKind::Write).ok()? {
-        return about(balancer, LeftEnd::InUse);
+        return Some(LeftBehind { pid, balancer, socket: header.socket, end: LeftEnd::InUse });
     }
     // Read again, now that nobody else writes.
     let stat = fstat(&file).ok().filter(is_plain)?;
@@ -163,38 +170,74 @@ fn restore_one(
     let owner = (stat.st_uid != 0 && euid.is_root()).then_some(stat.st_uid);
     let mut threads: Vec<(Pid, Tid, Entry)> =
         lines.threads.iter().map(|(tid, entry)| (pid, *tid, entry.clone())).collect();
-    threads.extend(born_since(folder, proc, pid, &lines.threads));
-    let end = restore_threads(proc, &threads, owner);
-    if !matches!(end, LeftEnd::Restored { refused: 1.., .. }) {
+    let mut giving = Giving::new(proc, owner);
+    let mut seen = BTreeSet::new();
+    for _ in 0..PASSES {
+        threads.extend(born_since(folder, proc, pid, &lines.threads, &seen));
+        if threads.is_empty() {
+            break;
+        }
+        for (pid, tid, entry) in threads.drain(..) {
+            giving.restore(pid, tid, &entry);
+            seen.insert((tid, entry.start));
+        }
+    }
+    if giving.refused == 0 {
         // Best effort; a record whose threads have their own masks does no harm.
         let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
     }
-    about(balancer, end)
+    about(balancer, giving.end())
 }
 
-/// Gives the masks back; only on threads of `owner`, if root does it for a user.
-fn restore_threads(proc: &Path, threads: &[(Pid, Tid, Entry)], owner: Option<u32>) -> LeftEnd {
-    let (mut given_back, mut changed, mut vanished, mut refused) = (0, 0, 0, 0);
-    for &(pid, tid, ref entry) in threads {
-        let is_it = process::thread_stat(proc, pid, tid).is_ok_and(|stat| stat.start == entry.start);
-        let count = match affinity::get(Some(tid)) {
-            _ if !is_it => &mut vanished,
-            Ok(now) if now == entry.home => continue,
-            Ok(now) if now != entry.held => &mut changed,
-            Ok(_) => {
-                let theirs = owner.is_none_or(|owner| is_theirs(proc, pid, tid, owner));
-                let set = if theirs { affinity::set(Some(tid), &entry.home) } else { Err(Errno::PERM) };
-                match set {
-                    Ok(()) => &mut given_back,
-                    Err(Errno::SRCH) => &mut vanished,
-                    Err(_) => &mut refused,
+/// Gives masks back, and counts what came of it.
+struct Giving<'a> {
+    proc: &'a Path,
+    /// Only threads of this user: root does it for one.
+    owner: Option<u32>,
+    bounds: Bounds,
+    given_back: u32,
+    changed: u32,
+    vanished: u32,
+    refused: u32,
+}
+
+impl<'a> Giving<'a> {
+    fn new(proc: &'a Path, owner: Option<u32>) -> Self {
+        let bounds = Bounds::new(proc.parent().unwrap_or(Path::new("/")), &CpuSet::new());
+        Self { proc, owner, bounds, given_back: 0, changed: 0, vanished: 0, refused: 0 }
+    }
+
+    fn restore(&mut self, pid: Pid, tid: Tid, entry: &Entry) {
+        let is_it = process::thread_stat(self.proc, pid, tid).is_ok_and(|stat| stat.start == entry.start);
+        let now = affinity::get(Some(tid)).ok().filter(|_| is_it);
+        let group = now.as_ref().and_then(|_| self.bounds.group_of_thread(pid, tid));
+        let mut granted = || self.bounds.granted(group?);
+        let count = match now {
+            None => &mut self.vanished,
+            // Its own mask where the kernel may have made that of one of ours is to be set all the same: ours is remembered by the kernel.
+            Some(now) if !entry.gave(&now, granted().as_ref()) => {
+                if now == entry.home {
+                    return;
+                }
+                &mut self.changed
+            }
+            Some(_) => {
+                let theirs = self.owner.is_none_or(|owner| is_theirs(self.proc, pid, tid, owner));
+                let given = if theirs { entry.own().give(tid, granted) } else { Err(Errno::PERM) };
+                match given {
+                    Ok(()) => &mut self.given_back,
+                    Err(Errno::SRCH) => &mut self.vanished,
+                    Err(_) => &mut self.refused,
                 }
             }
-            Err(_) => &mut vanished,
         };
         *count += 1;
     }
-    LeftEnd::Restored { given_back, changed, vanished, refused }
+
+    fn end(self) -> LeftEnd {
+        let Self { given_back, changed, vanished, refused, .. } = self;
+        LeftEnd::Restored { given_back, changed, vanished, refused }
+    }
 }
 
 /// Whether a thread is a user's.
@@ -203,8 +246,14 @@ pub(super) fn is_theirs(proc: &Path, pid: Pid, tid: Tid, owner: u32) -> bool {
 }
 
 /// Threads that nobody noted, of the process and of its children that have no record of their own: born of one that was moved, they
-/// have its mask, and should have its own.
-fn born_since(folder: &Folder, proc: &Path, pid: Pid, threads: &Entries) -> Vec<(Pid, Tid, Entry)> {
+/// have its mask, and should have its own. Those that were `seen` have been asked.
+fn born_since(
+    folder: &Folder,
+    proc: &Path,
+    pid: Pid,
+    threads: &Entries,
+    seen: &BTreeSet<(Tid, StartTime)>,
+) -> Vec<(Pid, Tid, Entry)> {
     let mut born = Vec::new();
     let mut family = vec![pid];
     let mut at = 0;
@@ -219,13 +268,14 @@ fn born_since(folder: &Folder, proc: &Path, pid: Pid, threads: &Entries) -> Vec<
                 let children = children.unwrap_or_default();
                 family.extend(text::words(&children).filter_map(text::number).map(Pid));
             }
-            if noted || (member == pid && threads.contains_key(&tid)) {
+            if noted {
                 continue;
             }
             let entry = affinity::get(Some(tid)).ok().and_then(|now| {
-                let from = threads.values().find(|entry| entry.held == now)?;
+                let from = threads.values().find(|entry| entry.gave(&now, None))?;
                 let start = process::thread_stat(proc, member, tid).ok()?.start;
-                Some(Entry { start, ..from.clone() })
+                let known = threads.get(&tid).is_some_and(|entry| member == pid && entry.start == start);
+                (!known && !seen.contains(&(tid, start))).then(|| Entry { start, ..from.clone() })
             });
             born.extend(entry.map(|entry| (member, tid, entry)));
         }

@@ -15,9 +15,11 @@
 //! least one sees the other. Root takes over what a user's balancer left of that user's threads. Known gap: whoever can make files in
 //! the shared directory can make the one that another user would, and then nothing is kept for that process, and only for that one.
 
+mod guard;
 mod left;
 mod lines;
 
+pub use guard::{Guard, GuardError, stand};
 pub use left::{LeftBehind, LeftEnd, restore_left_behind};
 pub use lines::{Entry, Header, Lines};
 
@@ -105,6 +107,10 @@ pub struct Keeper {
     own: (Pid, StartTime),
     namespace: u64,
     proc: PathBuf,
+    /// Where this process listens, if it is a service.
+    socket: Option<PathBuf>,
+    /// Who gives masks back if this process is killed.
+    guard: Option<Arc<Guard>>,
 }
 
 /// Where records are.
@@ -208,7 +214,39 @@ impl Keeper {
         let folder = own.and_then(|path| shared.make_of_root(path)).unwrap_or_else(|| shared.clone());
         let start = process::stat(proc, Pid::own())?.start;
         let (own, namespace) = ((Pid::own(), start), namespace(proc));
-        Ok(Self { folder, shared, of_root, own, namespace, proc: proc.to_owned() })
+        let proc = proc.to_owned();
+        Ok(Self { folder, shared, of_root, own, namespace, proc, socket: None, guard: None })
+    }
+
+    /// With a guardian, which is started before the first mask is set.
+    #[must_use]
+    pub fn guarded(mut self, guard: Guard) -> Self {
+        self.guard = Some(Arc::new(guard));
+        self
+    }
+
+    /// As that of a service that listens at this socket.
+    #[must_use]
+    pub fn serving(mut self, socket: &Path) -> Self {
+        self.socket = Some(socket.to_owned());
+        self
+    }
+
+    /// Makes sure that the guardian lives, if there is to be one and it was started.
+    pub(super) fn tend(&self) {
+        if let Some(guard) = &self.guard {
+            guard.tend();
+        }
+    }
+
+    /// Why there is no guardian, if there should be one.
+    pub(super) fn guard_fault(&self) -> Option<String> {
+        self.guard.as_ref()?.fault()
+    }
+
+    /// The guardian's process, if it runs.
+    pub(super) fn guardian(&self) -> Option<Pid> {
+        self.guard.as_ref()?.pid()
     }
 
     /// Where records are that are not with ours, if there are such.
@@ -299,7 +337,11 @@ impl Keeper {
                 left = Some(Lines { header, threads });
             }
         }
-        self.begin(file, &stat, name, root, left).map(Claim::Ours)
+        let record = self.begin(file, &stat, name, root, left)?;
+        if let Some(guard) = &self.guard {
+            guard.start();
+        }
+        Ok(Claim::Ours(record))
     }
 
     /// The record's file, made if it is not there, and locked.
@@ -401,8 +443,8 @@ impl Keeper {
         left: Option<Lines>,
     ) -> Result<Record, KeeperError> {
         let generation = left.as_ref().map_or(0, |lines| lines.header.generation.wrapping_add(1));
-        let header =
-            Header { generation, balancer: self.own.0, start: self.own.1, namespace: self.namespace, root };
+        let ((balancer, start), socket) = (self.own, self.socket.clone());
+        let header = Header { generation, balancer, start, namespace: self.namespace, root, socket };
         let threads = left.map(|lines| lines.threads).unwrap_or_default();
         let mut record =
             Record { file, folder: self.folder.clone(), name, lines: Lines { header, threads }, end: 0 };
@@ -443,17 +485,20 @@ impl Record {
     /// What a balancer before us found, of threads that it did not give back; of one born since, by the mask that it was born with.
     pub(super) fn entry(&self, tid: Tid, start: StartTime, mask: &CpuSet) -> Option<&Entry> {
         let noted = self.lines.threads.get(&tid).filter(|entry| entry.start == start);
-        noted.or_else(|| self.lines.threads.values().find(|entry| entry.held == *mask))
+        noted.or_else(|| self.lines.threads.values().find(|entry| entry.gave(mask, None)))
     }
 
     /// Writes down what will be done to a thread, before it is done.
     pub(super) fn note(&mut self, tid: Tid, entry: Entry) -> Result<(), KeeperError> {
-        if self.lines.threads.get(&tid) == Some(&entry) {
+        let noted = self.lines.threads.get(&tid);
+        let entry = entry.after(noted);
+        if noted == Some(&entry) {
             return Ok(());
         }
         let line = entry.encode(self.lines.header.generation, tid);
         self.lines.threads.insert(tid, entry);
-        let anew = 256 + self.lines.threads.len() as u64 * (line.len() as u64 + 16);
+        // Two lines a thread.
+        let anew = 256 + self.lines.threads.len() as u64 * 2 * (line.len() as u64 + 16);
         if self.end > ANEW_BYTES && self.end > 4 * anew && self.write_anew().is_ok() {
             return Ok(());
         }
@@ -469,7 +514,7 @@ impl Record {
     pub(super) fn forget(&mut self, tid: Tid) {
         let Some(entry) = self.lines.threads.remove(&tid) else { return };
         let held = entry.home.clone();
-        let line = Entry { held, ..entry }.encode(self.lines.header.generation, tid);
+        let line = Entry { held, before: None, ..entry }.encode(self.lines.header.generation, tid);
         // Best effort: what is not written leaves a line about a thread that no longer has that mask.
         let _ = self.append(&line);
     }

@@ -10,7 +10,8 @@ fn keeper(folder: &Path) -> Keeper {
 }
 
 fn entry(held: &str) -> Entry {
-    Entry { start: StartTime(7), home: "0-7".parse().unwrap(), held: held.parse().unwrap() }
+    let (home, held) = ("0-7".parse().unwrap(), held.parse().unwrap());
+    Entry { start: StartTime(7), home, follows: false, held, before: None }
 }
 
 fn ours(claim: Claim) -> Record {

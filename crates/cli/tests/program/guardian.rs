@@ -1,0 +1,264 @@
+//! Guardians: masks come back by themselves when a balancer is killed.
+
+use crate::balance::{child, masks};
+use crate::bounds::Group;
+use crate::serve::{ask, daemon};
+use crate::util::{Orphan, Random, Running, Sandbox, c, eventually, nap, need, two};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+fn raw(pid: u32) -> Pid {
+    Pid::from_raw(pid.cast_signed()).unwrap()
+}
+
+/// The guardian of a process, found as `ps` shows it.
+fn guardian(of: u32) -> Option<u32> {
+    let called = format!("trimtab: guardian of {of}\0");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == called.as_bytes()))
+}
+
+/// Kills a balancer and its guardian, as a kill of the whole control group does. Masks stay as they are.
+pub(crate) fn kill_with_guardian(balancer: &Running<'_>) {
+    let guardian = guardian(balancer.pid()).expect("threads were moved, so there is a guardian");
+    kill_process(raw(guardian), Signal::KILL).unwrap();
+    balancer.signal(Signal::KILL);
+}
+
+fn is_free(pid: u32) -> bool {
+    masks(pid).iter().all(|mask| mask.len() == 2)
+}
+
+fn is_moved(pid: u32) -> bool {
+    masks(pid).iter().any(|mask| mask.len() == 1)
+}
+
+/// A policy of these, and how long it is left to work before it is killed.
+fn chance(random: &mut Random) -> (&'static str, u64) {
+    let policies = ["pinned", "exchange", "speed", "nudge", "auto"];
+    let policy = policies[usize::try_from(random.below(5)).unwrap()];
+    (policy, random.below(60))
+}
+
+/// Leaves a balancer some time; those that move something at once until they have.
+fn leave_to_work(policy: &str, pid: u32, ms: u64) {
+    if policy == "pinned" {
+        eventually("threads are moved", || is_moved(pid));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+}
+
+#[test]
+fn whenever_an_attached_balancer_is_killed_masks_come_back_by_themselves() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 3", spins.display())).begins();
+    program.line();
+    let pid = program.pid();
+    let mut random = Random(18);
+    for round in 0..24 {
+        let (policy, ms) = chance(&mut random);
+        let attached = sandbox.trimtab(&format!("attach {pid} --balance {policy} --interval 5ms")).begins();
+        leave_to_work(policy, pid, ms);
+        if round % 2 == 0 {
+            attached.signal(Signal::KILL);
+        } else {
+            // A test starts each call as the leader of a group.
+            kill_process_group(raw(attached.pid()), Signal::KILL).unwrap();
+        }
+        attached.ends();
+        eventually("masks are back", || is_free(pid));
+    }
+    assert_eq!(program.ends().code, Some(9));
+}
+
+#[test]
+fn whenever_the_parent_of_a_balanced_run_is_killed_masks_come_back_by_themselves() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut random = Random(19);
+    for _ in 0..6 {
+        let (policy, ms) = chance(&mut random);
+        let options = format!("-c 2 --balance={policy} --interval 5ms");
+        let mut running = sandbox.run(&options).sh(&format!("echo $$; exec {} 3", spins.display())).begins();
+        let pid: u32 = running.lines(2)[0].parse().unwrap();
+        let orphan = Orphan::of(&pid.to_string());
+        leave_to_work(policy, pid, ms);
+        running.signal(Signal::KILL);
+        eventually("masks are back", || is_free(pid));
+        drop(orphan);
+        drop(running);
+        sandbox.until_free();
+    }
+}
+
+#[test]
+fn when_the_service_is_killed_masks_come_back_by_themselves() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 3", spins.display())).begins();
+    program.line();
+    for _ in 0..3 {
+        let daemon = daemon(&sandbox, "");
+        ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
+        eventually("threads are moved", || is_moved(program.pid()));
+        daemon.signal(Signal::KILL);
+        daemon.ends();
+        eventually("masks are back", || is_free(program.pid()));
+    }
+}
+
+#[test]
+fn threads_that_are_born_while_masks_come_back_get_theirs_too() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    // Threads come and go all the while, each with the mask of the first.
+    let program = sandbox.shell(&format!("exec {} 1 100000000", spins.display())).begins();
+    let pid = program.pid();
+    for _ in 0..4 {
+        let attached = sandbox.trimtab(&format!("attach {pid} --balance pinned --interval 5ms")).begins();
+        eventually("threads are moved", || is_moved(pid) || guardian(attached.pid()).is_some());
+        attached.signal(Signal::KILL);
+        attached.ends();
+        eventually("masks are back", || is_free(pid));
+    }
+    // Its threads would come and go for hours.
+    drop(program);
+}
+
+#[test]
+fn a_guardian_holds_nothing_is_nobodys_child_and_ends_with_its_balancer() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let options = "-c 2 --balance=pinned --interval 5ms";
+    let mut running = sandbox.run(options).arg(&spins).arg("2").begins();
+    running.line();
+    eventually("there is a guardian", || guardian(running.pid()).is_some());
+    let found = guardian(running.pid()).unwrap();
+    let descriptors = || -> BTreeSet<String> {
+        let listed = fs::read_dir(format!("/proc/{found}/fd")).unwrap().flatten();
+        let led = listed.map(|entry| fs::read_link(entry.path()).unwrap().display().to_string());
+        led.map(|to| to.split(':').next().unwrap_or_default().to_owned()).collect()
+    };
+    eventually("it holds a pipe and nothing", || {
+        descriptors() == BTreeSet::from(["pipe".to_owned(), "/dev/null".to_owned()])
+    });
+    assert_eq!(fs::read_link(format!("/proc/{found}/cwd")).unwrap(), Path::new("/"));
+    let stat = fs::read_to_string(format!("/proc/{found}/stat")).unwrap();
+    let words: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    // Of proc(5): state, parent, group, session, terminal.
+    assert_ne!(words[1], running.pid().to_string());
+    assert_eq!(words[2..5], [found.to_string().as_str(), found.to_string().as_str(), "0"]);
+    let program = child(running.pid());
+    assert!(program != 0 && program != found, "the program is the only child");
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
+        kill_process(raw(found), signal).unwrap();
+    }
+    nap();
+    assert_eq!(
+        guardian(running.pid()),
+        Some(found),
+        "signals of terminals and service managers are not for it"
+    );
+    let pid = running.pid();
+    assert_eq!(running.ends().code, Some(9));
+    eventually("it has ended", || guardian(pid).is_none());
+}
+
+#[test]
+fn where_no_mask_is_set_there_is_no_guardian() {
+    let sandbox = Sandbox::new();
+    let spins = need!(c("spins.c"), "no C compiler");
+    let mut program = sandbox.shell(&format!("exec {} 2", spins.display())).begins();
+    program.line();
+    let attach = format!("attach {} --balance float --interval 5ms --json", program.pid());
+    let attached = sandbox.trimtab(&attach).begins();
+    eventually("some looks", || attached.said().lines().count() > 5);
+    assert_eq!(guardian(attached.pid()), None);
+    attached.signal(Signal::INT);
+    attached.ends();
+    let mut running = sandbox.run("-c 1 --report=r.txt --interval 5ms").arg(&spins).arg("2").begins();
+    running.line();
+    nap();
+    assert_eq!(guardian(running.pid()), None);
+    running.ends();
+}
+
+#[test]
+fn a_guardian_that_is_killed_is_replaced() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 2", spins.display())).begins();
+    program.line();
+    let pid = program.pid();
+    let attached = sandbox.trimtab(&format!("attach {pid} --balance pinned --interval 5ms")).begins();
+    eventually("threads are moved", || is_moved(pid));
+    let first = guardian(attached.pid()).unwrap();
+    kill_process(raw(first), Signal::KILL).unwrap();
+    eventually("there is another", || guardian(attached.pid()).is_some_and(|found| found != first));
+    attached.signal(Signal::KILL);
+    attached.ends();
+    eventually("masks are back", || is_free(pid));
+}
+
+#[test]
+fn a_process_in_a_cpuset_grows_with_it_after_every_end_of_balancing() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let settings = [("cpuset.cpus", format!("{a},{b}")), ("cpuset.mems", "0".to_owned())];
+    let group = need!(Group::new("cpuset", &settings), "no cpuset can be made here");
+    let set = |list: &str| fs::write(group.0.join("cpuset.cpus"), list).unwrap();
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.trimtab("").copy(&spins).arg("2").through(group.join()).begins();
+    program.line();
+    let pid = program.pid();
+    let grows = |how: &str| {
+        eventually("masks are back", || is_free(pid));
+        for list in [a.to_string(), b.to_string()] {
+            set(&list);
+            assert!(masks(pid).iter().all(|mask| mask.len() == 1), "{how}");
+            set(&format!("{a},{b}"));
+            assert!(is_free(pid), "{how}: {:?}", masks(pid));
+        }
+    };
+    grows("before it was ever balanced");
+    for how in ["Ctrl-C", "detach", "kill", "kill with the guardian, then detach"] {
+        let mut attached = sandbox.trimtab(&format!("attach {pid} --balance pinned --interval 5ms")).begins();
+        eventually("threads are moved", || is_moved(pid));
+        match how {
+            "Ctrl-C" => attached.signal(Signal::INT),
+            "detach" => drop(sandbox.trimtab(&format!("detach {pid}")).ends().ok()),
+            "kill" => attached.signal(Signal::KILL),
+            _ => {
+                kill_with_guardian(&attached);
+                eventually("it is gone", || !attached.lives());
+                sandbox.trimtab(&format!("detach {pid}")).ends().ok();
+            }
+        }
+        attached.ends();
+        grows(how);
+    }
+    let daemon = daemon(&sandbox, "");
+    // And while it is balanced the cpuset shrinks and grows.
+    for cpus in [a.to_string(), format!("{a},{b}")] {
+        set(&cpus);
+        ask(&sandbox, &format!("tag {pid}")).ends().ok();
+        eventually("threads are moved", || is_moved(pid));
+        set(&format!("{a},{b}"));
+        ask(&sandbox, &format!("clear {pid}")).ends().ok();
+        grows("clear");
+    }
+    daemon.signal(Signal::TERM);
+    daemon.ends().ok();
+    grows("the end of the service");
+    assert_eq!(program.ends().code, Some(9));
+}
