@@ -2,7 +2,7 @@
  * NAS multi-zone benchmark BT-MZ: BT on zones of unequal size.
  *
  * Problem.  The flow problem of flow.h on each zone of a mesh (zones.h).  The sides of
- * zones grow along x and along y, so that the largest zone has about 9 to 20 times the points
+ * zones grow along x and along y, so that the largest zone has 9 to 23 times the points
  * of the smallest: dealing zones out evenly is the difficulty.
  *
  * Method.  In each step and zone that of BT (bt.c).
