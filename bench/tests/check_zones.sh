@@ -2,7 +2,8 @@
 # Quick checks of the multi-zone benchmarks:   check_zones.sh BUILD_DIRECTORY PROGRAM...
 # Class S must verify with one and two threads outside, and one and two inside; where a
 # thread spins for another, only if there is a CPU for each, and within a limit of time.
-# Its teams must have the sizes that were asked for.  What is wrong by little must not verify.
+# Its teams must have the sizes that were asked for.  One step must give the same bits
+# whatever the teams are.  What is wrong by little must not verify.
 
 build=$1
 shift
@@ -13,9 +14,10 @@ export OMP_WAIT_POLICY=passive
 unset OMP_MAX_ACTIVE_LEVELS OMP_THREAD_LIMIT OMP_DYNAMIC
 cpus=$(nproc)
 
-# Seconds for one run: with threads that spin for each other, and other work on the CPUs, a
-# run of milliseconds takes long.
-limit=60
+# Seconds for one run.  With threads that spin for each other, and other work on the CPUs, one
+# of milliseconds takes long, and is given up soon.
+patience=300
+spinning=15
 
 fail() {
     echo "FAILED: $*" >&2
@@ -28,9 +30,11 @@ shape() {
     outer=$2
     inner=$3
     threads=$((outer * inner))
+    limit=$patience
+    if [ "$program" = lu-mz ] && [ "$inner" -gt 1 ]; then limit=$spinning; fi
     json=$(OMP_NUM_THREADS=$outer,$inner timeout $limit "$build/$program" S --json)
     status=$?
-    if [ $status -eq 124 ] && [ "$program" = lu-mz ] && [ "$inner" -gt 1 ]; then
+    if [ $status -eq 124 ] && [ $limit -eq $spinning ]; then
         echo "SKIPPED: $program S, teams of $outer x $inner: the CPUs have other work, so threads that spin for each other took over $limit s"
         return
     fi
@@ -40,6 +44,11 @@ shape() {
     *) fail "$program S, teams of $outer x $inner: $json" ;;
     esac
     echo "$program S, teams of $outer x $inner: verified"
+}
+
+# values PROGRAM TEAMS: all bits of what one step gives, and the teams that it had
+values() {
+    OMP_NUM_THREADS=$2 timeout $patience "$build/tests/zones_test_$1" values 2>&1
 }
 
 for program; do
@@ -57,6 +66,12 @@ for program; do
             echo "SKIPPED: $program S, teams of $outer x 2, with threads that spin for each other on $cpus CPUs"
         fi
     done
+    alone=$(values "$program" 1,1)
+    for teams in 2,1 1,2 2,2 1,3 3,2; do
+        same=$(printf '%s' "$alone" | sed "s/^1 x 1$/${teams%,*} x ${teams#*,}/")
+        [ "$(values "$program" $teams)" = "$same" ] || fail "$program S, one step: teams of $teams differ from one thread"
+    done
+    echo "$program S, one step: the same bits with 2,1 1,2 2,2 1,3 3,2 as with one thread"
     # One number is the outer team alone, and more threads than zones are not started.
     case $(OMP_NUM_THREADS=20 "$build/$program" S --json) in
     *'"threads":4,"outer":4,"inner":1,'*'"verified":true,'*) [ "$program" != lu-mz ] || fail "lu-mz S has 16 zones" ;;

@@ -2,10 +2,14 @@
  * Tests of a multi-zone benchmark, linked with one of them: that zones are cut and dealt out
  * as the specification says, and that verification fails for a result that is a little
  * wrong.  Writes what failed, and ends with status 1 if anything did.
+ *
+ * As `zones_test values` it writes all bits of what one step of class S gives, for a
+ * comparison of runs with different teams.
  */
 #include "nas/zones_run.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static int failures;
 
@@ -98,8 +102,23 @@ static void what_is_a_little_wrong_is_not_verified(void)
     }
 }
 
-int main(void)
+static int write_values(void)
 {
+    struct zones_class brief = zones_solver.classes[CLASS_S];
+    brief.steps = 1;
+    struct bench_report report = {.kernel = zones_solver.kernel};
+    struct bench_value values[ZONES_VALUES];
+    zones_solve(&zones_solver, &brief, &report, values);
+    for (size_t v = 0; v < report.value_count; v++)
+        printf("%s %a\n", values[v].name, values[v].computed);
+    fprintf(stderr, "%d x %d\n", report.outer, report.inner);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "values") == 0)
+        return write_values();
     unequal_zones_are_cut_as_published();
     zones_fill_the_mesh();
     zones_are_dealt_to_the_least_loaded();
