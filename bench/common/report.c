@@ -43,7 +43,10 @@ void print_heading(const struct bench_report *report)
     printf(" Class: %c\n", problem_class_letter(report->problem_class));
     printf(" Size: %s\n", size_text(report, " x ", size));
     printf(" Iterations: %d\n", report->iterations);
-    printf(" Number of threads: %d\n\n", report->threads);
+    printf(" Number of threads: %d\n", report->threads);
+    if (report->outer > 0)
+        printf(" Teams: %d threads outside, %d inside each\n", report->outer, report->inner);
+    printf("\n");
     fflush(stdout);
 }
 
@@ -82,6 +85,8 @@ static void print_json(const struct bench_report *report)
     printf("\",\"class\":\"%c\"", problem_class_letter(report->problem_class));
     printf(",\"size\":[%s]", size_text(report, ",", size));
     printf(",\"iterations\":%d,\"threads\":%d", report->iterations, report->threads);
+    if (report->outer > 0)
+        printf(",\"outer\":%d,\"inner\":%d", report->outer, report->inner);
     printf(",\"setup_seconds\":%.6f,\"seconds\":%.6f", report->setup_seconds, report->seconds);
     printf(",\"mops\":");
     print_json_number(report->mops);

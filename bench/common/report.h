@@ -34,7 +34,9 @@ struct bench_report {
     enum problem_class problem_class;
     long long size[3];     /* extents; the unused ones are 0 */
     int iterations;        /* 0 where the kernel has no such notion */
-    int threads;           /* size of the thread team */
+    int threads;           /* that took part, of all teams together */
+    int outer;             /* size of the outer team; 0 where there is one level of threads */
+    int inner;             /* size of its threads' own teams, on average; likewise */
     double setup_seconds;  /* before the timed section */
     double seconds;        /* the timed section */
     double mops;           /* millions of operations a second, all threads together */

@@ -19,10 +19,8 @@
  * Ames, 1994, section 3; class sizes, reference norms, tolerance and operation
  * count as published with NPB 3.
  */
-#include "nas/flow_jacobian.h"
+#include "nas/bt_lines.h"
 #include "nas/flow_run.h"
-
-#define LINE_MAX FLOW_MAX_EXTENT
 
 static const struct flow_class classes[CLASS_COUNT] = {
     [CLASS_S] = {12, 60, 0.010,
@@ -52,118 +50,6 @@ static const struct flow_class classes[CLASS_COUNT] = {
                   0.37087651059694167e+02, 0.36211053051841265e+03}, 0.0},
 };
 
-/* The diagonal block brought to one: solves it for another block and for a vector, which it replaces. */
-static void eliminate(flow_block diagonal, flow_block upper, double r[FLOW_VARIABLES])
-{
-    for (int pivot = 0; pivot < FLOW_VARIABLES; pivot++) {
-        const double inverse = 1.0 / diagonal[pivot][pivot];
-        for (int column = pivot + 1; column < FLOW_VARIABLES; column++)
-            diagonal[pivot][column] *= inverse;
-        for (int column = 0; column < FLOW_VARIABLES; column++)
-            upper[pivot][column] *= inverse;
-        r[pivot] *= inverse;
-        for (int row = 0; row < FLOW_VARIABLES; row++) {
-            if (row == pivot)
-                continue;
-            const double factor = diagonal[row][pivot];
-            for (int column = pivot + 1; column < FLOW_VARIABLES; column++)
-                diagonal[row][column] -= factor * diagonal[pivot][column];
-            for (int column = 0; column < FLOW_VARIABLES; column++)
-                upper[row][column] -= factor * upper[pivot][column];
-            r[row] -= factor * r[pivot];
-        }
-    }
-}
-
-/* c -= a b */
-static void subtract_product(flow_block a, flow_block b, flow_block c)
-{
-    for (int row = 0; row < FLOW_VARIABLES; row++)
-        for (int k = 0; k < FLOW_VARIABLES; k++)
-            for (int column = 0; column < FLOW_VARIABLES; column++)
-                c[row][column] -= a[row][k] * b[k][column];
-}
-
-/* out -= a v */
-static void subtract_vector(flow_block a, const double v[FLOW_VARIABLES], double out[FLOW_VARIABLES])
-{
-    for (int row = 0; row < FLOW_VARIABLES; row++)
-        for (int k = 0; k < FLOW_VARIABLES; k++)
-            out[row] -= a[row][k] * v[k];
-}
-
-/* The block by which a neighbour enters: the one before (side -1) or after (+1). */
-static inline __attribute__((always_inline)) void
-neighbour_block(const struct flow *flow, const struct flow_point *p, int direction, double side, flow_block block)
-{
-    const double convect = side * flow->dt * flow->first;
-    const double diffuse = flow->dt * flow->second;
-    flux_matrix(p, direction, block);
-    for (int row = 0; row < FLOW_VARIABLES; row++) {
-        for (int column = 0; column < FLOW_VARIABLES; column++)
-            block[row][column] *= convect;
-        block[row][row] -= diffuse * flow_diffusion[direction];
-    }
-    add_viscous_matrix(p, direction, -diffuse * FLOW_VISCOSITY, block);
-}
-
-static inline __attribute__((always_inline)) void
-own_block(const struct flow *flow, const struct flow_point *p, int direction, flow_block block)
-{
-    const double diffuse = 2.0 * flow->dt * flow->second;
-    for (int row = 0; row < FLOW_VARIABLES; row++)
-        for (int column = 0; column < FLOW_VARIABLES; column++)
-            block[row][column] = row == column ? 1.0 + diffuse * flow_diffusion[direction] : 0.0;
-    add_viscous_matrix(p, direction, diffuse * FLOW_VISCOSITY, block);
-}
-
-/* One line of the grid, from its point on the border.  The border does not change, so it does not enter. */
-static inline __attribute__((always_inline)) void solve_line(const struct flow *flow, size_t start, int direction)
-{
-    flow_block upper[LINE_MAX];
-    double r[LINE_MAX][FLOW_VARIABLES];
-    const size_t stride = flow_stride(flow, direction);
-    const int last = flow->n - 2;
-    const double scale = direction == 0 ? flow->dt : 1.0;
-    for (int i = 1; i <= last; i++) {
-        const struct flow_point *p = flow->points + start + (size_t)i * stride;
-        const double *right = flow->residual + FLOW_VARIABLES * (start + (size_t)i * stride);
-        flow_block diagonal;
-        own_block(flow, p, direction, diagonal);
-        neighbour_block(flow, p + stride, direction, 1.0, upper[i]);
-        for (int m = 0; m < FLOW_VARIABLES; m++)
-            r[i][m] = scale * right[m];
-        if (i > 1) {
-            flow_block lower;
-            neighbour_block(flow, p - stride, direction, -1.0, lower);
-            subtract_vector(lower, r[i - 1], r[i]);
-            subtract_product(lower, upper[i - 1], diagonal);
-        }
-        eliminate(diagonal, upper[i], r[i]);
-    }
-    for (int i = last - 1; i >= 1; i--)
-        subtract_vector(upper[i], r[i + 1], r[i]);
-    for (int i = 1; i <= last; i++)
-        for (size_t m = 0; m < FLOW_VARIABLES; m++)
-            flow->residual[FLOW_VARIABLES * (start + (size_t)i * stride) + m] = r[i][m];
-}
-
-static void solve(const struct flow *flow)
-{
-    const size_t n = (size_t)flow->n;
-#pragma omp for schedule(static)
-    for (size_t z = 1; z < n - 1; z++) {
-        for (size_t y = 1; y < n - 1; y++)
-            solve_line(flow, (z * n + y) * n, 0);
-        for (size_t x = 1; x < n - 1; x++)
-            solve_line(flow, z * n * n + x, 1);
-    }
-#pragma omp for schedule(static)
-    for (size_t y = 1; y < n - 1; y++)
-        for (size_t x = 1; x < n - 1; x++)
-            solve_line(flow, y * n + x, 2);
-}
-
 int main(int argc, char **argv)
 {
     static const struct flow_solver solver = {
@@ -171,7 +57,7 @@ int main(int argc, char **argv)
         .kernel = "BT",
         .classes = classes,
         .operations = {3478.8, -17655.7, 28023.7, 0.0},
-        .solve = solve,
+        .solve = bt_lines,
         .factor = 1.0,
     };
     return run_flow(&solver, argc, argv);

@@ -27,24 +27,29 @@ static void exact_state(const double at[FLOW_DIRECTIONS], double state[FLOW_VARI
     }
 }
 
+/* The position of a point. */
+static void position_of(const struct flow *flow, const int index[FLOW_DIRECTIONS], double at[FLOW_DIRECTIONS])
+{
+    for (int d = 0; d < FLOW_DIRECTIONS; d++)
+        at[d] = index[d] * flow->spacing[d];
+}
+
 static void exact_at(const struct flow *flow, int z, int y, int x, double state[FLOW_VARIABLES])
 {
-    const double h = 1.0 / (flow->n - 1);
-    const double at[FLOW_DIRECTIONS] = {x * h, y * h, z * h};
+    const int index[FLOW_DIRECTIONS] = {x, y, z};
+    double at[FLOW_DIRECTIONS];
+    position_of(flow, index, at);
     exact_state(at, state);
 }
 
 static double *state_at(double *field, const struct flow *flow, int z, int y, int x)
 {
-    const size_t n = (size_t)flow->n;
-    return field + FLOW_VARIABLES * (((size_t)z * n + (size_t)y) * n + (size_t)x);
+    return field + FLOW_VARIABLES * flow_index(flow, z, y, x);
 }
 
 /* The guess inside: between each two opposite sides linearly, and the three combined so that all sides are met. */
-static void guess_at(const struct flow *flow, int z, int y, int x, double state[FLOW_VARIABLES])
+static void guess_at(const double at[FLOW_DIRECTIONS], double state[FLOW_VARIABLES])
 {
-    const double h = 1.0 / (flow->n - 1);
-    const double at[FLOW_DIRECTIONS] = {x * h, y * h, z * h};
     double between[FLOW_DIRECTIONS][FLOW_VARIABLES];
     for (int d = 0; d < FLOW_DIRECTIONS; d++) {
         double side[2][FLOW_VARIABLES];
@@ -64,67 +69,89 @@ static void guess_at(const struct flow *flow, int z, int y, int x, double state[
     }
 }
 
+/* The initial state of a point.  The sides of a zone are sides of the unit cube, wherever their points are: in zones of
+ * unequal size, with equal distances in all, the last point of a row is not at 1.  Where sides meet, that of z goes
+ * before that of y, and that before x. */
+static void initial_at(const struct flow *flow, int z, int y, int x, double state[FLOW_VARIABLES])
+{
+    const int index[FLOW_DIRECTIONS] = {x, y, z};
+    double at[FLOW_DIRECTIONS];
+    position_of(flow, index, at);
+    for (int d = FLOW_DIRECTIONS - 1; d >= 0; d--)
+        if (index[d] == 0 || index[d] == flow->extent[d] - 1) {
+            at[d] = index[d] == 0 ? 0.0 : 1.0;
+            exact_state(at, state);
+            return;
+        }
+    guess_at(at, state);
+}
+
 static void set_exact(const struct flow *flow)
 {
-#pragma omp parallel for schedule(static)
-    for (int z = 0; z < flow->n; z++)
-        for (int y = 0; y < flow->n; y++)
-            for (int x = 0; x < flow->n; x++)
+#pragma omp parallel for schedule(static) collapse(2)
+    for (int z = 0; z < flow->extent[2]; z++)
+        for (int y = 0; y < flow->extent[1]; y++)
+            for (int x = 0; x < flow->extent[0]; x++)
                 exact_at(flow, z, y, x, state_at(flow->u, flow, z, y, x));
 }
 
 void flow_start(const struct flow *flow)
 {
-    const int last = flow->n - 1;
-#pragma omp parallel for schedule(static)
-    for (int z = 0; z <= last; z++)
-        for (int y = 0; y <= last; y++)
-            for (int x = 0; x <= last; x++) {
-                double *state = state_at(flow->u, flow, z, y, x);
-                if (x == 0 || y == 0 || z == 0 || x == last || y == last || z == last)
-                    exact_at(flow, z, y, x, state);
-                else
-                    guess_at(flow, z, y, x, state);
-            }
+#pragma omp parallel for schedule(static) collapse(2)
+    for (int z = 0; z < flow->extent[2]; z++)
+        for (int y = 0; y < flow->extent[1]; y++)
+            for (int x = 0; x < flow->extent[0]; x++)
+                initial_at(flow, z, y, x, state_at(flow->u, flow, z, y, x));
 }
 
-struct flow make_flow(int n, double dt)
+/* Sets the forcing to what balances the operator on the exact solution. */
+static void set_forcing(const struct flow *flow)
 {
-    const size_t points = (size_t)n * (size_t)n * (size_t)n;
-    const size_t plane = FLOW_VARIABLES * (size_t)n * (size_t)n;
-    const double intervals = n - 1;
-    const struct flow flow = {
-        .n = n,
-        .dt = dt,
-        .first = 0.5 * intervals,
-        .second = intervals * intervals,
-        .u = allocate_untouched(FLOW_VARIABLES * points, sizeof(double)),
-        .forcing = allocate_untouched(FLOW_VARIABLES * points, sizeof(double)),
-        .residual = allocate_untouched(FLOW_VARIABLES * points, sizeof(double)),
-        .points = allocate_untouched(points, sizeof(struct flow_point)),
-    };
-#pragma omp parallel for schedule(static)
-    for (size_t z = 0; z < (size_t)n; z++) {
-        memset(flow.forcing + z * plane, 0, plane * sizeof(double));
-        memset(flow.residual + z * plane, 0, plane * sizeof(double));
-    }
-    /* The forcing is what balances the operator on the exact solution. */
-    set_exact(&flow);
+    const size_t row = FLOW_VARIABLES * (size_t)flow->extent[0];
+#pragma omp parallel for schedule(static) collapse(2)
+    for (int z = 0; z < flow->extent[2]; z++)
+        for (int y = 0; y < flow->extent[1]; y++) {
+            memset(state_at(flow->forcing, flow, z, y, 0), 0, row * sizeof(double));
+            memset(state_at(flow->residual, flow, z, y, 0), 0, row * sizeof(double));
+        }
+    set_exact(flow);
 #pragma omp parallel
-    flow_residual(&flow);
-#pragma omp parallel for schedule(static)
-    for (size_t z = 0; z < (size_t)n; z++)
-        for (size_t i = z * plane; i < (z + 1) * plane; i++)
-            flow.forcing[i] = -flow.residual[i];
+    flow_residual(flow);
+#pragma omp parallel for schedule(static) collapse(2)
+    for (int z = 0; z < flow->extent[2]; z++)
+        for (int y = 0; y < flow->extent[1]; y++) {
+            double *forcing = state_at(flow->forcing, flow, z, y, 0);
+            const double *residual = state_at(flow->residual, flow, z, y, 0);
+            for (size_t i = 0; i < row; i++)
+                forcing[i] = -residual[i];
+        }
+}
+
+struct flow make_flow(const int extent[FLOW_DIRECTIONS], const double spacing[FLOW_DIRECTIONS], double dt)
+{
+    struct flow flow = {.dt = dt};
+    size_t points = 1;
+    for (int d = 0; d < FLOW_DIRECTIONS; d++) {
+        flow.extent[d] = extent[d];
+        flow.spacing[d] = spacing[d];
+        flow.first[d] = 0.5 / spacing[d];
+        flow.second[d] = 1.0 / (spacing[d] * spacing[d]);
+        points *= (size_t)extent[d];
+    }
+    flow.u = allocate_untouched(FLOW_VARIABLES * points, sizeof(double));
+    flow.forcing = allocate_untouched(FLOW_VARIABLES * points, sizeof(double));
+    flow.residual = allocate_untouched(FLOW_VARIABLES * points, sizeof(double));
+    flow.points = allocate_untouched(points, sizeof(struct flow_point));
+    set_forcing(&flow);
     return flow;
 }
 
 void flow_advance(const struct flow *flow, double factor)
 {
-    const size_t inner = FLOW_VARIABLES * (size_t)(flow->n - 2);
-#pragma omp for schedule(static)
-    for (int z = 1; z < flow->n - 1; z++)
-        for (int y = 1; y < flow->n - 1; y++) {
+    const size_t inner = FLOW_VARIABLES * (size_t)(flow->extent[0] - 2);
+#pragma omp for schedule(static) collapse(2)
+    for (int z = 1; z < flow->extent[2] - 1; z++)
+        for (int y = 1; y < flow->extent[1] - 1; y++) {
             double *state = state_at(flow->u, flow, z, y, 1);
             const double *change = state_at(flow->residual, flow, z, y, 1);
             for (size_t i = 0; i < inner; i++)
@@ -132,41 +159,47 @@ void flow_advance(const struct flow *flow, double factor)
         }
 }
 
-/* Norms of one field minus the exact solution, or of it alone. */
-static void norms_of(const struct flow *flow, double *field, int minus_exact, double norms[FLOW_VARIABLES])
+/* What a norm is taken of. */
+struct norm_of {
+    double *field;
+    bool minus_exact; /* of its distance from the exact solution */
+    int border;       /* points that are left out at each end: 1, or 0 with the border */
+};
+
+static void norms_of(const struct flow *flow, struct norm_of of, double norms[FLOW_VARIABLES])
 {
     /* Sums of planes, added in order, so that threads do not change how they are rounded. */
     double sums[FLOW_MAX_EXTENT][FLOW_VARIABLES];
-    const int n = flow->n;
+    const int *n = flow->extent;
 #pragma omp parallel for schedule(static)
-    for (int z = 1; z < n - 1; z++) {
+    for (int z = of.border; z < n[2] - of.border; z++) {
         double sum[FLOW_VARIABLES] = {0.0};
-        for (int y = 1; y < n - 1; y++)
-            for (int x = 1; x < n - 1; x++) {
-                const double *state = state_at(field, flow, z, y, x);
+        for (int y = of.border; y < n[1] - of.border; y++)
+            for (int x = of.border; x < n[0] - of.border; x++) {
+                const double *state = state_at(of.field, flow, z, y, x);
                 double exact[FLOW_VARIABLES] = {0.0};
-                if (minus_exact)
+                if (of.minus_exact)
                     exact_at(flow, z, y, x, exact);
                 for (int m = 0; m < FLOW_VARIABLES; m++)
                     sum[m] += (state[m] - exact[m]) * (state[m] - exact[m]);
             }
         memcpy(sums[z], sum, sizeof sum);
     }
-    const double inner = n - 2;
+    const double inner = (n[0] - 2.0) * (n[1] - 2.0) * (n[2] - 2.0);
     for (int m = 0; m < FLOW_VARIABLES; m++) {
         double all = 0.0;
-        for (int z = 1; z < n - 1; z++)
+        for (int z = of.border; z < n[2] - of.border; z++)
             all += sums[z][m];
-        norms[m] = sqrt(all / (inner * inner * inner));
+        norms[m] = sqrt(all / inner);
     }
 }
 
 void flow_residual_norms(const struct flow *flow, double norms[FLOW_VARIABLES])
 {
-    norms_of(flow, flow->residual, 0, norms);
+    norms_of(flow, (struct norm_of){flow->residual, false, 1}, norms);
 }
 
-void flow_error_norms(const struct flow *flow, double norms[FLOW_VARIABLES])
+void flow_error_norms(const struct flow *flow, bool with_border, double norms[FLOW_VARIABLES])
 {
-    norms_of(flow, flow->u, 1, norms);
+    norms_of(flow, (struct norm_of){flow->u, true, with_border ? 0 : 1}, norms);
 }

@@ -63,9 +63,11 @@ add_direction(const struct flow *flow, size_t point, int at, int direction, doub
     const double wa = after->velocity[direction];
     const double wh = here->velocity[direction];
     const double wb = before->velocity[direction];
-    const double viscous = FLOW_VISCOSITY * flow->second;
+    const double first = flow->first[direction];
+    const double second = flow->second[direction];
+    const double viscous = FLOW_VISCOSITY * second;
 
-    out[0] -= flow->first * (next[1 + direction] - last[1 + direction]);
+    out[0] -= first * (next[1 + direction] - last[1 + direction]);
     for (int a = 0; a < FLOW_DIRECTIONS; a++) {
         double flux = next[1 + a] * wa - last[1 + a] * wb;
         double stress = second_difference(before->velocity[a], here->velocity[a], after->velocity[a]);
@@ -73,43 +75,51 @@ add_direction(const struct flow *flow, size_t point, int at, int direction, doub
             flux += after->pressure - before->pressure;
             stress *= 4.0 / 3.0;
         }
-        out[1 + a] += viscous * stress - flow->first * flux;
+        out[1 + a] += viscous * stress - first * flux;
     }
     const double heat =
         (1.0 - FLOW_CONDUCTION) * second_difference(before->kinetic, here->kinetic, after->kinetic) +
         1.0 / 6.0 * second_difference(wb * wb, wh * wh, wa * wa) +
         FLOW_CONDUCTION * second_difference(before->energy, here->energy, after->energy);
     out[4] += viscous * heat -
-              flow->first * ((next[4] + after->pressure) * wa - (last[4] + before->pressure) * wb);
+              first * ((next[4] + after->pressure) * wa - (last[4] + before->pressure) * wb);
 
-    const double diffusion = flow_diffusion[direction] * flow->second;
+    const double diffusion = flow_diffusion[direction] * second;
     for (int m = 0; m < FLOW_VARIABLES; m++)
         out[m] += diffusion * second_difference(last[m], u[m], next[m]) -
-                  FLOW_DISSIPATION * fourth_difference(u + m, step, at, flow->n);
+                  FLOW_DISSIPATION * fourth_difference(u + m, step, at, flow->extent[direction]);
+}
+
+/* The residual of one row. */
+static void residual_row(const struct flow *flow, int z, int y)
+{
+    for (int x = 1; x < flow->extent[0] - 1; x++) {
+        const size_t point = flow_index(flow, z, y, x);
+        double out[FLOW_VARIABLES];
+        for (int m = 0; m < FLOW_VARIABLES; m++)
+            out[m] = flow->forcing[FLOW_VARIABLES * point + (size_t)m];
+        add_direction(flow, point, x, 0, out);
+        add_direction(flow, point, y, 1, out);
+        add_direction(flow, point, z, 2, out);
+        for (int m = 0; m < FLOW_VARIABLES; m++)
+            flow->residual[FLOW_VARIABLES * point + (size_t)m] = out[m];
+    }
 }
 
 void flow_residual(const struct flow *flow)
 {
-    const int n = flow->n;
-    const size_t row = (size_t)n;
+    const size_t row = (size_t)flow->extent[0];
 
-#pragma omp for schedule(static)
-    for (int z = 0; z < n; z++)
-        for (size_t point = (size_t)z * row * row; point < ((size_t)z + 1) * row * row; point++)
-            flow->points[point] = point_of(flow->u + FLOW_VARIABLES * point);
+#pragma omp for schedule(static) collapse(2)
+    for (int z = 0; z < flow->extent[2]; z++)
+        for (int y = 0; y < flow->extent[1]; y++) {
+            const size_t first = flow_index(flow, z, y, 0);
+            for (size_t point = first; point < first + row; point++)
+                flow->points[point] = point_of(flow->u + FLOW_VARIABLES * point);
+        }
 
-#pragma omp for schedule(static)
-    for (int z = 1; z < n - 1; z++)
-        for (int y = 1; y < n - 1; y++)
-            for (int x = 1; x < n - 1; x++) {
-                const size_t point = ((size_t)z * row + (size_t)y) * row + (size_t)x;
-                double out[FLOW_VARIABLES];
-                for (int m = 0; m < FLOW_VARIABLES; m++)
-                    out[m] = flow->forcing[FLOW_VARIABLES * point + (size_t)m];
-                add_direction(flow, point, x, 0, out);
-                add_direction(flow, point, y, 1, out);
-                add_direction(flow, point, z, 2, out);
-                for (int m = 0; m < FLOW_VARIABLES; m++)
-                    flow->residual[FLOW_VARIABLES * point + (size_t)m] = out[m];
-            }
+#pragma omp for schedule(static) collapse(2)
+    for (int z = 1; z < flow->extent[2] - 1; z++)
+        for (int y = 1; y < flow->extent[1] - 1; y++)
+            residual_row(flow, z, y);
 }

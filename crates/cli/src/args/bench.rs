@@ -238,6 +238,9 @@ pub enum NestedProgram {
     Stream,
     Syncbench,
     Solver,
+    BtMz,
+    LuMz,
+    SpMz,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

@@ -22,8 +22,9 @@ use trimtab_core::study::{Family, Grip, Runtime};
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OversubArgs {
-    /// Programs: NAS kernels bt, cg, ep, ft, is, lu, mg, sp (ep, ft and is also by MPI and teams); barriers-1ms, -10ms, -100ms; pipeline, whose threads spin
-    /// on flags; zones, with teams in teams. Without it all but bt and sp, which take long.
+    /// Programs: NAS kernels bt, cg, ep, ft, is, lu, mg, sp (ep, ft and is also by MPI and teams); lu-flags, which is lu with threads that spin on flags of
+    /// their own without end; the NAS multi-zone benchmarks bt-mz, lu-mz and sp-mz, with teams in teams; barriers-1ms, -10ms, -100ms; pipeline, whose threads
+    /// spin on flags; zones, with teams in teams. Without it all but bt, sp, lu-flags and the multi-zone benchmarks, which take long.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub kernels: Vec<Program>,
     /// Who runs their threads: libgomp, libomp, openmpi, mpich, team-thread, team-process. Without it all that are here.
@@ -94,6 +95,7 @@ pub struct OversubArgs {
 const EXAMPLES: &str = "Examples:\n  trimtab bench oversub --quick                             a first look: at most ten minutes\n  \
     trimtab bench oversub --list                              what would be run, and by which commands\n  \
     trimtab bench oversub --kernels lu,pipeline --pairs none  programs that wait by themselves\n  \
+    trimtab bench oversub --kernels lu-flags,lu-mz --class S --pairs none --limit 200   those that suffer most\n  \
     trimtab bench oversub --kernels cg --runtimes libgomp,libomp --waits keep,spin,sleep --pairs none\n  \
     trimtab bench oversub --pairs cg+ep --mixes 1:1,1:4 --kernels cg --per-core 1   sharing against partitioning\n  \
     trimtab bench oversub --json o.jsonl --svg o.svg          a measurement to keep\n  \
@@ -121,8 +123,12 @@ pub enum Program {
     Ft,
     Is,
     Lu,
+    LuFlags,
     Mg,
     Sp,
+    BtMz,
+    LuMz,
+    SpMz,
     #[value(name = "barriers-1ms")]
     Barriers1ms,
     #[value(name = "barriers-10ms")]
@@ -143,8 +149,12 @@ impl Program {
             Self::Ft => "ft",
             Self::Is => "is",
             Self::Lu => "lu",
+            Self::LuFlags => "lu-flags",
             Self::Mg => "mg",
             Self::Sp => "sp",
+            Self::BtMz => "bt-mz",
+            Self::LuMz => "lu-mz",
+            Self::SpMz => "sp-mz",
             Self::Barriers1ms => "barriers-1ms",
             Self::Barriers10ms => "barriers-10ms",
             Self::Barriers100ms => "barriers-100ms",
@@ -158,7 +168,7 @@ impl Program {
         match self {
             Self::Barriers1ms | Self::Barriers10ms | Self::Barriers100ms => Family::Barriers,
             Self::Pipeline => Family::Pipeline,
-            Self::Zones => Family::Zones,
+            Self::Zones | Self::BtMz | Self::LuMz | Self::SpMz => Family::Zones,
             _ => Family::Nas,
         }
     }

@@ -256,6 +256,24 @@ const FAKE_INSTALLED: &str = "#!/bin/sh\n\
     echo '{\"kernel\":\"nested_solver\",\"outer\":1,\"inner\":1,\"seconds\":{\"median\":0.125},\"verified\":true}'\n";
 
 #[test]
+fn multi_zone_benchmarks_are_told_their_teams_by_the_variable() {
+    const ZONES: &str = "#!/bin/sh\n\
+        echo \"${0##*/} $* ${TRIMTAB_HOLD:+bound }$OMP_NUM_THREADS\" >>log\n\
+        echo '{\"kernel\":\"lu-mz\",\"outer\":2,\"inner\":1,\"seconds\":0.125,\"verified\":true}'\n";
+    let sandbox = Sandbox::new();
+    sandbox.script("zones/lu-mz", ZONES);
+    let page = sandbox
+        .trimtab("bench nested --only lu-mz --shape 2x1 --rounds 1 --quick --programs zones")
+        .ends()
+        .ok();
+    assert!(page.contains("NAS LU-MZ") && page.contains("0.125"), "{page}");
+    let log = text(&sandbox.path("log"));
+    let teams: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("lu-mz --json S ")).collect();
+    assert!(teams.contains(&"2,1"), "{log}");
+    assert!(teams.iter().any(|line| line.starts_with("bound 2,1")), "{log}");
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_said_before_anything_runs() {
     let sandbox = Sandbox::new();
     for option in ["--json", "--svg"] {

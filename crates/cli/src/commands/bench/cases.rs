@@ -29,7 +29,15 @@ impl Variant {
 }
 
 impl NestedProgram {
-    pub(super) const ALL: [Self; 3] = [Self::Stream, Self::Syncbench, Self::Solver];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Stream, Self::Syncbench, Self::Solver, Self::BtMz, Self::LuMz, Self::SpMz];
+    /// Those that are run unless others are named. The rest take long where threads outnumber CPUs, and are not installed.
+    const USUAL: [Self; 3] = [Self::Stream, Self::Syncbench, Self::Solver];
+
+    /// Whether it is one of the NAS multi-zone benchmarks, whose teams are told by `OMP_NUM_THREADS`.
+    pub(super) fn is_multi_zone(self) -> bool {
+        matches!(self, Self::BtMz | Self::LuMz | Self::SpMz)
+    }
 
     /// The name of its file.
     pub(super) fn file(self) -> &'static str {
@@ -37,6 +45,9 @@ impl NestedProgram {
             Self::Stream => "nested_stream",
             Self::Syncbench => "nested_syncbench",
             Self::Solver => "nested_solver",
+            Self::BtMz => "bt-mz",
+            Self::LuMz => "lu-mz",
+            Self::SpMz => "sp-mz",
         }
     }
 
@@ -46,7 +57,9 @@ impl NestedProgram {
         match self {
             Self::Stream => ["sum", "wall"].map(|name| figure(name, "GB/s", Better::More)).into(),
             Self::Syncbench => CONSTRUCTS.map(|name| figure(name, "us", Better::Less)).into(),
-            Self::Solver => vec![figure("seconds", "s", Better::Less)],
+            Self::Solver | Self::BtMz | Self::LuMz | Self::SpMz => {
+                vec![figure("seconds", "s", Better::Less)]
+            }
         }
     }
 
@@ -66,8 +79,13 @@ impl NestedProgram {
             Self::Stream => &["--elements", "1048576", "--repetitions", "5"],
             Self::Syncbench => &["--repetitions", "5", "--target-us", "200"],
             Self::Solver => &["--cells", "32", "--repetitions", "3"],
+            Self::BtMz | Self::LuMz | Self::SpMz => &[],
         };
         let mut words = vec!["--json".to_owned()];
+        if self.is_multi_zone() {
+            words.push(if args.quick { "S" } else { "W" }.to_owned());
+            return words;
+        }
         if self != Self::Syncbench {
             words.extend(["--init".to_owned(), init.to_owned()]);
         }
@@ -93,6 +111,10 @@ impl Figure {
         let series = match program {
             NestedProgram::Stream => report.get(format!("{}_gbs", self.name))?,
             NestedProgram::Solver => report.get("seconds")?,
+            // A run is one repetition.
+            NestedProgram::BtMz | NestedProgram::LuMz | NestedProgram::SpMz => {
+                return report.get("seconds")?.as_f64();
+            }
             NestedProgram::Syncbench => {
                 let constructs = report.get("constructs")?.as_array()?;
                 let named = |construct: &&serde_json::Value| construct["construct"] == self.name.as_str();
@@ -144,7 +166,13 @@ pub(super) fn cases(args: &NestedArgs, cores: usize, nodes: usize) -> Vec<Case> 
         };
         shapes.into_iter().map(move |shape| Case { program, shape })
     };
-    let wanted = |program: &NestedProgram| args.only.is_empty() || args.only.contains(program);
+    let wanted = |program: &NestedProgram| {
+        if args.only.is_empty() {
+            NestedProgram::USUAL.contains(program)
+        } else {
+            args.only.contains(program)
+        }
+    };
     NestedProgram::ALL.into_iter().filter(wanted).flat_map(of).collect()
 }
 

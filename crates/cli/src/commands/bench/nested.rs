@@ -10,6 +10,7 @@ use super::record::{End, Outcome, Record, Run, Start};
 use super::series::{self, Came, Ended, Outlet, Rounds, Series};
 use super::{chart, tables};
 use crate::args::NestedArgs;
+use crate::args::bench::Shape;
 use crate::commands::interrupt::Interrupt;
 use crate::exit::{self, Exit};
 use crate::situation::Situation;
@@ -134,8 +135,12 @@ impl Series for Bench<'_> {
         let program = self.folder.join(case.program.file());
         let words = command(self.args, case, variant, &self.trimtab, &program);
         let others = runnable(&self.proc).ok().map(Runnable::others);
-        // The programs ask for their threads themselves; trimtab would take the user's number for a limit of his.
-        let variables = [("OMP_NUM_THREADS", None)];
+        // Most programs ask for their threads themselves, and trimtab would take the user's number for a limit. The multi-zone
+        // benchmarks read it, and `--nest` sets it.
+        let Shape { outer, inner } = case.shape;
+        let teams = format!("{outer},{inner}");
+        let told = case.program.is_multi_zone() && variant == Variant::Unbound;
+        let variables = [("OMP_NUM_THREADS", told.then_some(teams))];
         let ran = programs::run(&words, &variables, &|report| case.fault(report), interrupt);
         if !matches!(ran, Ran::Stopped) {
             self.disturbed += usize::from(others.is_some_and(|others| others > 0));

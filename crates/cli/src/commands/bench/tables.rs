@@ -60,6 +60,9 @@ fn title(program: NestedProgram) -> &'static str {
         NestedProgram::Solver => {
             "Nested solver (for SHEMAT-Suite), seconds: less is better. Bound: Y,scatter,Z,subscatter"
         }
+        NestedProgram::BtMz => "NAS BT-MZ, seconds: less is better. Bound: Y,scatter,Z,subscatter",
+        NestedProgram::LuMz => "NAS LU-MZ, seconds: less is better. Bound: Y,scatter,Z,subscatter",
+        NestedProgram::SpMz => "NAS SP-MZ, seconds: less is better. Bound: Y,scatter,Z,subscatter",
     }
 }
 
@@ -69,6 +72,9 @@ fn publication(program: NestedProgram) -> String {
         NestedProgram::Stream => format!("Published, unbound / bound:\n\n{}", stream()),
         NestedProgram::Syncbench => format!("Published, unbound / bound:\n\n{}", sync()),
         NestedProgram::Solver => format!("Published: {}\n", published::SOLVER),
+        NestedProgram::BtMz | NestedProgram::LuMz | NestedProgram::SpMz => {
+            "Published: nothing about binding it by this program.\n".to_owned()
+        }
     }
 }
 

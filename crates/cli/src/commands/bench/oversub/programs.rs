@@ -67,6 +67,28 @@ impl Program {
         }
     }
 
+    /// Zones of a multi-zone benchmark; `None` for other programs.
+    fn zones(self, class: Class) -> Option<u32> {
+        match (self, class) {
+            (Self::LuMz, _) | (Self::BtMz | Self::SpMz, Class::W | Class::A) => Some(16),
+            (Self::BtMz | Self::SpMz, Class::S) => Some(4),
+            (Self::BtMz | Self::SpMz, Class::B) => Some(64),
+            (Self::BtMz | Self::SpMz, Class::C) => Some(256),
+            _ => None,
+        }
+    }
+
+    /// The sizes of the outer team and of its threads' teams, for programs that have them. An outer thread has a core where there are zones
+    /// enough, and otherwise as many as can be shared out evenly.
+    fn teams(self, class: Class, cores: u32, per_core: u32) -> Option<(u32, u32)> {
+        if self == Self::Zones {
+            return Some((cores, per_core));
+        }
+        let zones = self.zones(class)?;
+        let outer = (1..=cores.min(zones)).rev().find(|outer| cores.is_multiple_of(*outer))?;
+        Some((outer, cores / outer * per_core))
+    }
+
     /// How often all threads of a NAS kernel meet in a run: barriers and ends of parallel regions, counted in GCC's OpenMP. LU's threads wait
     /// for their neighbours besides, which is no meeting of all.
     fn meetings(self, class: Class) -> Option<f64> {
@@ -224,18 +246,19 @@ impl Tools {
             REMOVED.iter().map(|name| ((*name).to_owned(), None)).collect();
         let mut set = |name: &str, value: String| variables.insert(name.to_owned(), Some(value));
         set("TEAM_PROGRAMS", self.folder.display().to_string());
+        let teams = program.teams(class, cores, per_core);
+        // Zones takes its teams from its command line.
         if program != Program::Zones {
-            set("OMP_NUM_THREADS", threads.to_string());
+            let number =
+                teams.map_or_else(|| threads.to_string(), |(outer, inner)| format!("{outer},{inner}"));
+            set("OMP_NUM_THREADS", number);
         }
         set("OMP_DYNAMIC", "false".to_owned());
         if grip == Grip::Pinned {
             let places: Vec<String> = cpus.iter().map(|cpu| format!("{{{cpu}}}")).collect();
             set("OMP_PLACES", places.join(","));
             // Each outer thread has a core, and its team is there with it.
-            set(
-                "OMP_PROC_BIND",
-                if program == Program::Zones { "spread,close" } else { "spread" }.to_owned(),
-            );
+            set("OMP_PROC_BIND", if teams.is_some() { "spread,close" } else { "spread" }.to_owned());
         }
         for (name, value) in waits(runtime, wait, cell) {
             set(&name, value);
@@ -449,6 +472,18 @@ mod tests {
         }
         assert_eq!(by_threads(Program::Zones, Class::S, 2, 4, None).last().unwrap(), "2x4");
         assert_eq!(by_threads(Program::Cg, Class::A, 2, 4, None), ["A", "--json"]);
+    }
+
+    #[test]
+    fn outer_threads_have_a_core_or_share_cores_out_evenly() {
+        let teams = |program: Program, class, cores| program.teams(class, cores, 2);
+        assert_eq!(teams(Program::Zones, Class::S, 48), Some((48, 2)));
+        assert_eq!(teams(Program::LuMz, Class::S, 2), Some((2, 2)));
+        assert_eq!(teams(Program::BtMz, Class::S, 6), Some((3, 4)), "4 zones");
+        assert_eq!(teams(Program::SpMz, Class::W, 48), Some((16, 6)));
+        assert_eq!(teams(Program::SpMz, Class::W, 17), Some((1, 34)));
+        assert_eq!(teams(Program::SpMz, Class::B, 48), Some((48, 2)));
+        assert_eq!(teams(Program::LuFlags, Class::B, 48), None);
     }
 
     #[test]

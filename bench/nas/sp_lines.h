@@ -1,0 +1,21 @@
+/*
+ * How SP solves a step's linear system: scalar pentadiagonal systems along lines of the grid.
+ *
+ * Each function is called by all threads of a parallel region, which share its lines
+ * out, and ends with a barrier.
+ */
+#ifndef BENCH_NAS_SP_LINES_H
+#define BENCH_NAS_SP_LINES_H
+
+#include "nas/flow.h"
+
+/* Turns the residual into the change of the state: along x, then y, then z.  Lines along x and y of a plane of z are
+ * solved by the same thread while the plane is in its cache. */
+void sp_lines(const struct flow *flow);
+
+/* The same in three steps, to be called in this order. */
+void sp_lines_x(const struct flow *flow);
+void sp_lines_y(const struct flow *flow);
+void sp_lines_z(const struct flow *flow);
+
+#endif
