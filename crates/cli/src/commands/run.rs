@@ -5,6 +5,7 @@ use crate::args::{EnvMode, PinMode, ReportTo, RunArgs, Thp, report_to};
 use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
+use crate::launchers;
 use crate::leftovers;
 use crate::meetings;
 use crate::nest::{self, Nesting};
@@ -164,6 +165,16 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         _ => Binder::Nobody,
     };
     let mut environment = environment(&plan, &user, binder);
+    let (machine, strict) = (&situation.machine, args.place.strict);
+    environment.extend(launchers::variables(
+        world,
+        &program,
+        &args.command,
+        machine,
+        &mut plan,
+        strict,
+        volume,
+    )?);
     let places = environment.iter().any(|Variable { name, action, .. }| {
         matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
     });
