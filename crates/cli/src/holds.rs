@@ -1,5 +1,6 @@
 //! Who holds which cores, and who is in the way: read once, told by `ps` and shown by `top`.
 
+use crate::escapes::{Escaped, escaped};
 use crate::situation::HOLD;
 use crate::surroundings::Surroundings;
 use crate::world::World;
@@ -32,6 +33,8 @@ pub struct Holds {
     pub waiting: u64,
     /// Tasks of others on held cores.
     pub violators: Vec<Violator>,
+    /// Processes of runs that may run on CPUs which their run does not hold.
+    pub escaped: Vec<Escaped>,
 }
 
 /// One hold.
@@ -92,6 +95,7 @@ pub fn gather(
         unknown: CpuSet::new(),
         waiting: 0,
         violators: Vec::new(),
+        escaped: Vec::new(),
     };
     let Some(view) = view else { return Ok(found) };
     found.ledger = Some(view.path().display().to_string());
@@ -109,6 +113,7 @@ pub fn gather(
     }
     found.holds = holds.iter().map(|hold| row(hold, &processes, world.now(), seen, users)).collect();
     found.violators = violators(&world.proc(), view, &holds, seen, users);
+    found.escaped = escaped(&world.proc(), &holds, &all, users);
     Ok(found)
 }
 

@@ -16,6 +16,7 @@ pub mod contrast;
 pub mod counting;
 pub mod counts;
 pub mod drive;
+pub mod escapes;
 pub mod handoff;
 pub mod ids;
 pub mod meetings;

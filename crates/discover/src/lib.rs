@@ -102,6 +102,15 @@ pub fn live(nodes_with_cpus: Option<&NodeSet>) -> Result<Parts, DiscoverError> {
     Ok(parts)
 }
 
+/// A picture of this machine that has only these CPUs, as hwloc's XML: what a launcher is given so that the ranks it binds
+/// stay on them.
+///
+/// # Errors
+/// [`DiscoverError::Refused`] when hwloc finds nothing, or none of these CPUs.
+pub fn picture(cpus: &CpuSet) -> Result<String, DiscoverError> {
+    source::restricted(cpus)
+}
+
 /// The machine that an hwloc XML file describes, called by the file's stem.
 ///
 /// # Errors

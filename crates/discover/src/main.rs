@@ -1,4 +1,5 @@
-//! `trimtab-discover`: prints the model of a machine, encoded for trimtab or as JSON for people.
+//! `trimtab-discover`: prints the model of a machine, encoded for trimtab or as JSON for people, or a picture of a part of
+//! it for launchers.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -6,13 +7,14 @@ use std::os::unix::process::CommandExt;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use trimtab_core::set::NodeSet;
+use trimtab_core::set::{CpuSet, NodeSet};
 use trimtab_core::topology::Parts;
 use trimtab_linux::machine::{Key, encode};
 
 const USAGE: &str = "\
 usage: trimtab-discover live [--json]       the model of this machine
        trimtab-discover xml FILE [--json]   the model of the machine in an hwloc XML file
+       trimtab-discover picture CPUS        this machine with these CPUs only, as hwloc's XML
 The output is trimtab's encoded model, or the model's parts as JSON.";
 
 /// Set once hwloc's environment is ours, so that something that keeps setting its variables cannot keep us here.
@@ -41,11 +43,12 @@ struct Request {
 enum Source {
     Live,
     Xml(PathBuf),
+    Picture(CpuSet),
 }
 
 fn main() -> ExitCode {
     let result = match request(std::env::args_os().skip(1).collect()) {
-        Ok(Some(request)) => settle().and_then(|()| answer(&request)),
+        Ok(Some(request)) => settle(&request.source).and_then(|()| answer(&request)),
         Ok(None) => print(format!("{USAGE}\n").as_bytes()),
         Err(problem) => Err(problem),
     };
@@ -69,9 +72,15 @@ fn request(mut words: Vec<OsString>) -> Result<Option<Request>, String> {
         [word] if word == "--help" || word == "-h" => return Ok(None),
         [word] if word == "live" => Source::Live,
         [word, file] if word == "xml" => Source::Xml(file.into()),
+        [word, cpus] if word == "picture" => {
+            let list = cpus.to_string_lossy();
+            Source::Picture(list.parse().map_err(|error| format!("picture {list}: {error}"))?)
+        }
         _ => {
-            return Err("expected `live` or `xml FILE`, and perhaps `--json`; see `trimtab-discover --help`"
-                .to_owned());
+            return Err(
+                "expected `live`, `xml FILE` or `picture CPUS`, and perhaps `--json`; see `trimtab-discover --help`"
+                    .to_owned(),
+            );
         }
     };
     Ok(Some(Request { source, json }))
@@ -83,8 +92,13 @@ fn request(mut words: Vec<OsString>) -> Result<Option<Request>, String> {
 /// the machine that programs are about to be placed on, and its model is kept for later starts without the variable; who
 /// wants another machine's says so to trimtab (`--machine`). They must be gone before anything of hwloc's runs, and a
 /// new environment is only safe to make for a new program.
-fn settle() -> Result<(), String> {
-    let ours = |name: &str| ENVIRONMENT.iter().find(|(wanted, _)| *wanted == name).map(|(_, value)| *value);
+fn settle(source: &Source) -> Result<(), String> {
+    // A picture has the nodes that other programs see, and they see none of accelerators' memory.
+    let wanted = match source {
+        Source::Picture(_) => &ENVIRONMENT[..3],
+        Source::Live | Source::Xml(_) => &ENVIRONMENT[..],
+    };
+    let ours = |name: &str| wanted.iter().find(|(wanted, _)| *wanted == name).map(|(_, value)| *value);
     let mut foreign: Vec<OsString> = Vec::new();
     let mut right = 0;
     for (name, value) in std::env::vars_os() {
@@ -95,13 +109,13 @@ fn settle() -> Result<(), String> {
             None => {}
         }
     }
-    if (foreign.is_empty() && right == ENVIRONMENT.len()) || std::env::var_os(SETTLED).is_some() {
+    if (foreign.is_empty() && right == wanted.len()) || std::env::var_os(SETTLED).is_some() {
         return Ok(());
     }
     let program = std::env::current_exe()
         .map_err(|error| format!("cannot find this program: {error} (is /proc mounted?)"))?;
     let mut again = Command::new(&program);
-    again.args(std::env::args_os().skip(1)).envs(ENVIRONMENT).env(SETTLED, "1");
+    again.args(std::env::args_os().skip(1)).envs(wanted.iter().copied()).env(SETTLED, "1");
     for name in foreign {
         again.env_remove(name);
     }
@@ -110,6 +124,12 @@ fn settle() -> Result<(), String> {
 
 /// Finds the machine and prints it.
 fn answer(request: &Request) -> Result<(), String> {
+    if let Source::Picture(cpus) = &request.source {
+        let text = guarded(|| trimtab_discover::picture(cpus))
+            .map_err(|crash| crash_line(&request.source, &crash))?
+            .map_err(|error| error.to_string())?;
+        return print(text.as_bytes());
+    }
     // A key that cannot be had is the launcher's to report; here it only means that the model will not be kept.
     let key = match (&request.source, Key::live()) {
         (Source::Live, Ok(key)) => key,
@@ -118,7 +138,7 @@ fn answer(request: &Request) -> Result<(), String> {
     let nodes: Option<NodeSet> =
         key.nodes_with_cpus().parse().ok().filter(|nodes: &NodeSet| !nodes.is_empty());
     let parts = guarded(|| match &request.source {
-        Source::Live => trimtab_discover::live(nodes.as_ref()),
+        Source::Live | Source::Picture(_) => trimtab_discover::live(nodes.as_ref()),
         Source::Xml(file) => trimtab_discover::from_xml(file),
     })
     .map_err(|crash| crash_line(&request.source, &crash))?
@@ -141,7 +161,7 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 
 fn crash_line(source: &Source, crash: &str) -> String {
     let what: &Path = match source {
-        Source::Live => Path::new("this machine"),
+        Source::Live | Source::Picture(_) => Path::new("this machine"),
         Source::Xml(file) => file,
     };
     let hwloc = trimtab_discover::hwloc_version();

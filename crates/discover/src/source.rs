@@ -1,14 +1,21 @@
 //! Where topologies come from: this machine, or a file.
 
 use crate::DiscoverError;
+use hwlocality::bitmap::BitmapIndex;
+use hwlocality::cpu::cpuset::CpuSet as HwlocSet;
 use hwlocality::errors::{HybridError, RawHwlocError};
+use hwlocality::memory::nodeset::NodeSet;
 use hwlocality::topology::builder::{BuildFlags, TopologyBuilder, TypeFilter};
+use hwlocality::topology::editor::RestrictFlags;
+use hwlocality::topology::export::xml::XMLExportFlags;
 use hwlocality::{Topology, hwloc_api_version};
 use std::convert::Infallible;
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
+use trimtab_core::ids::Id;
+use trimtab_core::set::CpuSet;
 
 /// The largest file that is read. The largest in hwloc's own corpus is half a mebibyte, for 384 PUs.
 const MAX_XML_BYTES: u64 = 256 << 20;
@@ -28,6 +35,24 @@ pub(crate) fn live() -> Result<Topology, DiscoverError> {
     let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
     load(TopologyBuilder::new(), flags)
         .map_err(|problem| refused("this machine", &problem, "are /proc and /sys mounted?"))
+}
+
+/// What any program of this process's control group sees of this machine through hwloc, without the CPUs outside `cpus`
+/// and what has none of them, as hwloc's XML. Format 2 is what every hwloc from 2.0 on reads.
+pub(crate) fn restricted(cpus: &CpuSet) -> Result<String, DiscoverError> {
+    let advice = "are those CPUs online, and allowed here?";
+    let refused = |problem: &str| refused(&format!("a picture of CPUs {cpus}"), problem, advice);
+    let mut topology =
+        load(TopologyBuilder::new(), BuildFlags::DONT_CHANGE_BINDING).map_err(|problem| refused(&problem))?;
+    let set: HwlocSet = cpus.iter().filter_map(|cpu| BitmapIndex::try_from(cpu.index()).ok()).collect();
+    // hwloc keeps nodes that lose their CPUs, and launchers would put ranks on them. The binding's flag against that
+    // (REMOVE_EMPTIED) is refused by hwloc 2.9, so the nodes are taken out by themselves.
+    let nodes = NodeSet::from_cpuset(&topology, &set);
+    let none = RestrictFlags::empty();
+    topology.edit(|editor| editor.restrict(&set, none)).map_err(|error| refused(&error.to_string()))?;
+    topology.edit(|editor| editor.restrict(&nodes, none)).map_err(|error| refused(&error.to_string()))?;
+    let text = topology.export_xml(XMLExportFlags::empty()).map_err(|error| refused(&error.to_string()))?;
+    Ok(text.as_str().to_owned())
 }
 
 /// The machine in an hwloc XML file. What hwloc says to a bad one is `Invalid argument`, so the file is looked at first.

@@ -144,7 +144,7 @@ fn odd_files_end_in_a_machine_or_in_a_line() {
 #[test]
 fn a_wrong_command_line_says_what_is_expected() {
     for words in [&[][..], &["xml"], &["live", "x"], &["xml", "a", "b"], &["alive"]] {
-        assert!(refusal(words).contains("expected `live` or `xml FILE`"), "{words:?}");
+        assert!(refusal(words).contains("expected `live`, `xml FILE` or `picture CPUS`"), "{words:?}");
     }
     let help = run(&["--help"]);
     assert!(help.status.success() && String::from_utf8(help.stdout).unwrap().contains("usage"));
@@ -209,4 +209,42 @@ fn a_start_finds_this_machine_once_and_remembers_it() {
     let second = load(&options).unwrap();
     assert!(matches!(second.origin, Origin::Cache(_)));
     assert_eq!(first.machine, second.machine);
+}
+
+#[test]
+fn a_picture_has_the_cpus_that_were_asked_for_and_is_one_that_hwloc_reads() {
+    let machine = live();
+    let folder = tempfile::tempdir().unwrap();
+    for cpu in machine.allowed().iter() {
+        let out = run(&["picture", &cpu.to_string()]);
+        assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+        let file = folder.path().join("picture.xml");
+        fs::write(&file, &out.stdout).unwrap();
+        let again = run(&["xml", file.to_str().unwrap()]);
+        let pictured = decode(&again.stdout, &Key::file()).unwrap();
+        assert_eq!(pictured.cpus().to_string(), cpu.to_string());
+        let node = |machine: &Machine| machine.nodes_of(&pictured.cpus());
+        assert_eq!(node(&pictured), node(&machine));
+    }
+}
+
+#[test]
+fn a_picture_of_cpus_that_are_not_there_is_refused() {
+    assert!(refusal(&["picture", "60000"]).contains("a picture of CPUs 60000"));
+    assert!(refusal(&["picture", "x"]).contains("picture x"));
+}
+
+#[test]
+fn a_picture_is_of_this_machine_whatever_hwloc_is_told() {
+    let machine = live();
+    let cpu = machine.allowed().first().unwrap().to_string();
+    let plain = run(&["picture", &cpu]);
+    let other = Command::new(PROGRAM)
+        .args(["picture", &cpu])
+        .env("HWLOC_SYNTHETIC", "pack:8 core:8 pu:2")
+        .output()
+        .unwrap();
+    let cores = |out: &Output| String::from_utf8_lossy(&out.stdout).matches("type=\"Core\"").count();
+    assert!(other.status.success());
+    assert_eq!((cores(&plain), cores(&other)), (1, 1));
 }

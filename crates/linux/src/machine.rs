@@ -187,6 +187,23 @@ pub fn from_xml(file: &Path, helper: Option<&Path>) -> Result<Machine, MachineLo
     })
 }
 
+/// A picture of this machine that has only these CPUs, as hwloc's XML. Runs the helper.
+///
+/// # Errors
+/// [`MachineLoadError`], mostly [`Refused`](MachineLoadError::Refused) with the helper's line.
+pub fn picture(cpus: &CpuSet, helper: Option<&Path>) -> Result<Vec<u8>, MachineLoadError> {
+    let helper = helper::find(helper)?;
+    let output = helper::run(&helper, &["picture".as_ref(), cpus.to_string().as_ref()])?;
+    if output.bytes.len() > MAX_BYTES {
+        return Err(MachineLoadError::Failed {
+            helper,
+            status: format!("printed a picture of more than {} MiB", MAX_BYTES >> 20),
+            said: output.said,
+        });
+    }
+    Ok(output.bytes)
+}
+
 /// The machine that a synthetic description such as `pack:2 numa:2 core:8 pu:2` stands for.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use crate::args::PsArgs;
 use crate::commands::print;
+use crate::escapes::Escaped;
 use crate::exit::{self, Exit};
 use crate::holds::{Holds, Violator, gather};
 use crate::machine::Which;
@@ -99,6 +100,11 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
         };
         text.push_str(&format!(
             "warning: {command} (pid {pid}, {user}) {bound} bound to CPUs {cpus}, which a run above holds\n"
+        ));
+    }
+    for Escaped { pid, user, command, cpus, run } in &all.escaped {
+        text.push_str(&format!(
+            "warning: {command} (pid {pid}, {user}) may run on CPUs {cpus}, which its run (pid {run}) does not hold\n"
         ));
     }
     if let Some(error) = view.and_then(LedgerView::names_missing) {

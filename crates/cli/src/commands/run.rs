@@ -5,6 +5,7 @@ use crate::args::{EnvMode, PinMode, ReportTo, RunArgs, Thp, report_to};
 use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
+use crate::launchers;
 use crate::leftovers;
 use crate::meetings;
 use crate::nest::{self, Nesting};
@@ -187,6 +188,8 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         _ => Binder::Unknown,
     };
     let mut environment = environment(&plan, &user, binder, &told);
+    let machine = &situation.machine;
+    let of_launchers = launchers::variables(world, &program, &args, machine, &mut plan, volume)?;
     let places = environment.iter().any(|Variable { name, action, .. }| {
         matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
     });
@@ -226,6 +229,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     environment.extend(guest_variables(world, &plan, &guest, teams.as_ref(), volume));
     environment.extend(changed(&environment, &guest).filter(|_| volume > Volume::Quiet));
+    environment.extend(of_launchers);
     if let Some(path) = &counted {
         meetings::count(world, &program, &mut environment, path);
     }
@@ -456,7 +460,7 @@ fn warn_about(program: &Program, volume: Volume) {
         say::warning(
             volume,
             &format!(
-                "{name} may bind its ranks by itself; better put trimtab behind it: {name} … trimtab run … ./app"
+                "trimtab does not place the threads of the ranks that {name} starts; better put trimtab behind it: {name} … trimtab run … ./app"
             ),
         );
     }

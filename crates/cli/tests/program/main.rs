@@ -30,6 +30,7 @@ mod guardian;
 mod homes;
 mod huge_pages;
 mod installed;
+mod launchers;
 mod ledger;
 mod masks;
 mod meetings;

@@ -1,14 +1,16 @@
 //! Placement: request + machine + what is taken -> plan with reasons.
 //!
 //! [`plan()`] is the one entry. One file per strategy (`compact`, `spread`, `stride`); `pool` gathers the candidates and
-//! their costs, `local` tells cores without memory of their own, `make` joins the steps, `reasons` explains the result; `environment` and `waiting` say what the program's
-//! runtimes are told. Nothing here reads or changes the machine.
+//! their costs, `local` tells cores without memory of their own, `make` joins the steps, `reasons` explains the result;
+//! `environment`, `waiting` and `launchers` say what the program's runtimes and launchers are told; `runtimes` and
+//! `programs` are tables, `fit` lowers counts. Nothing here reads or changes the machine.
 
 mod compact;
 mod environment;
 mod error;
 mod fit;
 mod format;
+pub mod launchers;
 mod local;
 mod make;
 mod memory;

@@ -1,0 +1,85 @@
+//! Escapes on this machine: processes of runs that may run on CPUs which their run does not hold.
+
+use crate::situation::HOLD;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use trimtab_core::escapes::{Held, belongs, outside};
+use trimtab_core::set::CpuSet;
+use trimtab_linux::ledger::{Hold, ProcessTable, Standing};
+use trimtab_linux::process::{self, Pid, Stat, State};
+use trimtab_linux::users::Users;
+
+/// The most of an environment that is read, in bytes: what the kernel gives all words of a new program by default.
+const ENVIRONMENT_MAX: u64 = 2 << 20;
+
+/// A process that may run on CPUs which its run does not hold.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Escaped {
+    /// The process.
+    pub pid: u32,
+    /// Its user.
+    pub user: String,
+    /// Its name.
+    pub command: String,
+    /// The CPUs it may run on, and its run does not hold.
+    pub cpus: CpuSet,
+    /// The process that holds for its run.
+    pub run: u32,
+}
+
+/// All that can be seen. `machine` is the CPUs of this machine.
+pub fn escaped(proc: &Path, holds: &[Hold], machine: &CpuSet, users: &Users) -> Vec<Escaped> {
+    if holds.is_empty() {
+        return Vec::new();
+    }
+    let all: Vec<Stat> = process::all(proc)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|pid| process::stat(proc, pid).ok())
+        .filter(|stat| !stat.kernel_thread && !matches!(stat.state, State::Zombie))
+        .collect();
+    let parents: BTreeMap<u32, u32> = all.iter().map(|stat| (stat.id, stat.parent.0)).collect();
+    let processes = ProcessTable::at(proc);
+    let held: Vec<Held> = holds.iter().map(|hold| seen(hold, &processes)).collect();
+    let mut escaped = Vec::new();
+    for stat in &all {
+        let pid = Pid(stat.id);
+        let Some(its) = belongs(&held, &parents, stat.id, || carried(proc, pid)) else { continue };
+        let Ok(status) = process::status(proc, pid) else { continue };
+        let cpus = outside(its, &allowed(proc, pid, status.cpus), machine);
+        if !cpus.is_empty() {
+            let run = holds.iter().find(|hold| hold.id.number() == its.id).map_or(0, |hold| hold.holder.pid);
+            let (user, command) = (users.name(status.uid), stat.comm.clone());
+            escaped.push(Escaped { pid: pid.0, user, command, cpus, run });
+        }
+    }
+    escaped
+}
+
+/// A hold with its holder, where that is a process that can be seen from here under this number.
+fn seen(hold: &Hold, processes: &ProcessTable) -> Held {
+    let there = processes.standing(&hold.holder) == Standing::Running;
+    Held { id: hold.id.number(), holder: there.then_some(hold.holder.pid), cpus: hold.cpus.clone() }
+}
+
+/// Where any thread of a process may run: `main` and the others' masks together.
+fn allowed(proc: &Path, pid: Pid, main: CpuSet) -> CpuSet {
+    let threads = process::threads(proc, pid).unwrap_or_default();
+    let masks = threads.into_iter().filter_map(|tid| process::thread_status(proc, pid, tid).ok());
+    masks.fold(main, |sum, status| sum.union(&status.cpus))
+}
+
+/// The hold that a process's environment names. Another user's environment cannot be read.
+fn carried(proc: &Path, pid: Pid) -> Option<u64> {
+    use std::io::Read;
+    let file = std::fs::File::open(proc.join(format!("{pid}/environ"))).ok()?;
+    let mut text = Vec::new();
+    file.take(ENVIRONMENT_MAX).read_to_end(&mut text).ok()?;
+    let name = std::ffi::OsStr::new(HOLD).as_bytes();
+    let value = text
+        .split(|&byte| byte == 0)
+        .find_map(|entry| entry.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")))?;
+    std::str::from_utf8(value).ok()?.split(' ').nth(2)?.parse().ok()
+}
