@@ -27,6 +27,7 @@ mod figures;
 mod homes;
 mod huge_pages;
 mod installed;
+mod launchers;
 mod ledger;
 mod masks;
 mod meetings;

@@ -66,11 +66,22 @@ struct Row {
     /// Its name in messages.
     name: &'static str,
     keeps: Keeps,
-    /// The variable and its value that allow more ranks than the picture has cores, and the option that contradicts it.
-    room: Option<(&'static str, &'static str, &'static str)>,
+    /// How more ranks than the picture has cores are allowed, where that must be said.
+    room: Option<Room>,
     /// The version that was tried, and when; where the behaviour is described or programmed.
     #[cfg_attr(not(test), expect(dead_code, reason = "says where the row comes from"))]
     source: &'static str,
+}
+
+/// How a launcher is told to start more ranks than the picture has cores.
+struct Room {
+    /// The variable and its value.
+    variable: (&'static str, &'static str),
+    /// The option that contradicts it, without its dashes.
+    contradiction: &'static str,
+    /// A variable for a list of cores that all ranks are bound to together, which is used where the user wants ranks bound
+    /// to something of their own, and would be refused. It contradicts every option that maps ranks.
+    together: Option<&'static str>,
 }
 
 /// Why the tasks of a batch system cannot be told: their masks come from a daemon that is not a child of this run.
@@ -81,8 +92,12 @@ const ROWS: [Row; 10] = [
         launcher: Launcher::OpenMpi4,
         name: "Open MPI",
         keeps: Keeps::Picture,
-        room: Some(("OMPI_MCA_rmaps_base_oversubscribe", "1", "nooversubscribe")),
-        // hwloc_base_cpu_list was tried too: it makes --map-by fail. hwloc_base_binding_policy=none gives way to --bind-to.
+        room: Some(Room {
+            variable: ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+            contradiction: "nooversubscribe",
+            together: Some("OMPI_MCA_hwloc_base_cpu_list"),
+        }),
+        // hwloc_base_cpu_list alone was tried too: it makes --map-by fail. hwloc_base_binding_policy=none gives way to --bind-to.
         source: "4.1.4 (Debian 12), 2026-11; orte/mca/rmaps/base of v4.1.x",
     },
     Row {
@@ -90,7 +105,11 @@ const ROWS: [Row; 10] = [
         name: "Open MPI",
         keeps: Keeps::Picture,
         // It also leaves ranks unbound, so it is set only where there are more ranks than cores.
-        room: Some(("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", "nooversubscribe")),
+        room: Some(Room {
+            variable: ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+            contradiction: "nooversubscribe",
+            together: None,
+        }),
         // hwloc_default_cpu_list was tried too: --bind-to numa and --map-by package leave it, more ranks than cores fail.
         source: "5.0.11 (PyPI), 2026-11; src/hwloc and src/mca/rmaps of PRRTE v3.0",
     },
@@ -204,6 +223,25 @@ const FLAGS: [&str; 24] = [
     "prepend-rank",
     "genvall",
     "genvnone",
+];
+
+/// Options of Open MPI that map ranks, without their dashes.
+const MAPPINGS: [&str; 15] = [
+    "map-by",
+    "rankfile",
+    "rf",
+    "npernode",
+    "npersocket",
+    "pernode",
+    "N",
+    "bycore",
+    "byslot",
+    "bynode",
+    "bysocket",
+    "cpu-set",
+    "cpu-list",
+    "slot-list",
+    "bind-to-core",
 ];
 
 /// Options whose value is a number of ranks.
@@ -320,33 +358,34 @@ pub fn tell(start: &Start<'_>) -> Told {
 
 /// More ranks than the picture has cores: they start as they would without it.
 fn room(row: &Row, start: &Start<'_>, line: &Line, told: &mut Told) {
-    let Some((name, value, contradiction)) = row.room else { return };
-    let cores: BTreeSet<CoreId> = start
-        .cpus
-        .iter()
-        .filter_map(|cpu| start.machine.pu(cpu))
-        .map(|pu| start.machine.core_of(pu))
-        .collect();
+    let Some(Room { variable, contradiction, together }) = row.room else { return };
+    let pus = start.cpus.iter().filter_map(|cpu| start.machine.pu(cpu));
+    let cores: BTreeSet<CoreId> = pus.map(|pu| start.machine.core_of(pu)).collect();
     let (cores, all) = (cores.len(), start.machine.cores().len());
-    let Some(ranks) =
-        line.ranks.map(|ranks| ranks as usize).filter(|ranks| (cores + 1..=all).contains(ranks))
-    else {
-        return;
-    };
+    let ranks = line.ranks.map(|ranks| ranks as usize);
+    let Some(ranks) = ranks.filter(|ranks| (cores + 1..=all).contains(ranks)) else { return };
+    let mut set: Vec<(&str, String)> = Vec::new();
+    if !start.rank && !line.has(contradiction) {
+        set.push((variable.0, variable.1.to_owned()));
+    }
     if let Some(binding) = line.binding() {
-        told.caution = Some(format!(
-            "{} may refuse to bind {ranks} ranks to the {binding}s of {cores} held: hold more with -c {ranks}, or say --bind-to {binding}:overload-allowed",
-            row.name
-        ));
+        match together {
+            Some(name) if !start.rank && !MAPPINGS.iter().any(|option| line.has(option)) => {
+                set.push((name, format!("0-{}", cores - 1)));
+            }
+            _ => {
+                told.caution = Some(format!(
+                    "{} may refuse to bind {ranks} ranks to the {binding}s of {cores} held: hold more with -c {ranks}, or say --bind-to {binding}:overload-allowed",
+                    row.name
+                ));
+            }
+        }
     }
-    if start.rank || line.has(contradiction) {
-        return;
-    }
-    let action = match (start.user)(name) {
-        Some(value) => Action::Kept { value },
-        None => Action::Set { value: value.to_owned() },
-    };
-    told.variables.push(Variable { name: name.to_owned(), reader: row.name, action });
+    told.variables.extend(set.into_iter().map(|(name, value)| Variable {
+        name: name.to_owned(),
+        reader: row.name,
+        action: (start.user)(name).map_or(Action::Set { value }, |value| Action::Kept { value }),
+    }));
 }
 
 /// The variables that make hwloc read its picture of the machine from a file, and take it for this machine.
@@ -489,8 +528,16 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_cannot_each_have_a_core_of_the_hold_are_told_apart() {
-        let caution = |words| of(Launcher::OpenMpi4, words, "0", &[]).caution;
+    fn ranks_that_cannot_each_have_a_core_of_the_hold_share_its_cores_or_the_user_is_told() {
+        let together = |words| set(&of(Launcher::OpenMpi4, words, "0-1", &[])).get(1).cloned();
+        let list = "OMPI_MCA_hwloc_base_cpu_list=0-1".to_owned();
+        assert_eq!(together("-np 3 --bind-to core a"), Some(list));
+        for words in ["-np 3 a", "-np 2 --bind-to core a", "-np 3 --map-by core --bind-to core a"] {
+            assert_eq!(together(words), None, "{words}");
+        }
+        let mapped = of(Launcher::OpenMpi4, "-np 2 --map-by core --bind-to core a", "0", &[]);
+        assert!(mapped.caution.is_some_and(|said| said.starts_with("Open MPI may refuse")));
+        let caution = |words| of(Launcher::OpenMpi5, words, "0", &[]).caution;
         let said = caution("-np 2 --bind-to core a").unwrap();
         assert!(said.contains("2 ranks") && said.contains("-c 2") && said.contains("core:overload-allowed"));
         for words in [
