@@ -1,5 +1,6 @@
 //! Launchers behind `trimtab run`: which one a program is, and what it is given so that its ranks stay in the hold.
 
+use crate::args::{EnvMode, RunArgs};
 use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
 use crate::world::World;
@@ -11,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::Path;
-use trimtab_core::place::launchers::{Launcher, Start, Told, picture, tell, unbound};
+use trimtab_core::place::launchers::{Launcher, PICTURE, Start, Told, picture, tell, unbound};
 use trimtab_core::place::{Plan, Reason, Variable, local_rank};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
@@ -35,12 +36,12 @@ const WRAPPERS: [&str; 10] =
 pub fn variables(
     world: &World,
     program: &Program,
-    command: &[OsString],
+    args: &RunArgs,
     machine: &Machine,
     plan: &mut Plan,
-    strict: bool,
     volume: Volume,
 ) -> Result<Vec<Variable>, Exit> {
+    let command = &args.command[..];
     let user = |name: &str| world.of_user(name);
     let rank = local_rank(&|name| world.text(name)).is_some();
     let wrapped = wrapped(world, program, command);
@@ -55,7 +56,9 @@ pub fn variables(
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     let told = tell(&Start { launcher, words: &words, cpus: &plan.mask, machine, user: &user, rank });
     let Told { mut variables, mut leaves, caution, .. } = told;
-    if told.picture {
+    if told.picture && args.run.env == EnvMode::Keep {
+        leaves = Some(format!("{launcher} is told where they belong by variables, and --env keep sets none"));
+    } else if told.picture {
         match draw(&plan.mask) {
             Ok(path) => variables.extend(picture(&path)),
             Err(why) => {
@@ -67,7 +70,7 @@ pub fn variables(
     let name = program.path.file_name().unwrap_or_default().to_string_lossy();
     if let Some(why) = leaves {
         let text = format!("ranks of {name} may leave CPUs {}: {why}", plan.mask);
-        if strict {
+        if args.place.strict {
             let error = anyhow!("{text}; put trimtab behind it: {name} … trimtab run … ./app (--strict)");
             return Err(Exit::new(exit::RUN_FAILED, error));
         }
@@ -76,7 +79,7 @@ pub fn variables(
     if let Some(caution) = caution {
         say::warning(volume, &caution);
     }
-    if told.picture {
+    if variables.iter().any(|variable| variable.name == PICTURE) {
         let text = format!("{name} sees only CPUs {}, so that its ranks stay there", plan.mask);
         plan.reasons.push(Reason::Note { text });
     }

@@ -165,16 +165,8 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         _ => Binder::Nobody,
     };
     let mut environment = environment(&plan, &user, binder);
-    let (machine, strict) = (&situation.machine, args.place.strict);
-    environment.extend(launchers::variables(
-        world,
-        &program,
-        &args.command,
-        machine,
-        &mut plan,
-        strict,
-        volume,
-    )?);
+    let machine = &situation.machine;
+    environment.extend(launchers::variables(world, &program, &args, machine, &mut plan, volume)?);
     let places = environment.iter().any(|Variable { name, action, .. }| {
         matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
     });

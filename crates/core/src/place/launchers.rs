@@ -174,9 +174,12 @@ const ROWS: [Row; 10] = [
     },
 ];
 
+/// The variable that names the file of a picture.
+pub const PICTURE: &str = "HWLOC_XMLFILE";
+
 /// Variables that give hwloc another picture of the machine, or another machine. Any one of them is the user's decision.
 const PICTURES: [&str; 5] =
-    ["HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "HWLOC_CPUID_PATH", "HWLOC_DUMPED_HWDATA_DIR"];
+    [PICTURE, "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "HWLOC_CPUID_PATH", "HWLOC_DUMPED_HWDATA_DIR"];
 
 /// Variables that switch a launcher's default binding off, and others by which the user decides about that binding.
 const DEFAULT_BINDINGS: [(&str, &str, &[&str]); 2] = [
@@ -395,7 +398,7 @@ pub fn picture(path: &str) -> Vec<Variable> {
         reader: "hwloc, in the launcher",
         action: Action::Set { value: value.to_owned() },
     };
-    vec![set("HWLOC_XMLFILE", path), set("HWLOC_THISSYSTEM", "1")]
+    vec![set(PICTURE, path), set("HWLOC_THISSYSTEM", "1")]
 }
 
 /// The variables for a program that may start launchers, and for a launcher that can have no picture: ranks are not bound
