@@ -63,7 +63,7 @@ pub fn variables(
             Ok(path) => variables.extend(picture(&path)),
             Err(why) => {
                 variables = unbound(&plan.mask, machine, &user, rank);
-                leaves = Some(format!("{launcher}: no picture of CPUs {} can be had: {why}", plan.mask));
+                leaves = Some(format!("no picture of these CPUs can be had for {launcher}: {why}"));
             }
         }
     }

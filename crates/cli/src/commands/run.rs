@@ -382,7 +382,7 @@ fn warn_about(program: &Program, volume: Volume) {
         say::warning(
             volume,
             &format!(
-                "{name} may bind its ranks by itself; better put trimtab behind it: {name} … trimtab run … ./app"
+                "trimtab does not place the threads of the ranks that {name} starts; better put trimtab behind it: {name} … trimtab run … ./app"
             ),
         );
     }

@@ -65,3 +65,23 @@ fn ranks_of_mpich_get_a_node_each() {
     assert_a_node_each(&shape, &said, shape.homes().len());
     sandbox.until_free();
 }
+
+#[test]
+fn ranks_of_mpich_inside_a_hold_are_bound_by_the_cores_of_the_hold() {
+    let shape = given!(Shape::here());
+    let mpiexec =
+        need!(installed("mpiexec.mpich").or_else(|| installed("mpiexec.hydra")), "MPICH is not installed");
+    let sandbox = Sandbox::new();
+    // The last core of each node: Hydra would begin with the first of the machine.
+    let held: Vec<u32> =
+        shape.homes().into_iter().filter_map(|node| shape.of_node(node).last().copied()).collect();
+    let list: Vec<String> = held.iter().map(ToString::to_string).collect();
+    let count = held.len().to_string();
+    let mask = "while read -r key list; do case $key in Cpus_allowed_list:) echo \"$list\";; esac; done </proc/self/status";
+    let call = sandbox.run(&format!("-q --cpus {}", list.join(",")));
+    let call = call.args([mpiexec.to_str().unwrap(), "-n", &count, "-bind-to", "core", "sh", "-c", mask]);
+    let said = call.ends().ok();
+    let masks: BTreeSet<u32> = said.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(masks, held.into_iter().collect(), "{said}");
+    sandbox.until_free();
+}
