@@ -265,7 +265,7 @@ fn a_machine_whose_cpus_are_not_here_is_refused() {
     let sandbox = Sandbox::new();
     let file = machine(&sandbox, &[0, 900]);
     let said = format!("TRIMTAB_MACHINE={}: CPUs 900 are not on this machine, which has ", file.display());
-    for words in ["run -c 1 true", "attach 1", "serve", "plan", "topo"] {
+    for words in ["run -c 1 true", "attach 1 --yes", "serve", "plan", "topo"] {
         let status = if words.starts_with("run") { 125 } else { 2 };
         on(ask(&sandbox, words), &file).ends().fails(status, &[&said]);
     }
