@@ -15,6 +15,8 @@
 //! calls before the small one's constructor would pass unplanned, and a library that is opened late has no
 //! thread-local storage without allocating. `tests/exports.rs` checks the versions, and the names against musl's.
 
+#![cfg_attr(test, allow(dead_code, unused_macros))]
+
 use crate::real::Symbol;
 use libc::{c_char, c_int, c_uint, c_void, pid_t};
 use std::mem::transmute;

@@ -1,5 +1,7 @@
 //! What the library shows to the loader.
 
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
 mod common;
 
 use std::process::Command;

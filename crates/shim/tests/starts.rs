@@ -1,5 +1,7 @@
 //! Programs that cannot carry the library are started without it, in whatever way, and as if it had never been there.
 
+#![allow(clippy::unwrap_used, reason = "tests may")]
+
 mod common;
 
 use common::{Program, Run, pinned, skip};
