@@ -73,10 +73,10 @@ fn imports() -> Option<Vec<(String, Option<String>, bool)>> {
         common::skip("nm is not installed");
         return None;
     };
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = |line: &str| {
         let mut words = line.split_whitespace();
-        let (kind, symbol) = (words.next().unwrap(), words.next().unwrap());
+        let (kind, symbol) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (name, version) =
             symbol.split_once('@').map_or((symbol, None), |(name, version)| (name, Some(version)));
         (name.to_owned(), version.map(|version| version.trim_start_matches('@').to_owned()), kind != "U")
