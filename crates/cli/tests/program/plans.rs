@@ -211,7 +211,7 @@ fn dies_without_memory_come_last_and_a_plan_that_takes_them_first_fails_the_chec
         let mut wrong: Value = serde_json::from_str(&plan("--cpus 0-3 --json")).unwrap();
         let asked: Value = serde_json::from_str(&right).unwrap();
         wrong["request"] = asked["request"].clone();
-        let outcome = sandbox.trimtab("check -").input(&wrong.to_string()).ends();
+        let outcome = sandbox.trimtab("check -").input(wrong.to_string()).ends();
         let said = format!("{}{}", outcome.out(), outcome.stderr);
         assert_eq!(outcome.code, Some(1), "{outcome}");
         assert!(said.contains("CPUs 0-3 have no memory of their own, while CPUs 4-7,12-15"), "{said}");

@@ -1,7 +1,8 @@
 //! `trimtab ps`.
 
-use crate::util::{Sandbox, eventually, installed, need, two};
+use crate::util::{Sandbox, eventually, installed, need, python, text, two};
 use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
 
 #[test]
 fn nobody_holds_anything_at_first() {
@@ -69,21 +70,32 @@ fn who_waits_is_counted() {
 fn a_daemon_that_a_run_left_behind_is_no_violator_and_a_stranger_group_is_one_line() {
     let [a, _] = need!(two(), "two cores are needed");
     need!(installed("setsid"), "no setsid");
+    let python = need!(python(), "no Python");
     let sandbox = Sandbox::alone();
     // Three daemons without a living parent: one has the hold and its name, one only the name, one only the hold.
-    let script = "setsid sh -c 'echo $$; exec sleep 600 >&-' & \
-                  setsid sh -c 'echo $$; d=${TRIMTAB_HOLD#* }; eval \"exec ${d%% *}>&-\"; exec sleep 600 >&-' & \
-                  setsid env -u TRIMTAB_HOLD sh -c 'echo $$; exec sleep 600 >&-' & \
-                  wait; exec cat";
-    let script = script.replace("wait; exec cat", "sleep 1; exec cat");
+    let closes = "import os; os.closerange(3, 4096); print(os.getpid(), file=open('b', 'w')); \
+                  os.close(1); os.execvp('sleep', ['sleep', '600'])";
+    let script = format!(
+        "cd {}; (setsid sh -c 'echo $$ >a; exec sleep 600 >&-' &); (setsid {} -S -c \"{closes}\" &); \
+         (setsid env -u TRIMTAB_HOLD sh -c 'echo $$ >c; exec sleep 600 >&-' &); echo up; exec cat",
+        sandbox.path("shared").display(),
+        python.display()
+    );
     let mut running = sandbox.run(&format!("--cpus {a}")).sh(&script).begins();
-    let daemons: Vec<u32> = (0..3).map(|_| running.line().trim().parse().unwrap()).collect();
+    running.line();
+    let daemon = |name: &str| -> u32 {
+        let pid = || text(&sandbox.path("shared").join(name)).trim().parse::<u32>().ok();
+        let sleeps = |pid: u32| text(Path::new(&format!("/proc/{pid}/comm"))).trim() == "sleep";
+        eventually("the daemon sleeps", || pid().is_some_and(sleeps));
+        pid().unwrap()
+    };
+    let daemons = ["a", "b", "c"].map(daemon);
     let strangers = "sleep 600 & a=$!; sleep 600 & b=$!; echo $$ $a $b; cat; kill $a $b";
     let mut strangers = sandbox.shell(&format!("exec taskset -c {a} sh -c '{strangers}'")).begins();
     let group: Vec<u32> = strangers.line().split_whitespace().map(|pid| pid.parse().unwrap()).collect();
     let (ps, said) = (sandbox.ps(), sandbox.trimtab("ps").ends().ok());
     for daemon in &daemons {
-        kill_process(Pid::from_raw(i32::try_from(*daemon).unwrap()).unwrap(), Signal::KILL).unwrap();
+        let _ = kill_process(Pid::from_raw(i32::try_from(*daemon).unwrap()).unwrap(), Signal::KILL);
     }
     strangers.ends().ok();
     let violators = ps["violators"].as_array().unwrap();
