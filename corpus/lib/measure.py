@@ -176,8 +176,8 @@ class Measuring:
 
 
 def marked(found, taken):
-    """Differences with how busy others were, where they were."""
-    return [f"{line} (others took {taken.others_percent:.0f} % of a CPU)" if taken.noisy else line for line in found]
+    """Differences, which may come of others where these were busy."""
+    return [f"{line} (while others were busy)" if taken.noisy else line for line in found]
 
 
 def surroundings(places, program, words):

@@ -13,13 +13,16 @@ PAGE = REPOSITORY / "docs" / "corpus.md"
 
 @dataclass(frozen=True)
 class Places:
-    """What a session writes, below one folder that may be removed at any time."""
+    """Where a session writes; what is below the root may be removed between sessions."""
 
     root: Path
+    session: Path  # what belongs to one session, and ends with it
 
     @classmethod
     def default(cls):
-        return cls(Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")).resolve() / "corpus")
+        root = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")).resolve() / "corpus"
+        # A short path, since names of sockets below it are bounded; not in TMPDIR for the same reason.
+        return cls(root, Path(f"/tmp/corpus-{os.getpid()}"))
 
     def environment(self, name):
         """The folder of a virtual environment of Python."""
@@ -34,22 +37,22 @@ class Places:
         return self.root / "work" / name
 
     @property
-    def home(self):
-        return self._made("home")
-
-    @property
     def ledger(self):
-        return self._made("ledger")
+        return made(self.session / "ledger")
 
     @property
     def rules(self):
-        return self._made("rules")
+        return made(self.session / "rules")
 
     @property
     def samples(self):
-        return self._made("samples")
+        return made(self.session / "samples")
 
-    def _made(self, name):
-        folder = self.root / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+    @property
+    def home(self):
+        return made(self.root / "home")
+
+
+def made(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -17,6 +17,7 @@ from .tree import Watch, below, cpus_of, parents
 GRACE_SECONDS = 0.5  # for processes that outlive the first one, as daemons that were told to end
 DETACH_SECONDS = 10.0  # for a balancer to notice that its program ended
 OUTPUT_AT_MOST = 4 << 20  # bytes of a stream that are kept and compared
+LATE = "the program ended before it could be attached to"
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -94,7 +95,7 @@ def beside(start, child, after, environment, words):
     if not start.attach:
         return None
     if ended(child, after, kill=False) is not None:
-        return "the program ended before it could be attached to"
+        return LATE
     return subprocess.Popen([*start.attach, str(child.pid)], env=environment, stdin=subprocess.DEVNULL, stdout=words,
                             stderr=words, start_new_session=True)
 
@@ -107,6 +108,8 @@ def detached(balancer, path):
     if status == 0:
         return ""
     words = path.read_text(errors="replace").strip().splitlines()
+    if words and "there is no process" in words[-1]:
+        return LATE
     return f"attach {'stayed after the program' if status is None else f'ended with {status}'}: {words[-1] if words else ''}"
 
 

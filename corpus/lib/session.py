@@ -2,6 +2,7 @@
 
 import fnmatch
 import os
+import shutil
 import signal
 import sys
 import time
@@ -72,6 +73,8 @@ def measured(programs, options):
     except KeyboardInterrupt:
         say("stopped: what was measured until now is kept")
         record.write(path, about, results, options.seed)
+    finally:
+        shutil.rmtree(options.places.session, ignore_errors=True)
     say(f"record: {path}")
     return about, results
 

@@ -39,7 +39,7 @@ class Files(unittest.TestCase):
 
     def test_every_word_in_braces_is_known(self):
         for one in program.every(PROGRAMS):
-            known = {*supply.words(Places(Path("/t")), one), "under"}
+            known = {*supply.words(Places(Path("/t"), Path("/s")), one), "under"}
             for word in (*one.command, *one.version):
                 if "$" not in word and "'" not in word:
                     self.assertLessEqual(set(supply.re.findall(r"\{(\w+)\}", word)), known, one.name)
