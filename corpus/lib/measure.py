@@ -149,8 +149,9 @@ class Measuring:
     def compared(self, name, taken):
         """In what a sample differs from plain: from plain on the same CPUs, if it was given fewer."""
         plain = self.plain
-        if taken.seen is not None and taken.seen.held is not None and taken.seen.held < self.cpus():
-            plain = self.plain_on(taken.seen.held)
+        given = taken.given() if taken.seen is not None and name != "plain" else None
+        if given and given < self.cpus():
+            plain = self.plain_on(given)
         rules = self.program.same
         found = same.differences(rules, plain, taken)
         if name != "plain" and not found and taken.seen is not None:

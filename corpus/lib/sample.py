@@ -39,6 +39,12 @@ class Sample:
     def noisy(self):
         return self.others_percent > NOISY_PERCENT
 
+    def given(self):
+        """The CPUs that a run was given: those held, by the ledger; or those of all masks, where others delayed the question."""
+        if self.seen.held is not None or not self.noisy:
+            return self.seen.held
+        return frozenset().union(*self.seen.masks) or None
+
 
 @dataclass(frozen=True)
 class Surroundings:
