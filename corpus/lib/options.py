@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .places import Places, REPOSITORY
+from .places import REPOSITORY, Places
 from .program import VARIANTS
 
 ROUNDS = 7  # of all programs; five quiet pairs are needed for a verdict

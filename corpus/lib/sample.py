@@ -1,5 +1,6 @@
 """A sample: one run of a program, from its start to its end."""
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -145,10 +146,8 @@ def swept():
     names = sorted(name_of(process) for process in left)
     while left:
         for process in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         time.sleep(0.01)
         left = descendants()
     return names

@@ -99,34 +99,33 @@ def one(supply, program, measuring):
 
 def tell(result, seed):
     """What came of a program, on standard error."""
-    if result.skipped:
-        say(f"  SKIPPED: {result.name}: {result.skipped}")
-        return
-    if result.fault:
-        say(f"  FAILED: {result.name}: {result.fault}")
-    for difference, names in table.grouped(result).items():
-        say(f"  FAILED: {result.name} ({', '.join(names)}): {difference}")
-    for name in result.slower(seed):
-        say(f"  FAILED: {result.name} ({name}): slower than plain, {result.interval(name, seed).words()}")
+    for line in verdicts(result, seed):
+        say(f"  {line}")
     times = [f"{name} {interval.words()}" for name in result.variants
              if name != "plain" and (interval := result.interval(name, seed))]
     if times:
         say(f"  plain {table.plain_seconds(result)} s; {', '.join(times)}")
 
 
+def verdicts(result, seed):
+    """A line for each fault of a program, or for why it was skipped; none where all is well."""
+    if result.skipped:
+        return [f"SKIPPED: {result.name}: {result.skipped}"]
+    found = [f"FAILED: {result.name}: {result.fault}"] if result.fault else []
+    for difference, names in table.grouped(result).items():
+        found.append(f"FAILED: {result.name} ({', '.join(names)}): {difference}")
+    for name in result.slower(seed):
+        found.append(f"FAILED: {result.name} ({name}): slower than plain, {result.interval(name, seed).words()}")
+    return found
+
+
 def summary(about, results):
     """Prints what came of all, and gives the exit status."""
+    seed = about["seed"]
     skipped = [result for result in results if result.skipped]
-    failed = [result for result in results if result.failed(about["seed"])]
-    for result in skipped:
-        print(f"SKIPPED: {result.name}: {result.skipped}")
-    for result in failed:
-        if result.fault:
-            print(f"FAILED: {result.name}: {result.fault}")
-        for difference, names in table.grouped(result).items():
-            print(f"FAILED: {result.name} ({', '.join(names)}): {difference}")
-        for name in result.slower(about["seed"]):
-            print(f"FAILED: {result.name} ({name}): slower than plain, {result.interval(name, about['seed']).words()}")
+    failed = [result for result in results if result.failed(seed)]
+    for result in skipped + failed:
+        print("\n".join(verdicts(result, seed)))
     print(f"{len(results) - len(failed) - len(skipped)} passed, {len(failed)} failed, {len(skipped)} skipped")
     return 1 if failed else 0
 

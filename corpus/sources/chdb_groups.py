@@ -2,5 +2,6 @@
 
 import chdb
 
-print(chdb.query("select count(), sum(s % 97) from (select number * 7919 % 1013 as g, sum(number) as s from numbers_mt(20000000) group by g)"))
+GROUPS = "select number * 7919 % 1013 as g, sum(number) as s from numbers_mt(20000000) group by g"
+print(chdb.query(f"select count(), sum(s % 97) from ({GROUPS})"))
 print(chdb.query("select value from system.settings where name = 'max_threads'"))

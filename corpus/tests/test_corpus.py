@@ -265,7 +265,8 @@ class Sessions(unittest.TestCase):
 
     def test_the_table_begins_with_losses_and_ends_with_what_was_skipped(self):
         text = table.page(self.ABOUT, self.results())
-        order = [text.index(words) for words in ("### Losses", "**wrong** (run): status 1", "### All", "| slow |", "| fine |", "### Skipped")]
+        parts = ("### Losses", "**wrong** (run): status 1", "### All", "| slow |", "| fine |", "### Skipped")
+        order = [text.index(words) for words in parts]
         self.assertEqual(order, sorted(order))
 
     def test_the_table_goes_between_the_marks_of_the_page(self):
