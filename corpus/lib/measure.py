@@ -91,7 +91,7 @@ class Measuring:
         taken = take(filled, self.surroundings, program.same.files, watched, program.attach_after)
         if self.plan.quiet_check:
             noisy = ", noisy" if taken.noisy else ""
-            self.say(f"  {program.name} {name}: {taken.seconds:.3f} s, others {taken.others_percent:.0f} %{noisy}")
+            self.say(f"  {program.name} {name}: {taken.seconds:.3f} s, CPU {taken.cpu_seconds:.2f} s, others {taken.others_percent:.0f} %{noisy}")
         return taken
 
     def watched(self, name):
@@ -136,6 +136,7 @@ class Measuring:
             measured.noisy.append(True)
         measured.seconds.append(taken.seconds if taken.status == self.plain.status else None)
         measured.noisy.append(taken.noisy)
+        measured.cpu_seconds.append(round(taken.cpu_seconds, 3))
         measured.others_percent.append(round(taken.others_percent, 1))
         self.keep_words(measured, taken)
 

@@ -11,6 +11,7 @@ class Measured:
     """A variant's samples."""
 
     seconds: list = field(default_factory=list)  # one a round; None where the sample failed
+    cpu_seconds: list = field(default_factory=list)  # of all its processes
     others_percent: list = field(default_factory=list)
     noisy: list = field(default_factory=list)  # whether the round's sample was
     differences: list = field(default_factory=list)  # each once

@@ -31,6 +31,7 @@ class Sample:
     err: bytes = b""
     files: dict = field(default_factory=dict)  # name -> digest, or None where it is missing
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of all its processes, trimtab's and the looks at them included
     others_percent: float = 0.0
     left: list = field(default_factory=list)  # names of processes that outlived the program
     seen: object = None  # of a sample that was watched
@@ -85,7 +86,8 @@ def take(start, surroundings, files=(), watched=False, attach_after=0.2):
             if watch and watch.is_alive():
                 sample.seen = watch.stop()
             sample.left = swept()
-    sample.others_percent = Load().others_percent(before)
+    after = Load()
+    sample.others_percent, sample.cpu_seconds = after.others_percent(before), after.own - before.own
     sample.out, sample.err = (path.read_bytes()[:OUTPUT_AT_MOST] for path in paths[:2])
     sample.files = {name: digest(cwd / name) for name in files}
     return sample

@@ -1,11 +1,13 @@
 """The process tree below the runner, as /proc shows it."""
 
+import collections
 import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
 LOOK_SECONDS = 0.01  # between two looks
+STEADY_LOOKS = 5  # that a thread must have the same mask in: hwloc, when it discovers a machine, visits every CPU for a moment
 
 
 @dataclass
@@ -13,7 +15,7 @@ class Seen:
     """What became visible of a sample's processes."""
 
     threads: int = 0  # the most at one moment
-    masks: dict = field(default_factory=dict)  # set of CPUs -> name of a process that had it
+    masks: dict = field(default_factory=dict)  # set of CPUs that a thread had for some looks -> name of its process
     environments: dict = field(default_factory=dict)  # name of a process -> its variables at its start
     held: frozenset = None  # CPUs that the ledger said are held; None where no run was seen
 
@@ -68,6 +70,7 @@ class Watch(threading.Thread):
         self.words = Path("/proc/self/cmdline").read_bytes()  # what a child has, too, until it has become the program
         self.holds = holds  # a function that asks the ledger; called until it has an answer
         self.seen = Seen()
+        self.looks = collections.Counter()  # (thread, mask) -> looks
         self.over = threading.Event()
 
     def run(self):
@@ -104,7 +107,9 @@ class Watch(threading.Thread):
             return 0
         for line in status.splitlines():
             if line.startswith("Cpus_allowed_list:"):
-                self.seen.masks.setdefault(cpus_of(line.partition(":")[2]), name)
+                self.looks[task, line] += 1
+                if self.looks[task, line] == STEADY_LOOKS:
+                    self.seen.masks.setdefault(cpus_of(line.partition(":")[2]), name)
         return 1
 
     def environment_of(self, process, name):

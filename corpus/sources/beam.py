@@ -1,6 +1,6 @@
 """A beam of bricks for CalculiX, fixed at one end and pulled down at the other; on standard output."""
 
-LENGTH, SIDE = 40, 6
+LENGTH, SIDE = 60, 10
 
 
 def node(x, y, z):
