@@ -125,9 +125,12 @@ def status_words(status):
 
 
 def last_words(err):
-    """The last words of standard error, for a status that is not the plain one."""
-    lines = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
-    return f" ({short(lines[-1])})" if lines else ""
+    """The words of standard error that tell most of a status that is not the plain one: from the last error on, or the last line."""
+    lines = [line.strip() for line in err.decode(errors="replace").splitlines() if re.search(r"\w", line)]
+    if not lines:
+        return ""
+    errors = [at for at, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)]
+    return f" ({short(' '.join(lines[errors[-1]:][:3] if errors else lines[-1:]))})"
 
 
 def value_words(value):

@@ -127,6 +127,10 @@ class Comparing(unittest.TestCase):
         found = same.differences(program.Same(), Sample(status=0, out=b"a"), Sample(status=1, err=b"x\nFatal error\n"))
         self.assertEqual(found, ["status 1 instead of 0 ('Fatal error')"])
 
+    def test_words_of_an_error_come_with_what_follows(self):
+        err = b"start\nFatal error:\nOMP_NUM_THREADS is 2\nFor more\nsee the manual\n-----\n"
+        self.assertEqual(same.last_words(err), " ('Fatal error: OMP_NUM_THREADS is 2 For more')")
+
     def test_a_signal_and_a_hang_are_named(self):
         self.assertEqual(same.status_words(-11), "signal 11")
         self.assertIn("hung", same.status_words(None))
