@@ -13,6 +13,7 @@ from .tree import list_of
 from .variant import Start, start
 
 RETAKES = 2  # of a sample that differs while others were busy
+EXTRA_ROUNDS = 2  # times the rounds, at most, where too few samples were quiet
 RETAKE_SECONDS = 5.0  # what such samples of one variant may take together
 PAUSE_SECONDS = 0.3  # before a sample is taken again
 VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*|\d{6,}")
@@ -58,7 +59,9 @@ class Measuring:
             if self.result.fault:
                 return self.result
         order = random.Random(f"{self.plan.seed} {self.program.name}")
-        for number in range(self.plan.rounds):
+        for number in range(EXTRA_ROUNDS * self.plan.rounds):
+            if number >= self.plan.rounds and not self.result.unjudged():
+                break
             turn = list(names)
             order.shuffle(turn)
             for name in turn:

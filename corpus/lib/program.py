@@ -42,7 +42,7 @@ class Program:
     debian: tuple = ()  # packages that are installed
     unpacked: tuple = ()  # packages that are only unpacked, as they conflict with installed ones
     python: tuple = ()  # names in the requirements
-    venv: str = "new"  # which requirements: new or old
+    venv: str = "new"  # which environment of Python: that of requirements-NAME.txt
     programs: tuple = ()  # names that must then be found in PATH
     modules: tuple = ()  # modules that /usr/bin/python3 must then find
     root: bool = False

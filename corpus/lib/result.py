@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from .interval import paired
+from .interval import PAIRS_AT_LEAST, paired
 from .variant import JUDGED_BY_TIME
 
 
@@ -49,6 +49,10 @@ class Result:
         """Variants that are slower beyond noise."""
         return [name for name in self.variants if name in JUDGED_BY_TIME
                 and (interval := self.interval(name, seed)) and interval.slower]
+
+    def unjudged(self):
+        """Variants whose time is to be judged, and has too few quiet pairs."""
+        return [name for name in self.variants if name in JUDGED_BY_TIME and len(self.pairs(name, quiet=True)) < PAIRS_AT_LEAST]
 
     def different(self):
         """Variants whose behaviour is not the plain one."""

@@ -126,6 +126,9 @@ def summary(about, results):
     failed = [result for result in results if result.failed(seed)]
     for result in skipped + failed:
         print("\n".join(verdicts(result, seed)))
+    unjudged = [result.name for result in results if about["rounds"] and not result.skipped and result.unjudged()]
+    if unjudged:
+        print(f"NOT JUDGED: the time of {len(unjudged)} programs, of which too few samples were quiet: {', '.join(unjudged)}")
     print(f"{len(results) - len(failed) - len(skipped)} passed, {len(failed)} failed, {len(skipped)} skipped")
     return 1 if failed else 0
 

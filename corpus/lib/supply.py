@@ -132,7 +132,7 @@ class Supply:
             return
         self.say(f"preparing {program.name}")
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         done = run(["bash", "-euo", "pipefail", "-c", commands], folder=folder, seconds=PREPARE_SECONDS,
                    environment={**os.environ, "PATH": search_path()})
         if done.returncode != 0:

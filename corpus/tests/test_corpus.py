@@ -260,6 +260,7 @@ class Sessions(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertEqual(out.getvalue().splitlines()[-1], "2 passed, 3 failed, 1 skipped")
         self.assertIn("SKIPPED: absent: no registry has it", out.getvalue())
+        self.assertIn("NOT JUDGED: the time of 2 programs, of which too few samples were quiet: busy, wrong", out.getvalue())
 
     def test_a_record_is_read_as_it_was_written(self):
         with tempfile.TemporaryDirectory() as folder:
