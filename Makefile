@@ -35,7 +35,7 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
 BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_pipeline balance_hog uncore_lists
 
-.PHONY: build help guide test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub lint install uninstall clean
+.PHONY: build help guide test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -55,6 +55,7 @@ test: ## build and run every test, after installing missing packages (root on De
 	scripts/wheels
 	scripts/test
 	scripts/test-python
+	$(MAKE) --no-print-directory corpus-test
 
 test-python: ## build the Python package and run its tests, in an environment of its own below target/python
 	scripts/test-python
@@ -74,6 +75,16 @@ test-numa: ## run trimtab on emulated machines with several NUMA nodes (QEMU), a
 test-misses: ## far memory counted in an emulated machine, before and under --balance=brm: a minute or two where nothing else runs
 	scripts/packages build numa
 	scripts/test-numa 4n2c
+
+# TABLE=1 puts the results into docs/corpus.md.
+corpus: ## run programs of others plainly and by trimtab, and compare (an hour or more; ARGS='--rounds 15 zstd xz', '--part ci')
+	scripts/packages build
+	$(CARGO) build --release --workspace
+	corpus/run --install --trimtab $(TARGET)/release/trimtab $(if $(TABLE),--table) $(ARGS)
+
+corpus-test: ## test the runner of the corpus, without its programs: seconds
+	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then python3 -B -m unittest discover --start-directory corpus/tests --top-level-directory corpus; \
+	else echo 'SKIPPED: the runner of the corpus: no Python 3.9 or newer here'; fi
 
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab
 	scripts/packages build demo
@@ -125,7 +136,7 @@ lint: ## format, clippy, documentation, licences: warnings are errors
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
 	cd python && $(CARGO) fmt --check
 	$(CARGO) clippy --manifest-path python/Cargo.toml --target-dir $(TARGET) --locked --all-targets -- -D warnings
-	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team; \
+	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team corpus; \
 	else echo 'ruff is not installed: Python is not checked (pip install ruff)'; fi
 	@if $(CARGO) deny --version >/dev/null 2>&1; then set -x; $(CARGO) deny check bans licenses sources; \
 	else echo 'cargo-deny is not installed: licences are not checked (cargo install --locked cargo-deny)'; fi

@@ -1,0 +1,39 @@
+"""A variant: one way to start a program."""
+
+from dataclasses import dataclass
+
+from .program import PLACE
+
+JUDGED_BY_TIME = ("run", "balance", "report", "attach")  # nest changes the teams, profile observes
+
+
+@dataclass(frozen=True)
+class Start:
+    """The command of a sample."""
+
+    command: tuple
+    attach: tuple = ()  # the command that is started beside it, without the process id
+
+
+def start(program, variant, trimtab, out):
+    """How a variant starts the program; `out` is the file that a report or profile goes to."""
+    run = (str(trimtab), "run", *program.options)
+    under = {
+        "plain": program.plain,
+        "attach": program.plain,
+        "run": (*run, "--"),
+        "balance": (*run, "--balance", "--"),
+        "report": (*run, f"--report={out}", "--"),
+        "nest": (*run, "--nest", program.nest, "--"),
+        "profile": (str(trimtab), "profile", *program.options, "-o", str(out), "--"),
+    }[variant]
+    attach = (str(trimtab), "attach") if variant == "attach" else ()
+    return Start(placed(program.command, under), attach)
+
+
+def placed(command, under):
+    """The command with `under` where its mark stands, and before it where it has none."""
+    if PLACE not in command:
+        return (*under, *command)
+    position = command.index(PLACE)
+    return (*command[:position], *under, *command[position + 1:])

@@ -1,0 +1,297 @@
+"""Tests of the runner: what is pure, and that it can find fault."""
+
+import contextlib
+import io
+import random
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CORPUS = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CORPUS))
+
+from lib import interval, load, options, program, record, same, session, supply, table, tree, variant  # noqa: E402
+from lib.places import PAGE, PROGRAMS, SOURCES, Places  # noqa: E402
+from lib.result import Measured, Result  # noqa: E402
+from lib.sample import Sample, Surroundings, adopt_orphans, held_cpus, take  # noqa: E402
+
+
+def made(**keys):
+    return program.make("some", {"about": "a", "kind": "k", "command": ["true"], **keys})
+
+
+class Files(unittest.TestCase):
+    def test_every_program_can_be_read(self):
+        self.assertGreater(len(program.every(PROGRAMS)), 20)
+
+    def test_every_source_that_a_program_names_is_there(self):
+        for one in program.every(PROGRAMS):
+            text = " ".join([one.prepare, *one.command, *one.version, *one.environment.values()])
+            for name in supply.re.findall(r"\{sources\}/([\w./-]+)", text):
+                self.assertTrue((SOURCES / name).exists(), f"{one.name}: {name}")
+
+    def test_every_wheel_that_a_program_names_is_pinned(self):
+        for one in program.every(PROGRAMS):
+            pins = supply.requirements(CORPUS / f"requirements-{one.venv}.txt") if one.python else {}
+            for package in one.python:
+                self.assertIn(package, pins, one.name)
+
+    def test_every_word_in_braces_is_known(self):
+        for one in program.every(PROGRAMS):
+            known = {*supply.words(Places(Path("/t"), Path("/s")), one), "under"}
+            for word in (*one.command, *one.version):
+                if "$" not in word and "'" not in word:
+                    self.assertLessEqual(set(supply.re.findall(r"\{(\w+)\}", word)), known, one.name)
+
+    def test_a_program_runs_in_ci_only_where_nothing_says_otherwise(self):
+        self.assertTrue(all(one.part in ("all", "ci") for one in program.every(PROGRAMS)))
+
+
+class Reading(unittest.TestCase):
+    def test_an_unknown_key_is_refused_with_the_known_ones(self):
+        with self.assertRaisesRegex(program.Fault, "comand is no key; known are .*command"):
+            made(comand=["x"])
+
+    def test_a_wrong_type_is_refused(self):
+        with self.assertRaisesRegex(program.Fault, "debian is to be a list of strings"):
+            made(debian="gcc")
+
+    def test_a_wrong_way_to_compare_is_refused(self):
+        with self.assertRaisesRegex(program.Fault, "same.stdout is 'roughly'"):
+            made(same={"stdout": "roughly"})
+
+    def test_a_broken_pattern_is_refused(self):
+        with self.assertRaisesRegex(program.Fault, r"the pattern '\('"):
+            made(same={"drop": ["("]})
+
+    def test_a_missing_command_is_refused_unless_the_program_cannot_be_had(self):
+        with self.assertRaisesRegex(program.Fault, "command is missing"):
+            program.make("some", {"about": "a", "kind": "k"})
+        program.make("some", {"about": "a", "kind": "k", "unavailable": "nobody packages it"})
+
+    def test_a_variant_fits_unless_it_is_left_out(self):
+        self.assertEqual(made().variants(program.VARIANTS), ["plain", "run", "balance", "report", "attach", "profile"])
+        self.assertEqual(made(nest="2,scatter", without={"attach": "short"}).variants(("plain", "nest", "attach")), ["plain", "nest"])
+
+
+class Starting(unittest.TestCase):
+    def test_trimtab_stands_in_front_or_at_its_mark(self):
+        self.assertEqual(variant.placed(("a", "b"), ("t", "run")), ("t", "run", "a", "b"))
+        self.assertEqual(variant.placed(("mpirun", "{under}", "b"), ("t", "run")), ("mpirun", "t", "run", "b"))
+        self.assertEqual(variant.placed(("mpirun", "{under}", "b"), ()), ("mpirun", "b"))
+
+    def test_options_of_a_program_go_to_runs_and_the_plain_prefix_to_plain(self):
+        one = made(options=["-c", "1"], plain=["taskset", "-c", "0"])
+        self.assertEqual(variant.start(one, "run", "T", "o").command, ("T", "run", "-c", "1", "--", "true"))
+        self.assertEqual(variant.start(one, "plain", "T", "o").command, ("taskset", "-c", "0", "true"))
+        self.assertEqual(variant.start(one, "attach", "T", "o").attach, ("T", "attach"))
+
+    def test_words_in_braces_are_filled_and_the_shells_own_stay(self):
+        self.assertEqual(supply.filled("{work}/a ${X} awk '{ print }'", {"work": "/w"}), "/w/a ${X} awk '{ print }'")
+
+
+class Comparing(unittest.TestCase):
+    def difference(self, before, after, **keys):
+        return same.text_difference(keys.pop("mode", "exact"), program.Same(**keys), before.encode(), after.encode())
+
+    def test_equal_output_is_the_same(self):
+        self.assertEqual(self.difference("a\nb\n", "a\nb\n"), "")
+
+    def test_a_changed_missing_or_added_line_is_named(self):
+        self.assertEqual(self.difference("a\nb", "a\nc"), "'c' instead of 'b'")
+        self.assertEqual(self.difference("a\nb", "a"), "'b' is missing")
+        self.assertEqual(self.difference("a", "a\nb"), "also 'b'")
+
+    def test_order_counts_only_where_it_is_said_to(self):
+        self.assertNotEqual(self.difference("a\nb", "b\na"), "")
+        self.assertEqual(self.difference("a\nb", "b\na", mode="lines"), "")
+        self.assertNotEqual(self.difference("a\nb", "b\nb", mode="lines"), "")
+
+    def test_lines_of_trimtab_are_no_difference(self):
+        self.assertEqual(self.difference("a", "trimtab: 1 core\na"), "")
+        self.assertEqual(same.own_lines(b"x\ntrimtab: 1 core\n"), ["trimtab: 1 core"])
+
+    def test_dropped_kept_and_masked_text_is_no_difference(self):
+        self.assertEqual(self.difference("took 3 s\na", "took 4 s\na", drop=("^took",)), "")
+        self.assertEqual(self.difference("pid 3", "pid 4", mask=(r"\d+",)), "")
+        self.assertEqual(self.difference("a 1\nb", "a 1\nc", keep=("^a",)), "")
+        self.assertNotEqual(self.difference("a 1\nb", "a 2\nb", keep=("^a",)), "")
+
+    def test_numbers_may_differ_within_the_tolerance_and_words_may_not(self):
+        self.assertEqual(self.difference("E = -1.0000001", "E = -1.0000002", mode="numbers", tolerance=1e-6), "")
+        self.assertEqual(self.difference("E = 1.0", "E = 1.1", mode="numbers", tolerance=1e-6), "1.1 instead of 1.0")
+        self.assertIn("other words", self.difference("E = 1.0", "F = 1.0", mode="numbers", tolerance=1e-6))
+
+    def test_a_status_comes_with_the_last_words_and_without_the_output_that_is_then_missing(self):
+        found = same.differences(program.Same(), Sample(status=0, out=b"a"), Sample(status=1, err=b"x\nFatal error\n"))
+        self.assertEqual(found, ["status 1 instead of 0 ('Fatal error')"])
+
+    def test_words_of_an_error_come_with_what_follows(self):
+        err = b"start\nFatal error:\nOMP_NUM_THREADS is 2\nFor more\nsee the manual\n-----\n"
+        self.assertEqual(same.last_words(err), " ('Fatal error: OMP_NUM_THREADS is 2 For more')")
+
+    def test_a_signal_and_a_hang_are_named(self):
+        self.assertEqual(same.status_words(-11), "signal 11")
+        self.assertIn("hung", same.status_words(None))
+
+    def test_files_and_left_processes_are_compared(self):
+        plain, other = Sample(files={"a": "1"}), Sample(files={"a": None}, left=["cat"])
+        self.assertEqual(same.differences(program.Same(files=("a",)), plain, other), ["a: missing", "left behind: cat instead of nothing"])
+
+    def test_threads_masks_and_variables_are_compared(self):
+        plain = tree.Seen(2, {frozenset({0, 1}): "a"}, {"a": {}}, None)
+        other = tree.Seen(3, {frozenset({0, 1}): "a"}, {"a": {"X": "1"}}, frozenset({0}))
+        self.assertEqual(same.seen_differences(program.Same(environment=("X",)), plain, other),
+                         ["3 threads instead of 2", "a may run on CPUs 0,1, held are 0", "a sees X '1' instead of not at all"])
+        self.assertEqual(same.changed_variables(plain, other), {"added": ["X"], "removed": [], "changed": []})
+
+
+class Intervals(unittest.TestCase):
+    def test_a_constant_loss_is_found_and_no_loss_is_not(self):
+        self.assertTrue(interval.paired([(1.0, 1.1)] * 7, 1).slower)
+        self.assertFalse(interval.paired([(1.0, 1.0)] * 7, 1).slower)
+
+    def test_a_loss_within_noise_is_not_called_one(self):
+        draw = random.Random(5)
+        pairs = [(1.0, 1.03 + draw.uniform(-0.3, 0.3)) for _ in range(9)]
+        self.assertFalse(interval.paired(pairs, 1).slower)
+
+    def test_few_pairs_give_no_verdict_and_none_no_interval(self):
+        self.assertIsNone(interval.paired([(1.0, 2.0)] * 4, 1).slower)
+        self.assertIsNone(interval.paired([], 1))
+
+    def test_the_same_seed_gives_the_same_interval(self):
+        pairs = [(1.0, 1.0 + number / 50) for number in range(9)]
+        self.assertEqual(interval.paired(pairs, 3), interval.paired(pairs, 3))
+
+    def test_the_middle_lies_within_the_ends(self):
+        draw = random.Random(6)
+        for _ in range(20):
+            one = interval.paired([(draw.uniform(1, 2), draw.uniform(1, 2)) for _ in range(draw.randint(1, 12))], 1)
+            self.assertLessEqual(one.low, one.middle)
+            self.assertLessEqual(one.middle, one.high)
+
+
+class Machines(unittest.TestCase):
+    def test_idle_and_waiting_time_is_not_busy(self):
+        self.assertEqual(load.busy_ticks("cpu  1 2 4 1000 2000 8 16 32 64 128"), 63)
+
+    def test_others_are_what_is_not_ours(self):
+        self.assertAlmostEqual(load.others_percent(1.5, 1.0, 1.0), 50)
+        self.assertEqual(load.others_percent(0.9, 1.0, 1.0), 0)
+
+    def test_lists_of_cpus_are_read_and_written(self):
+        self.assertEqual(tree.cpus_of("0-2,8\n"), {0, 1, 2, 8})
+        self.assertEqual(tree.list_of({8, 1}), "1,8")
+
+    def test_descendants_are_found_at_any_depth(self):
+        self.assertEqual(sorted(tree.below(1, {2: 1, 3: 2, 4: 3, 9: 8})), [2, 3, 4])
+
+    def test_holds_are_read_from_the_ledgers_list(self):
+        self.assertEqual(held_cpus('{"holds": [{"cpus": "0"}, {"cpus": "2-3"}]}'), {0, 2, 3})
+        self.assertIsNone(held_cpus('{"holds": []}'))
+        self.assertIsNone(held_cpus("nothing"))
+
+
+class Requirements(unittest.TestCase):
+    def test_names_are_compared_as_pip_spells_them(self):
+        self.assertEqual(supply.normal("Scikit_Learn==1.0"), "scikit-learn==1.0")
+
+
+class Samples(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        adopt_orphans()
+
+    def take(self, *command, limit=20.0, watched=False, **keys):
+        with tempfile.TemporaryDirectory() as folder:
+            surroundings = Surroundings(Path("/nowhere/trimtab"), {"PATH": "/usr/bin:/bin", "A": "1"}, Path(folder), limit)
+            if watched:
+                surroundings = Surroundings(Path("/bin/true"), surroundings.environment, Path(folder), limit)
+            return take(variant.Start(command), surroundings, watched=watched, **keys)
+
+    def test_status_streams_and_files_are_kept(self):
+        sample = self.take("sh", "-c", "echo out; echo err >&2; echo x > f; exit 7", files=("f", "g"))
+        self.assertEqual((sample.status, sample.out, sample.err), (7, b"out\n", b"err\n"))
+        self.assertEqual([value is None for value in sample.files.values()], [False, True])
+
+    def test_a_signal_is_a_status(self):
+        self.assertEqual(self.take("sh", "-c", "kill -SEGV $$").status, -11)
+
+    def test_what_hangs_is_killed(self):
+        self.assertIsNone(self.take("sleep", "60", limit=0.2).status)
+
+    def test_what_is_left_behind_is_named_and_ended(self):
+        self.assertEqual(self.take("sh", "-c", "setsid sleep 60 & :").left, ["sleep"])
+
+    def test_threads_masks_and_variables_are_seen(self):
+        seen = self.take("sleep", "0.5", watched=True).seen
+        self.assertEqual(seen.threads, 1)
+        self.assertEqual(len(seen.masks), 1)
+        self.assertTrue(any(variables.get("A") == "1" for variables in seen.environments.values()))
+
+
+class Sessions(unittest.TestCase):
+    def results(self):
+        plain = Measured(seconds=[1.0] * 6, noisy=[False] * 6, others_percent=[1.0] * 6)
+        slow = Measured(seconds=[1.2] * 6, noisy=[False] * 6, others_percent=[1.0] * 6)
+        busy = Measured(seconds=[9.0] * 6, noisy=[True] * 6, others_percent=[90.0] * 6)
+        wrong = Measured(differences=["status 1 instead of 0"])
+        good = Measured(seconds=[1.0] * 6, noisy=[False] * 6, others_percent=[1.0] * 6)
+        return [
+            Result("fine", "a", "k", variants={"plain": plain, "run": good}),
+            Result("slow", "a", "k", variants={"plain": plain, "run": slow}),
+            Result("busy", "a", "k", variants={"plain": plain, "run": busy}),
+            Result("wrong", "a", "k", variants={"plain": plain, "run": wrong}),
+            Result("broken", "a", "k", fault="plain: status 1 instead of 0"),
+            Result("absent", "a", "k", skipped="no registry has it"),
+        ]
+
+    ABOUT = {"date": "2026-01-01T00:00:00Z", "commit": "c", "processor": "p", "virtual": False, "cpus": 2, "kernel": "6", "system": "s",
+             "trimtab": "t", "build": "debug", "seed": 1, "rounds": 6}
+
+    def test_a_difference_a_loss_and_a_broken_program_fail_and_noise_does_not(self):
+        self.assertEqual([result.name for result in self.results() if result.failed(1)], ["slow", "wrong", "broken"])
+
+    def test_the_summary_counts_and_ends_in_the_counts(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = session.summary(self.ABOUT, self.results())
+        self.assertEqual(status, 1)
+        self.assertEqual(out.getvalue().splitlines()[-1], "2 passed, 3 failed, 1 skipped")
+        self.assertIn("SKIPPED: absent: no registry has it", out.getvalue())
+        self.assertIn("NOT JUDGED: the time of 2 programs, of which too few samples were quiet: busy, wrong", out.getvalue())
+
+    def test_a_record_is_read_as_it_was_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "record.json"
+            record.write(path, self.ABOUT, self.results(), 1)
+            self.assertEqual(record.read(path), (self.ABOUT, self.results()))
+
+    def test_the_table_begins_with_losses_and_ends_with_what_was_skipped(self):
+        text = table.page(self.ABOUT, self.results())
+        parts = ("### Losses", "**wrong** (run): status 1", "### All", "| slow |", "| fine |", "### Skipped")
+        order = [text.index(words) for words in parts]
+        self.assertEqual(order, sorted(order))
+
+    def test_the_table_goes_between_the_marks_of_the_page(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "corpus.md"
+            path.write_text(PAGE.read_text())
+            table.put("TEXT", path)
+            content = path.read_text()
+            self.assertEqual(content.split(table.MARKS[0])[0], PAGE.read_text().split(table.MARKS[0])[0])
+            self.assertIn(f"{table.MARKS[0]}\nTEXT\n{table.MARKS[1]}", content)
+
+    def test_plain_is_always_among_the_variants(self):
+        self.assertEqual(options.parse(["--variant", "report,run"]).variant, ("plain", "run", "report"))
+
+    def test_a_pattern_takes_several_programs_and_a_wrong_name_none(self):
+        programs = program.every(PROGRAMS)
+        self.assertGreater(len(session.chosen(programs, ["gromacs-*"], "all")), 1)
+        with self.assertRaisesRegex(program.Fault, "there is no program nonsense"):
+            session.chosen(programs, ["nonsense"], "all")
+
+
+if __name__ == "__main__":
+    unittest.main()
