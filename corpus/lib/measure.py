@@ -137,7 +137,7 @@ class Measuring:
         while len(measured.seconds) < number:
             measured.seconds.append(None)
             measured.noisy.append(True)
-        measured.seconds.append(taken.seconds if taken.status == self.plain.status else None)
+        measured.seconds.append(taken.seconds if taken.status == self.plain.status and not taken.late else None)
         measured.noisy.append(taken.noisy)
         measured.cpu_seconds.append(round(taken.cpu_seconds, 3))
         measured.others_percent.append(round(taken.others_percent, 1))
@@ -175,6 +175,7 @@ class Measuring:
         return max(self.plain.seen.masks, key=len, default=frozenset(os.sched_getaffinity(0)))
 
     def keep_words(self, measured, taken):
+        measured.late += taken.late
         for line in same.own_lines(taken.err):
             if line not in measured.words and len(measured.words) < 20:
                 measured.words.append(line)

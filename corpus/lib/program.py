@@ -55,7 +55,7 @@ class Program:
     options: tuple = ()  # of trimtab run, balance, report, nest
     nest: str = ""  # the teams of --nest, where they fit
     without: dict = field(default_factory=dict)  # variants that make no sense, with reasons
-    attach_after: float = 0.2  # seconds
+    attach_after: float = 0.1  # seconds
     note: str = ""
     same: Same = Same()
 

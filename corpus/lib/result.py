@@ -16,6 +16,7 @@ class Measured:
     noisy: list = field(default_factory=list)  # whether the round's sample was
     differences: list = field(default_factory=list)  # each once
     words: list = field(default_factory=list)  # lines that trimtab wrote, each once
+    late: int = 0  # samples that ended before a balancer was there: nothing was tried
     threads: int = None
     environment: dict = field(default_factory=dict)
 

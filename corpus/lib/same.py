@@ -2,7 +2,6 @@
 
 import re
 
-from .sample import LATE
 from .tree import list_of
 
 OWN = "trimtab:"  # how lines begin that trimtab itself writes on standard error
@@ -30,8 +29,7 @@ def differences(same, plain, other):
             found.append(f"{name}: " + ("missing" if other.files.get(name) is None else "other bytes"))
     if other.left != plain.left:
         found.append(f"left behind: {', '.join(other.left) or 'nothing'} instead of {', '.join(plain.left) or 'nothing'}")
-    # A balancer that others delay comes too late.
-    if other.attach and not (other.attach == LATE and other.noisy):
+    if other.attach and not other.late:
         found.append(other.attach)
     return found
 

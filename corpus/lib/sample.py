@@ -41,6 +41,11 @@ class Sample:
     def noisy(self):
         return self.others_percent > NOISY_PERCENT
 
+    @property
+    def late(self):
+        """Whether the balancer beside it came too late, so that nothing was tried."""
+        return self.attach == LATE
+
     def given(self):
         """The CPUs that a run was given: those held, by the ledger; or those of all masks, where others delayed the question."""
         if self.seen.held is not None or not self.noisy:
@@ -63,7 +68,7 @@ def adopt_orphans():
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def take(start, surroundings, files=(), watched=False, attach_after=0.2):
+def take(start, surroundings, files=(), watched=False, attach_after=0.1):
     """Runs the command once."""
     cwd = fresh(surroundings.folder / "cwd")
     paths = [surroundings.folder / name for name in ("out", "err", "attach")]

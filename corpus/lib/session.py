@@ -126,6 +126,9 @@ def summary(about, results):
     failed = [result for result in results if result.failed(seed)]
     for result in skipped + failed:
         print("\n".join(verdicts(result, seed)))
+    late = [result.name for result in results if any(measured.late for measured in result.variants.values())]
+    if late:
+        print(f"NOT ATTACHED TO: some samples of {len(late)} programs ended before: {', '.join(late)}")
     unjudged = [result.name for result in results if about["rounds"] and not result.skipped and result.unjudged()]
     if unjudged:
         print(f"NOT JUDGED: the time of {len(unjudged)} programs, of which too few samples were quiet: {', '.join(unjudged)}")

@@ -11,7 +11,7 @@ def cpus():
 
 
 def work(number):
-    return sum(i * number % 7 for i in range(300_000)), cpus(), os.environ.get("OMP_NUM_THREADS")
+    return sum(i * number % 7 for i in range(1_000_000)), cpus(), os.environ.get("OMP_NUM_THREADS")
 
 
 if __name__ == "__main__":

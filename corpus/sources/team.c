@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 int main(int count, char **words) {
-    long rounds = count > 1 ? atol(words[1]) : 40000;
+    long rounds = count > 1 ? atol(words[1]) : 160000;
     long long sum = 0;
     int threads = 0;
 #pragma omp parallel
