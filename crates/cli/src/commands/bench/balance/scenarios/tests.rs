@@ -142,7 +142,7 @@ fn commands_say_what_the_names_say() {
     );
     assert_eq!(
         words("barrier-10ms-3/hyb/auto"),
-        "/t run --no-rules --survey none --cores 2 --balance=auto -- /b/balance_spmd --threads 3 --work 0.300000 --rate 7 \
+        "/t run --no-rules --fit keep --survey none --cores 2 --balance=auto -- /b/balance_spmd --threads 3 --work 0.300000 --rate 7 \
          --phase 0.01 --hog 9 --wait hyb"
     );
     assert!(words("freed-3/spin/nudge").ends_with("--wait spin --pin"));
