@@ -24,7 +24,7 @@ fn ranks_of_open_mpi_share_out_the_cores() {
     let [a, b] = need!(two(), "two cores are needed");
     let mpirun = need!(open_mpi("2", &["--bind-to", "none"]), "Open MPI is not installed");
     let sandbox = Sandbox::new();
-    let call = sandbox.run("-c 2").sh(&format!("{MASK}; echo threads $OMP_NUM_THREADS")).through(mpirun);
+    let call = sandbox.run("-c 2").sh(&format!("{MASK}; echo threads $(nproc)")).through(mpirun);
     let said = call.ends().ok();
     assert_eq!(sorted(&said), [a.to_string(), b.to_string(), "threads 1".into(), "threads 1".into()]);
     sandbox.until_free();

@@ -111,6 +111,10 @@ impl<'s> Call<'s> {
 
     /// Starts it, with its input open.
     pub(crate) fn begins(self) -> Running<'s> {
+        self.starts(Stdio::piped())
+    }
+
+    fn starts(self, input: Stdio) -> Running<'s> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // Files and not pipes: what a program leaves running behind itself must not keep a test waiting.
@@ -122,7 +126,7 @@ impl<'s> Call<'s> {
             file
         };
         let mut command = self.command();
-        command.stdin(Stdio::piped()).stdout(create(&out)).stderr(create(&err)).process_group(0);
+        command.stdin(input).stdout(create(&out)).stderr(create(&err)).process_group(0);
         if let Some(output) = self.output {
             command.stdout(output);
         }
@@ -139,9 +143,11 @@ impl<'s> Call<'s> {
         Running { _sandbox: self.sandbox, child, stdin, out, err, what, over: false }
     }
 
-    /// Runs it to its end.
+    /// Runs it to its end, with the input that it was given or none. A pipe that is closed while it runs would not do
+    /// for none: MPICH's mpiexec is ended by SIGPIPE where that happens at an unlucky moment, also without trimtab.
     pub(crate) fn ends(self) -> Outcome {
-        let mut running = self.begins();
+        let input = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
+        let mut running = self.starts(input);
         running.stdin = None;
         running.ends()
     }
