@@ -22,6 +22,9 @@ use trimtab_linux::ledger::{Held, Ledger, LedgerError, Level, Mode, ProcessTable
 /// How long the right to plan is waited for. A launch holds it for under a millisecond; whoever holds it longer was
 /// stopped, and planning without it is safe.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it is waited for once its holder was found to be stopped: a waiter who spent [`PATIENCE`] on each attempt would
+/// observe the line too seldom to pass over a stopped ticket.
+const PATIENCE_WITH_STOPPED: Duration = Duration::from_millis(20);
 /// How often a plan is made anew because others took its cores first, which happens only to those who plan without the
 /// right to.
 const ATTEMPTS: usize = 16;
@@ -85,6 +88,7 @@ pub fn reserve(world: &World, situation: &Situation, order: &Order<'_>) -> Resul
     let mut queue: Option<Ticket> = None;
     let mut said_waiting = false;
     let mut attempts = 0;
+    let mut patience = PATIENCE;
     loop {
         let ledger = match location(world).and_then(|location| Ledger::open(&location)) {
             Ok(ledger) => ledger,
@@ -100,7 +104,7 @@ pub fn reserve(world: &World, situation: &Situation, order: &Order<'_>) -> Resul
             Some(ticket) => ticket.is_first().unwrap_or(true),
             None => true,
         };
-        let cause = match attempt(world, situation, order, &ledger, &stand, may_take) {
+        let cause = match attempt(world, situation, order, &ledger, &stand, may_take, &mut patience) {
             Ok(Attempt::Done(reserved)) => return Ok(*reserved),
             Ok(Attempt::Again) if attempts < ATTEMPTS => {
                 attempts += 1;
@@ -177,10 +181,17 @@ fn attempt(
     ledger: &Ledger,
     stand: &Standpoint,
     may_take: bool,
+    patience: &mut Duration,
 ) -> Result<Attempt, LedgerError> {
-    let _right = match ledger.planner(stand.level, PATIENCE) {
-        Ok(planner) => Some(planner),
-        Err(LedgerError::PlannerBusy { .. }) => None,
+    let _right = match ledger.planner(stand.level, *patience) {
+        Ok(planner) => {
+            *patience = PATIENCE;
+            Some(planner)
+        }
+        Err(LedgerError::PlannerBusy { .. }) => {
+            *patience = PATIENCE_WITH_STOPPED;
+            None
+        }
         Err(error) => return Err(error),
     };
     let processes = ProcessTable::at(&world.proc());
