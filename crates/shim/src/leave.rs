@@ -1,6 +1,6 @@
 //! The library taken out of the environment of a program that cannot carry it.
 //!
-//! Which programs those are says [`carry`](crate::carry). Their `LD_PRELOAD` is the host's without this library, or absent
+//! Which programs those are says [`carry`]. Their `LD_PRELOAD` is the host's without this library, or absent
 //! where nothing is left; all other variables, and the order of all, stay as they are. A program that is started through a shell is the
 //! shell's to look at, which carries the library itself.
 //!

@@ -1,5 +1,5 @@
-//! The functions that start programs: with a mask that the program may inherit ([`wide`](crate::wide)), and without this library where the program
-//! cannot carry it ([`leave`](crate::leave)).
+//! The functions that start programs: with a mask that the program may inherit ([`wide`]), and without this library where the program
+//! cannot carry it ([`leave`]).
 
 use crate::carry::Target;
 use crate::leave::{self, List};
@@ -169,7 +169,7 @@ mod many {
         }
     }
 
-    /// The arguments of a call: those in registers as [`jumps`] pushed them, and those on the stack.
+    /// The arguments of a call: those in registers as `jumps!` pushed them, and those on the stack.
     #[derive(Clone, Copy)]
     struct Call {
         registers: *const Text,
