@@ -47,8 +47,8 @@ fn all_threads_of_the_cores_on_request() {
 fn counts_are_of_cores() {
     let shape = given!(threaded());
     let sandbox = Sandbox::new();
-    let said = sandbox.run("-c 100%").sh("echo $OMP_NUM_THREADS").ends().ok();
+    let said = sandbox.run("-c 100%").sh("nproc").ends().ok();
     assert_eq!(said, shape.cores.len().to_string());
-    let said = sandbox.run("-c 100% --smt all").sh("echo $OMP_NUM_THREADS").ends().ok();
+    let said = sandbox.run("-c 100% --smt all").sh("nproc").ends().ok();
     assert_eq!(said, shape.cpus().len().to_string());
 }
