@@ -74,7 +74,7 @@ fn ranks_of_a_launcher_inside_a_hold_stay_there() {
         for option in options {
             for cpu in [a, b] {
                 let run = sandbox.run(&format!("-q --cpus {cpu}")).args(words(&program, option));
-                let said = run.ends().ok();
+                let said = run.ends_by_itself().ok();
                 assert_eq!(said, format!("{cpu}\n{cpu}"), "{name} {option}");
             }
         }
@@ -92,9 +92,9 @@ fn a_launcher_behind_a_wrapper_or_a_script_stays_in_the_hold() {
         };
         let run = || sandbox.run(&format!("-q --cpus {b}"));
         let words = words(&program, options[0]);
-        let wrapped = run().args(["env", "A=B"]).args(&words).ends().ok();
+        let wrapped = run().args(["env", "A=B"]).args(&words).ends_by_itself().ok();
         assert_eq!(wrapped, format!("{b}\n{b}"), "{name}");
-        let scripted = run().args(["sh", "-c", "\"$@\"; exit $?", "sh"]).args(&words).ends().ok();
+        let scripted = run().args(["sh", "-c", "\"$@\"; exit $?", "sh"]).args(&words).ends_by_itself().ok();
         assert_eq!(scripted, format!("{b}\n{b}"), "{name}");
     }
 }
@@ -124,7 +124,7 @@ fn runs_inside_ranks_inside_a_hold_stay_there() {
     let mut words = words(&mpirun, "-np 2");
     let rank = words.len() - 3;
     words.splice(rank..rank, [trimtab.as_str(), "run", "-q", "--survey", "none", "--"].map(str::to_owned));
-    let said = sandbox.run(&format!("-q --cpus {a}")).args(words).ends().ok();
+    let said = sandbox.run(&format!("-q --cpus {a}")).args(words).ends_by_itself().ok();
     assert_eq!(said, format!("{a}\n{a}"));
 }
 
@@ -223,7 +223,7 @@ fn ps_knows_what_left_by_the_hold_that_it_carries() {
     let sandbox = Sandbox::new();
     // Its parent, which holds, ends at once.
     let script = format!("taskset -c {b} sleep 601 >/dev/null 2>&1 & echo $!");
-    let child = sandbox.run(&format!("-q --cpus {a}")).sh(&script).ends().ok();
+    let child = sandbox.run(&format!("-q --cpus {a}")).sh(&script).ends_by_itself().ok();
     let orphan = Orphan::of(&child);
     crate::util::eventually("it has left", || !escaped(&sandbox.ps()).is_empty());
     let found = escaped(&sandbox.ps());

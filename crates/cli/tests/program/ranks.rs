@@ -37,10 +37,10 @@ fn ranks_of_mpich_share_out_the_cores() {
         need!(installed("mpiexec.mpich").or_else(|| installed("mpiexec.hydra")), "MPICH is not installed");
     let sandbox = Sandbox::new();
     let call = sandbox.run("-c 2").sh(MASK).through([mpiexec.to_str().unwrap(), "-n", "2"]);
-    assert_eq!(sorted(&call.ends().ok()), [a.to_string(), b.to_string()]);
+    assert_eq!(sorted(&call.ends_by_itself().ok()), [a.to_string(), b.to_string()]);
     // All that is free, where nothing is asked for.
     let call = sandbox.run("").sh(MASK).through([mpiexec.to_str().unwrap(), "-n", "2"]);
-    assert_eq!(sorted(&call.ends().ok()), [a.to_string(), b.to_string()]);
+    assert_eq!(sorted(&call.ends_by_itself().ok()), [a.to_string(), b.to_string()]);
     sandbox.until_free();
 }
 

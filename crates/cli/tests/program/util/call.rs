@@ -143,8 +143,18 @@ impl<'s> Call<'s> {
         Running { _sandbox: self.sandbox, child, stdin, out, err, what, over: false }
     }
 
-    /// Runs it to its end, with the input that it was given or none. A pipe that is closed while it runs would not do
-    /// for none: MPICH's mpiexec is ended by SIGPIPE where that happens at an unlucky moment, also without trimtab.
+    /// Runs it to its end, with its input open and empty. For launchers: MPICH's mpiexec is ended by SIGPIPE where its input
+    /// ends at an unlucky moment, also without trimtab.
+    pub(crate) fn ends_by_itself(self) -> Outcome {
+        let mut running = self.begins();
+        let begin = std::time::Instant::now();
+        while running.child.try_wait().unwrap().is_none() && begin.elapsed().as_secs() < 60 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        running.ends()
+    }
+
+    /// Runs it to its end, with the input that it was given or none.
     pub(crate) fn ends(self) -> Outcome {
         let input = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
         let mut running = self.starts(input);
