@@ -1,8 +1,8 @@
 //! The mask of an initial thread that an OpenMP runtime has bound to its first place.
 //!
 //! Problem: a runtime that was told the slots as its places binds the initial thread to one CPU, GNU's even
-//! before `main`. Libraries that then count the affinity mask (OpenBLAS, oneTBB) would start one thread, where they
-//! start one for each CPU of the run without the places. Idea: the thread is asked for its mask by calls of the C
+//! before `main`. Libraries that then count the affinity mask, as OpenBLAS and oneTBB do, would see one CPU, where
+//! they see all CPUs of the run without the places. Idea: the thread is asked for its mask by calls of the C
 //! library, so those answer with the mask of the plan while the thread is on a slot of it. Inside a parallel region
 //! they answer with the place: a program that asks there wants to see it. System calls and `/proc` answer as the
 //! kernel does.

@@ -7,8 +7,8 @@
 //! most runtimes count the CPUs of the affinity mask, which the launcher sets anyway. The table says
 //! which runtimes do, so that a variable is set only where the mask does not carry the count.
 //!
-//! Source: each row was tried on this version by running the runtime under `taskset -c 1` on a
-//! machine of two CPUs and reading its count back, or by reading the named source file.
+//! Source: each row was tried with the versions that it names, by running the runtime under
+//! `taskset -c 1` on a machine of two CPUs and reading its count back. Quotas are by the manuals.
 
 /// How a runtime chooses its number of threads where no variable says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +73,7 @@ pub const OPENMP: &str = "OMP_NUM_THREADS";
 pub const THREAD_COUNTS: [ThreadCount; 11] = [
     ThreadCount::new(OPENMP, "OpenMP", DefaultCount::Mask)
         .fits()
-        .tried("libgomp 12.2, libomp 14.0, libiomp5 2026.0"),
+        .tried("libgomp 12.2, libomp 14.0, libiomp5 2026.2"),
     ThreadCount::new("OPENBLAS_NUM_THREADS", "OpenBLAS", DefaultCount::Mask)
         .follows_openmp()
         .fits()
@@ -81,11 +81,11 @@ pub const THREAD_COUNTS: [ThreadCount; 11] = [
     ThreadCount::new("MKL_NUM_THREADS", "Intel MKL", DefaultCount::Mask)
         .follows_openmp()
         .fits()
-        .tried("2026.0 (mkl_rt.so.3)"),
+        .tried("2026.2 (mkl_rt.so.3)"),
     ThreadCount::new("BLIS_NUM_THREADS", "BLIS", DefaultCount::One)
         .follows_openmp()
         .fits()
-        .tried("read: frame/thread/bli_thread.c of 0.9 and 1.0"),
+        .tried("none: by its manual"),
     ThreadCount::new("NUMEXPR_NUM_THREADS", "numexpr", DefaultCount::Machine)
         .follows_openmp()
         .fits()
@@ -97,9 +97,8 @@ pub const THREAD_COUNTS: [ThreadCount; 11] = [
     ThreadCount::new("NUMBA_NUM_THREADS", "numba", DefaultCount::Mask)
         .never("it is an upper bound: numba.set_num_threads() beyond it is an error")
         .tried("0.68.1"),
-    ThreadCount::new("RAYON_NUM_THREADS", "Rayon (Rust)", DefaultCount::MaskAndQuota).tried("1.11"),
-    ThreadCount::new("JULIA_NUM_THREADS", "Julia", DefaultCount::One)
-        .tried("read: src/options and base/threads of 1.10"),
+    ThreadCount::new("RAYON_NUM_THREADS", "Rayon (Rust)", DefaultCount::MaskAndQuota).tried("1.10"),
+    ThreadCount::new("JULIA_NUM_THREADS", "Julia", DefaultCount::One).tried("none: by its manual"),
     ThreadCount::new("POLARS_MAX_THREADS", "Polars", DefaultCount::MaskAndQuota).tried("2.1.0"),
     // Go counts the quota from 1.25 on.
     ThreadCount::new("GOMAXPROCS", "Go", DefaultCount::Mask).tried("1.19, 1.26"),
