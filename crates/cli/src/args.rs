@@ -101,8 +101,8 @@ pub enum Command {
 
 /// Run a program on free, well-placed cores.
 ///
-/// Chooses cores, reserves them in the machine-wide ledger, sets CPU affinity, memory policy, huge pages and the thread
-/// counts that runtimes read, and then becomes the program: signals, exit status and terminal are the program's own.
+/// Chooses cores, reserves them in the machine-wide ledger, sets CPU affinity, memory policy and huge pages, lowers
+/// thread counts that exceed the CPUs, and then becomes the program: signals, exit status and terminal are the program's own.
 /// The kernel gives the cores back when the program ends, however it ends. With --balance, --trace, --report or --ranks trimtab stays
 /// as a parent that hands all of this on.
 #[derive(Args, Debug, Clone)]
