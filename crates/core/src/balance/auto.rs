@@ -29,6 +29,7 @@ use super::case::{Case, PERIOD_MIN, State};
 use super::cost::Costs;
 use super::deal::deal_out;
 use super::diagnosis::{Freed, Sight, Treatment, diagnose};
+use super::lone;
 use super::rotation::{PAIRS_MIN, Rotation, Terms};
 use super::sitter::{Sitter, Standing};
 use super::trial::{self, ALIKE, TRIAL, Verdict};
@@ -336,12 +337,14 @@ impl Auto {
             case.window.restart(at);
         }
         // Newcomers once they have been seen for a whole step: many end before that.
-        let new: Vec<usize> = members
-            .iter()
-            .copied()
+        let sitters = &self.base.seating.sitters;
+        let computing: Vec<usize> = members.iter().copied().filter(|&i| sitters[i].active()).collect();
+        let lone = lone::stay_free(sitters, &computing);
+        let new: Vec<usize> = computing
+            .into_iter()
             .filter(|&i| {
                 let sitter = &self.base.seating.sitters[i];
-                sitter.active()
+                lone.binary_search(&i).is_err()
                     && sitter.wanted.is_some()
                     && sitter.free()
                     && sitter.standing != Standing::Held
@@ -378,13 +381,17 @@ impl Auto {
         verdict
     }
 
-    /// One core for each thread.
+    /// One core for each thread. Lone threads stay free, and leave masks that crowd them.
     fn take_seats(&mut self, sight: &Sight, fence: bool, freed: &Freed) -> Vec<Decision> {
-        self.free(freed);
+        let lone = |i: &usize| sight.lone.binary_search(i).is_ok();
+        let (wide, freed): (Freed, Freed) = freed.iter().cloned().partition(|(i, _)| lone(i));
+        let widened = self.spread(&wide);
+        self.free(&freed);
         let new: Vec<usize> = sight
             .threads
             .iter()
             .copied()
+            .filter(|i| !lone(i))
             .filter(|&i| self.base.seating.sitters[i].free() && !self.base.seating.room(i).is_empty())
             .collect();
         let mut decisions = deal_out(
@@ -404,6 +411,7 @@ impl Auto {
                 decision.reason = Reason::Fence { foreign: sight.waited.unwrap_or(0.0) };
             }
         }
+        decisions.extend(widened);
         decisions
     }
 
