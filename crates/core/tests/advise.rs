@@ -7,8 +7,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of it is test")]
 
+use flate2::read::GzDecoder;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Read as _;
 use trimtab_core::advise::load::{Load, WAKE, Way};
 use trimtab_core::advise::{Advice, Gain, Situation, Topic, Verdict, advise};
 use trimtab_core::place::waiting::Yield;
@@ -17,7 +19,7 @@ use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 
-const SIMULATED: &str = include_str!("../../../experiments/advise/simulated.csv");
+const SIMULATED: &[u8] = include_bytes!("../../../experiments/advise/simulated.csv.gz");
 const PROGRAMS: &str = include_str!("../../../experiments/advise/measured.csv");
 const LIVE: [(&str, &str); 4] = [
     ("bench-6.18", include_str!("../../../experiments/simulator/live/bench-6.18.csv")),
@@ -77,8 +79,10 @@ fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
 }
 
 fn simulated() -> Records {
+    let mut text = String::new();
+    GzDecoder::new(SIMULATED).read_to_string(&mut text).unwrap();
     let mut records = Records::new();
-    for line in lines(SIMULATED) {
+    for line in lines(&text) {
         let [machine, kernel, cpus, threads, rivals, total, _, wait, policy, bound, phases, seconds] =
             line[..]
         else {
