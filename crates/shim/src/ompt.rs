@@ -18,14 +18,14 @@
 //! - BOLT runs OpenMP threads as user-level threads: what is bound there is another thing. It is left alone.
 
 use crate::meter;
-use crate::nest::{self, Runtime, Team};
+use crate::nest::{self, Team};
 use crate::{objects, plan, real};
 use libc::{c_char, c_int, c_uint, c_void};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
-use trimtab_core::profile;
+use trimtab_core::place::runtimes::Runtime;
 
 /// A word that the runtime keeps for a tool.
 type Word = *mut *mut c_void;
@@ -162,7 +162,7 @@ thread_local! {
 impl Regions {
     /// Puts a region where it stays until [`give_up`](Self::give_up), on top of those that are open.
     fn push(&self, team: Option<Team>) -> *mut Region {
-        let meetings = meter::Region::open(profile::Runtime::Libomp);
+        let meetings = meter::Region::open(Runtime::Libomp);
         let region = Region { team, meetings, below: self.open.get() };
         let room = self.room.replace(null_mut());
         let place = if room.is_null() {
@@ -204,7 +204,7 @@ unsafe extern "C-unwind" fn parallel_begin(
         return unsafe { region.write(null_mut()) };
     }
     let is_ours = !task.is_null() && !is_of_runtime(code.addr());
-    let team = is_ours.then(|| nest::open(requested, Runtime::Llvm));
+    let team = is_ours.then(|| nest::open(requested, Runtime::Libomp));
     let opened = REGIONS.with(|regions| regions.push(team));
     // SAFETY: the word is the tool's to write.
     unsafe { region.write(if is_ours { opened.cast() } else { null_mut() }) };
@@ -250,7 +250,7 @@ unsafe extern "C-unwind" fn sync_region(
     if end == SCOPE_BEGIN {
         return meter::barrier_begins();
     }
-    meter::barrier_ends(profile::Runtime::Libomp, !region.is_null());
+    meter::barrier_ends(Runtime::Libomp, !region.is_null());
 }
 
 /// Whether all of a team meet there: not where one waits for its tasks, and not in leagues.

@@ -1,5 +1,6 @@
 use super::*;
-use crate::profile::{Intervals, Runtime};
+use crate::place::runtimes::Runtime;
+use crate::profile::Intervals;
 use crate::time::Span;
 use crate::topology::parse_synthetic;
 use proptest::prelude::*;
