@@ -18,6 +18,7 @@ pub mod counts;
 pub mod drive;
 pub mod escapes;
 pub mod handoff;
+pub mod hash;
 pub mod ids;
 pub mod meetings;
 pub mod meter;

@@ -25,6 +25,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{self, Missed, NestHandoff, Report};
+use trimtab_core::hash::fnv1a;
 use trimtab_core::place::nesting::Nest;
 use trimtab_core::place::runtimes::{BINDING_VARIABLES, Runtime};
 use trimtab_core::place::waiting::{Occupancy, Waiting, Yield, decide};
@@ -446,11 +447,8 @@ fn job_key(world: &World, rank: &LocalRank) -> u64 {
         Some(format!("{parent} {}", start.0))
     };
     let job = rank.job.clone().or_else(parent).unwrap_or_default();
-    // FNV-1a, 64 bits: a name for a job, not a secret. 0 means no job.
-    let bytes = rank.launcher.bytes().chain([0]).chain(job.bytes());
-    bytes
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-        .max(1)
+    // A name for a job, not a secret. 0 means no job.
+    fnv1a(rank.launcher.bytes().chain([0]).chain(job.bytes())).max(1)
 }
 
 fn warn_about(program: &Program, volume: Volume) {

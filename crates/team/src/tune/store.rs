@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use trimtab_core::hash::fnv1a_hex;
 
 /// Of the file's form.
 const VERSION: u32 = 2;
@@ -119,14 +120,6 @@ pub fn keep(key: &str, tuning: Tuning) -> crate::Result<PathBuf> {
     Ok(path)
 }
 
-/// FNV-1a: against accidents, not against enemies, who could write the file anew anyway.
-fn checksum(text: &str) -> String {
-    let hash = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    format!("{hash:016x}")
-}
-
 impl Store {
     /// An empty one.
     pub fn new(machine: &str) -> Self {
@@ -145,7 +138,7 @@ impl Store {
         };
         let parse = |text: String| -> std::result::Result<Self, String> {
             let file: File = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-            if checksum(&file.store.to_string()) != file.checksum {
+            if fnv1a_hex(file.store.to_string().as_bytes()) != file.checksum {
                 return Err("its checksum is wrong".to_owned());
             }
             let store: Self = serde_json::from_value(file.store).map_err(|error| error.to_string())?;
@@ -166,7 +159,7 @@ impl Store {
     /// Writes the machine's file.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         let store = serde_json::to_value(self)?;
-        let file = File { checksum: checksum(&store.to_string()), store };
+        let file = File { checksum: fnv1a_hex(store.to_string().as_bytes()), store };
         let folder = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
         let draft = folder.join(format!(
@@ -221,7 +214,7 @@ impl Store {
 /// Where a machine's file is: in the cache folder that the environment names.
 pub fn path(cache: Option<PathBuf>, home: Option<PathBuf>, machine: &str) -> Option<PathBuf> {
     let cache = cache.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".cache")))?;
-    Some(cache.join("trimtab/teams").join(format!("{}.json", checksum(machine))))
+    Some(cache.join("trimtab/teams").join(format!("{}.json", fnv1a_hex(machine.as_bytes()))))
 }
 
 /// What makes tables of two machines differ: processor, caches and who shares them, nodes, kernel.
