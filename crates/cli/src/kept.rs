@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use trimtab_core::hash::{fnv1a, fnv1a_hex};
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::stats::Better;
-use trimtab_team::tune::store::fingerprint;
+use trimtab_linux::machine::fingerprint;
 
 /// The form of a file.
 pub const SCHEMA: &str = "trimtab.kept/1";

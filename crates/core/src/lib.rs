@@ -17,6 +17,7 @@ pub mod counting;
 pub mod counts;
 pub mod drive;
 pub mod escapes;
+pub mod fingerprint;
 pub mod handoff;
 pub mod hash;
 pub mod ids;

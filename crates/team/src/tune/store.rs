@@ -8,10 +8,10 @@ use super::Tuning;
 use crate::choice::Table;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use trimtab_core::fingerprint::hardware;
 use trimtab_core::hash::fnv1a_hex;
 
 /// Of the file's form.
@@ -219,27 +219,7 @@ pub fn path(cache: Option<PathBuf>, home: Option<PathBuf>, machine: &str) -> Opt
 
 /// What makes tables of two machines differ: processor, caches and who shares them, nodes, kernel.
 pub fn fingerprint() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .unwrap_or("")
-        .trim_start_matches([' ', '\t', ':']);
-    let mut text = format!(
-        "{model}; online {}; nodes {}",
-        read("/sys/devices/system/cpu/online"),
-        read("/sys/devices/system/node/online")
-    );
-    for index in 0..5 {
-        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
-        let size = read(&format!("{folder}/size"));
-        if !size.is_empty() {
-            let _ = write!(text, "; {size} of {}", read(&format!("{folder}/shared_cpu_list")));
-        }
-    }
-    let _ = write!(text, "; Linux {}", read("/proc/sys/kernel/osrelease"));
-    text
+    hardware(&|path| std::fs::read_to_string(path).ok())
 }
 
 #[cfg(test)]
