@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::FileTypeExt;
-use trimtab_core::audit::{Audited, ThreadAudit};
+use trimtab_core::telemetry::run_summary::{Audited, ThreadAudit};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 
@@ -220,7 +220,7 @@ fn places(thread: &ThreadAudit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trimtab_core::audit::{Audit, Close};
+    use trimtab_core::telemetry::run_summary::{Audit, Close};
 
     #[test]
     fn a_cpu_is_never_busy_more_than_all_the_time() {

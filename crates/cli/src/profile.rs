@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use trimtab_core::audit::{Audited, Close};
+use trimtab_core::telemetry::run_summary::{Audited, Close};
 use trimtab_core::place::waiting::Waiting;
 use trimtab_core::profile::Profile;
 use trimtab_core::set::CpuSet;

@@ -22,7 +22,7 @@ use std::io::{PipeReader, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use trimtab_core::audit::{Auditor, Close};
+use trimtab_core::telemetry::run_summary::{Auditor, Close};
 use trimtab_core::balance::{Kind, Policy, Settings, policy};
 use trimtab_core::drive::Go;
 use trimtab_core::set::CpuSet;

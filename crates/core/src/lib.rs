@@ -7,9 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod account;
 pub mod advise;
-pub mod audit;
 pub mod balance;
 pub mod check;
 pub mod contrast;
@@ -22,7 +20,6 @@ pub mod handoff;
 pub mod hash;
 pub mod ids;
 pub mod meetings;
-pub mod meter;
 pub mod observe;
 pub mod pace;
 pub mod penalty;
@@ -34,6 +31,7 @@ pub mod setting;
 pub mod stats;
 pub mod study;
 pub mod tags;
+pub mod telemetry;
 pub mod time;
 pub mod toll;
 pub mod topology;

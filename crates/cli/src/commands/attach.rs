@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use trimtab_core::account::Tally;
+use trimtab_core::telemetry::account::Tally;
 use trimtab_core::balance::{Kind, Settings, Wanted, policy};
 use trimtab_core::drive::{Go, Host};
 use trimtab_core::observe::{Left, Sample};

@@ -11,7 +11,7 @@ use trimtab_core::balance::Wanted;
 use trimtab_core::counting::{Price, Thrift};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::drive::{Awake, Host};
-use trimtab_core::meter::{Meter, Metered};
+use trimtab_core::telemetry::counter_totals::{Meter, Metered};
 use trimtab_core::observe::Sample;
 use trimtab_core::time::Span;
 use trimtab_linux::live::{Live, Options, Root};

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use trimtab_core::account::{CpuAccount, Move, ProgramAccount, ThreadAccount, Timeline};
+use trimtab_core::telemetry::account::{CpuAccount, Move, ProgramAccount, ThreadAccount, Timeline};
 use trimtab_core::balance::Finding;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::draw;

@@ -18,7 +18,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use trimtab_core::account::{Account, Keep};
+use trimtab_core::telemetry::account::{Account, Keep};
 use trimtab_core::balance::{Kind, Settings, policy};
 use trimtab_core::drive::{Go, drive};
 use trimtab_core::observe::Observer;
