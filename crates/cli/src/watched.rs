@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use trimtab_core::telemetry::run_summary::{Close, Counted};
+use trimtab_core::telemetry::run_summary::{CloseSample, SwitchCounts};
 use trimtab_core::balance::{Act, Decision, Outcome, Reason, Settled, Wanted};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
@@ -147,15 +147,15 @@ impl Watched {
     }
 
     /// What closer looks found.
-    pub fn close(&self, machine: &Machine) -> Close {
+    pub fn close(&self, machine: &Machine) -> CloseSample {
         let audit = self.live.audit();
         let nodes = machine.nodes().iter().map(|node| (node.os, machine.cpus_of(&node.near))).collect();
-        let counted = |thread: &trimtab_linux::live::ThreadAudit| Counted {
+        let counted = |thread: &trimtab_linux::live::ThreadAudit| SwitchCounts {
             sleeps: thread.voluntary,
             preempted: thread.involuntary,
             migrations: thread.migrations,
         };
-        Close {
+        CloseSample {
             threads: audit.threads.iter().map(|thread| (thread.id, counted(thread))).collect(),
             remote: audit.remote_share(&nodes),
             huge: audit.huge_share(),

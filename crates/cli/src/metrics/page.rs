@@ -4,8 +4,8 @@
 //! is a series for ever in a database: of the living ones only those that ran longest are told, and how many are not.
 
 use std::fmt::{Display, Write};
-use trimtab_core::telemetry::account::{Account, ProgramAccount, ThreadAccount};
 use trimtab_core::balance::Finding;
+use trimtab_core::telemetry::account::{Account, ProgramAccount, ThreadAccount};
 
 /// Threads that have series of their own.
 pub(super) const THREADS_MAX: usize = 256;

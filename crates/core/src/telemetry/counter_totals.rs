@@ -1,94 +1,64 @@
-//! What was counted of each thread from the first to the last of a series of samples.
+//! Hardware counters by thread, from the first to the last sample: a view of the [`Accumulator`].
 //!
-//! Properties: a thread of which only one reading is there has run, but has no counts; one that ended stays, with what was read last.
+//! Properties: a thread that only one sample read has run, but has no counts; one that ended stays,
+//! with what was read last.
 
+use super::accumulator::{Accumulator, ThreadTotals};
 use crate::counts::Counts;
-use crate::ids::ThreadId;
-use crate::observe::{Sample, ThreadInfo};
 use crate::time::Span;
-use std::collections::BTreeMap;
 
-/// So many threads are kept; more are not. Chosen: nobody reads a longer list.
+/// The longest list; of more threads those that ran least are left out. Chosen: nobody reads a longer
+/// one.
 const THREADS_MAX: usize = 8_192;
 
 /// A thread, and what was counted of it.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Metered {
+pub struct CounterTotals {
     /// Its process.
     pub pid: u32,
     /// The thread.
     pub tid: u32,
     /// Its name, printable.
     pub name: String,
-    /// How long it ran meanwhile.
+    /// How long it ran from its first to its last sample.
     pub ran: Span,
     /// What was counted of it.
     pub counts: Option<Counts>,
 }
 
-/// Takes samples in.
-#[derive(Clone, Debug, Default)]
-pub struct Meter {
-    threads: BTreeMap<ThreadId, Known>,
+/// The threads that ran, those that ran longest first.
+pub fn threads(totals: &Accumulator) -> Vec<CounterTotals> {
+    let of = |thread: &ThreadTotals| {
+        let ran = thread.last.run.less(thread.first_run);
+        let counts = thread.counts.and_then(|(first, last)| last.since(&first));
+        (ran > Span::ZERO || counts.is_some()).then(|| CounterTotals {
+            pid: thread.pid,
+            tid: thread.tid,
+            name: thread.name.clone(),
+            ran,
+            counts,
+        })
+    };
+    let mut threads: Vec<CounterTotals> = totals.threads.values().filter_map(of).collect();
+    threads.sort_by_key(|thread| (std::cmp::Reverse(thread.ran), thread.tid));
+    threads.truncate(THREADS_MAX);
+    threads
 }
 
-#[derive(Clone, Debug)]
-struct Known {
-    info: ThreadInfo,
-    ran: Option<(Span, Span)>,
-    counts: Option<(Counts, Counts)>,
-}
-
-impl Meter {
-    /// Takes a sample in.
-    pub fn take(&mut self, sample: &Sample) {
-        for info in &sample.news {
-            let room = self.threads.len() < THREADS_MAX;
-            match self.threads.get_mut(&info.id) {
-                Some(known) => known.info = info.clone(),
-                None if room => {
-                    let known = Known { info: info.clone(), ran: None, counts: None };
-                    self.threads.insert(info.id, known);
-                }
-                None => {}
-            }
-        }
-        for read in &sample.threads {
-            let Some(known) = self.threads.get_mut(&read.id) else { continue };
-            known.ran = Some((known.ran.map_or(read.run, |(first, _)| first), read.run));
-            if let Some(counts) = read.counts {
-                // Counters that were opened anew begin at nothing: so do we.
-                let same = known.counts.filter(|(_, last)| last.running <= counts.running);
-                known.counts = Some((same.map_or(counts, |(first, _)| first), counts));
-            }
-        }
-    }
-
-    /// The threads that ran, those that ran longest first.
-    pub fn threads(&self) -> Vec<Metered> {
-        let metered = |known: &Known| {
-            let (first, last) = known.ran?;
-            let ran = last.less(first);
-            let counts = known.counts.and_then(|(first, last)| last.since(&first));
-            (ran > Span::ZERO || counts.is_some()).then(|| Metered {
-                pid: known.info.pid,
-                tid: known.info.tid,
-                name: known.info.name.clone(),
-                ran,
-                counts,
-            })
-        };
-        let mut threads: Vec<Metered> = self.threads.values().filter_map(metered).collect();
-        threads.sort_by_key(|thread| (std::cmp::Reverse(thread.ran), thread.tid));
-        threads
-    }
+/// Misses of the last-level cache for 1,000 instructions, of all threads together; `None` where they
+/// were not counted.
+pub fn misses_per_kilo(totals: &Accumulator) -> Option<f64> {
+    let threads = totals.threads.values().filter_map(|thread| thread.misses);
+    let (misses, instructions) = threads
+        .fold(totals.folded.misses, |sums, one| (sums.0.saturating_add(one.0), sums.1.saturating_add(one.1)));
+    (instructions > 0).then(|| 1e3 * misses as f64 / instructions as f64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::ProgramId;
-    use crate::observe::ThreadSample;
+    use crate::ids::{ProgramId, ThreadId};
+    use crate::observe::{Sample, ThreadInfo, ThreadSample};
     use crate::set::CpuSet;
 
     fn info(id: u32) -> ThreadInfo {
@@ -133,11 +103,11 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_the_last_less_the_first() {
-        let mut meter = Meter::default();
-        meter.take(&sample(&[(0, 100, Some((10, 1_000))), (1, 5, None), (2, 9, Some((1, 1)))]));
-        meter.take(&sample(&[(0, 150, None), (1, 95, None)]));
-        meter.take(&sample(&[(0, 160, Some((40, 5_000))), (2, 9, None)]));
-        let threads = meter.threads();
+        let mut totals = Accumulator::default();
+        totals.add(&sample(&[(0, 100, Some((10, 1_000))), (1, 5, None), (2, 9, Some((1, 1)))]));
+        totals.add(&sample(&[(0, 150, None), (1, 95, None)]));
+        totals.add(&sample(&[(0, 160, Some((40, 5_000))), (2, 9, None)]));
+        let threads = threads(&totals);
         assert_eq!(
             threads.iter().map(|thread| (thread.tid, thread.ran.0)).collect::<Vec<_>>(),
             [(11, 90), (10, 60)]
@@ -149,11 +119,38 @@ mod tests {
 
     #[test]
     fn counters_that_began_anew_are_not_taken_for_the_same() {
-        let mut meter = Meter::default();
-        meter.take(&sample(&[(0, 100, Some((10, 1_000)))]));
-        meter.take(&sample(&[(0, 200, Some((5, 100)))]));
-        assert_eq!(meter.threads()[0].counts, None);
-        meter.take(&sample(&[(0, 300, Some((25, 600)))]));
-        assert_eq!(meter.threads()[0].counts.unwrap().busy, Some(500));
+        let mut totals = Accumulator::default();
+        totals.add(&sample(&[(0, 100, Some((10, 1_000)))]));
+        totals.add(&sample(&[(0, 200, Some((5, 100)))]));
+        assert_eq!(threads(&totals)[0].counts, None);
+        totals.add(&sample(&[(0, 300, Some((25, 600)))]));
+        assert_eq!(threads(&totals)[0].counts.unwrap().busy, Some(500));
+    }
+
+    #[test]
+    fn misses_are_of_all_threads_together() {
+        let read = |id: u32, misses: u64, instructions: Option<u64>| ThreadSample {
+            id: ThreadId(id),
+            run: Span(1),
+            wait: None,
+            slices: None,
+            voluntary: None,
+            cpu: None,
+            ready: None,
+            counts: Some(Counts { llc_misses: Some(misses), instructions, ..Counts::default() }),
+        };
+        let mut totals = Accumulator::default();
+        assert_eq!(misses_per_kilo(&totals), None, "nothing was counted");
+        let news = vec![info(0), info(1)];
+        totals.add(&Sample {
+            news,
+            threads: vec![read(0, 1, Some(500)), read(1, 4, None)],
+            ..Sample::default()
+        });
+        totals.add(&Sample { threads: vec![read(0, 3, Some(1_000))], ..Sample::default() });
+        assert_eq!(misses_per_kilo(&totals), Some(3.0));
+        let threads = vec![read(0, 3, None), read(1, 5, Some(1_000))];
+        totals.add(&Sample { threads, ..Sample::default() });
+        assert_eq!(misses_per_kilo(&totals), Some(4.0), "8 misses in 2,000 instructions");
     }
 }

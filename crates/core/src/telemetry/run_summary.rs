@@ -1,355 +1,68 @@
-//! What became of a run's threads: where they ran, what they waited for, who else was there.
+//! Summary of a run: where its threads ran, what they waited for, who else was there. A view of the
+//! [`Accumulator`], behind the report after a run and profiles.
 //!
-//! Unit: CPU time and shares of it. Problem: after a run people ask where its threads were and whether somebody was in their
-//! way, and answers are wanted of runs that nobody balanced too. Idea: add up the samples that the loop reads anyway. Time
-//! that a thread ran between two looks counts for the CPU on which the later one found it.
-//!
-//! What that cannot see: a thread that lived and died between two looks, and the last moments of one that has ended before
-//! the last look. How much of the program's CPU time the looks have seen is part of the answer ([`Audited::covered`]), and changes of
-//! CPU between two looks are counted once at most ([`ThreadAudit::moved_at_least`]).
-//!
-//! Properties: times never exceed what was read; the time over CPUs sums to the thread's time; a thread's counters begin at the
-//! first look for those that lived then, and at its birth for others; what was not read is missing.
-//!
-//! Source: balance as lowest over highest time over cores is Iancu, Hofmeyr, Blagojević and Zheng, "Oversubscription on
-//! Multicore Processors", IPDPS 2010.
+//! Unit: CPU time and shares of it. How much of the program's CPU time the samples saw is part of the
+//! answer ([`RunSummary::covered`]); what samples cannot see says the accumulator.
 
-use crate::balance::{Kind, Policy, Turn, Wanted};
+use super::accumulator::{Accumulator, Folded, ThreadTotals};
+use super::{balance, shares};
 use crate::ids::{OsCpu, OsNode, ThreadId};
-use crate::observe::{Observation, Sample, ThreadSample};
 use crate::set::CpuSet;
-use crate::time::{Moment, Span};
+use crate::time::Span;
 use crate::topology::Machine;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Looks and does nothing, as `float` does, at intervals that grow with the time it has looked for: a run of any length is
-/// seen to its last twentieth, and a long one costs next to nothing.
-#[derive(Clone, Debug, Default)]
-pub struct Auditor {
-    began: Option<Moment>,
-}
-
-/// The shortest time between two looks of an [`Auditor`].
-const LOOK_MIN: Span = Span::from_ms(10);
-/// The longest.
-const LOOK_MAX: Span = Span::from_ms(1_000);
-
-impl Policy for Auditor {
-    fn kind(&self) -> Kind {
-        Kind::Float
-    }
-
-    fn first(&self) -> Wanted {
-        Wanted::all()
-    }
-
-    fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        let began = *self.began.get_or_insert(seen.at);
-        let pause = Span(seen.at.since(began).0 / 20).clamp(LOOK_MIN, LOOK_MAX);
-        Turn { next: seen.at + pause, wanted: Wanted::all(), ..Turn::default() }
-    }
-}
-
-/// What a host knows besides samples, by looking closely: dearer, and therefore seldom read.
+/// What a host knows besides samples, by reading closely: dearer, and therefore seldom read.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Close {
+pub struct CloseSample {
     /// Thread by thread.
-    pub threads: BTreeMap<ThreadId, Counted>,
-    /// The share of accesses that would go to another node than the thread's, if every thread used all pages of its process
-    /// alike.
+    pub threads: BTreeMap<ThreadId, SwitchCounts>,
+    /// The share of accesses that would go to another node than the thread's, if every thread used
+    /// all pages of its process alike.
     pub remote: Option<f64>,
     /// The share of anonymous memory that is in huge pages.
     pub huge: Option<f64>,
     /// Bytes in memory at the most, of all processes.
     pub resident: Option<u64>,
-    /// Bytes touched between two close looks at the most, of all processes, where that was asked for.
+    /// Bytes touched between two close samples at the most, of all processes, where that was asked
+    /// for.
     pub touched: Option<u64>,
 }
 
-/// What was counted of one thread.
+/// What the kernel counted of one thread, when that was last read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counted {
-    /// How often it went to sleep.
+pub struct SwitchCounts {
+    /// Times it went to sleep.
     pub sleeps: Option<u64>,
-    /// How often it was taken off a CPU against its will, when that was last read.
+    /// Times it was preempted.
     pub preempted: Option<u64>,
-    /// How often it went from one CPU to another, likewise.
+    /// Times it went from one CPU to another.
     pub migrations: Option<u64>,
 }
 
-/// So many ended threads are remembered one by one, those that ran longest; others are summed up. A program may start
-/// millions, and the watcher lives as long as it does.
-const ENDED_MAX: usize = 8_192;
-
-/// What is known of one thread.
-#[derive(Clone, Debug)]
-struct Known {
-    ended: bool,
-    pid: u32,
-    tid: u32,
-    name: String,
-    base: ThreadSample,
-    last: ThreadSample,
-    cpus: BTreeMap<OsCpu, Span>,
-    moved: u64,
-    /// The first look that read it, and the last.
-    seen: (u64, u64),
-}
-
-/// What is known of one CPU.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cpu {
-    ours: Span,
-    busy: Span,
-    /// Busy time at the reading before.
-    last: Option<Span>,
-}
-
-/// Adds samples up.
-#[derive(Clone, Debug, Default)]
-pub struct Audit {
-    threads: BTreeMap<ThreadId, Known>,
-    names: BTreeMap<ThreadId, (u32, u32, String)>,
-    cpus: BTreeMap<OsCpu, Cpu>,
-    began: Option<Moment>,
-    ended: Moment,
-    looks: u64,
-    /// How many of the threads have ended.
-    dead: usize,
-    folded: Folded,
-}
-
-impl Audit {
-    /// One that has seen nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Takes a sample in.
-    pub fn take(&mut self, sample: &Sample) {
-        let first = self.began.is_none();
-        self.began.get_or_insert(sample.at);
-        self.ended = sample.at;
-        self.looks += 1;
-        for info in &sample.news {
-            self.names.insert(info.id, (info.pid, info.tid, info.name.clone()));
-        }
-        for read in &sample.threads {
-            let Some((pid, tid, name)) = self.names.get(&read.id) else { continue };
-            let known = self.threads.entry(read.id).or_insert_with(|| {
-                let base = if first { read.clone() } else { born(read) };
-                let last = base.clone();
-                Known {
-                    ended: false,
-                    pid: *pid,
-                    tid: *tid,
-                    name: name.clone(),
-                    base,
-                    last,
-                    cpus: BTreeMap::new(),
-                    moved: 0,
-                    seen: (self.looks, self.looks),
-                }
-            });
-            known.seen.1 = self.looks;
-            known.name.clone_from(name);
-            let ran = read.run.less(known.last.run);
-            let cpu = read.cpu.or(known.last.cpu);
-            if let Some(cpu) = cpu {
-                *known.cpus.entry(cpu).or_default() = known.cpus.get(&cpu).copied().unwrap_or_default() + ran;
-                let here = self.cpus.entry(cpu).or_default();
-                here.ours = here.ours + ran;
-            }
-            known.moved += u64::from(known.last.cpu.is_some() && cpu != known.last.cpu);
-            known.last = ThreadSample { cpu, ..read.clone() };
-        }
-        for id in &sample.gone {
-            self.names.remove(id);
-            if let Some(known) = self.threads.get_mut(id) {
-                self.dead += usize::from(!std::mem::replace(&mut known.ended, true));
-            }
-        }
-        // Not at each end: so it costs little for each.
-        if self.dead > 2 * ENDED_MAX {
-            self.fold();
-        }
-        for read in &sample.cpus {
-            let here = self.cpus.entry(read.cpu).or_default();
-            if let Some(last) = here.last {
-                here.busy = here.busy + read.busy.less(last);
-            }
-            here.last = Some(read.busy);
-        }
-    }
-
-    /// Sums up the ended threads that ran least.
-    fn fold(&mut self) {
-        let dead = self.threads.iter().filter(|(_, known)| known.ended);
-        let mut dead: Vec<(Span, ThreadId)> = dead.map(|(id, known)| (known.run(), *id)).collect();
-        dead.sort_by_key(|(run, id)| (std::cmp::Reverse(*run), *id));
-        for (run, id) in dead.drain(ENDED_MAX.min(dead.len())..) {
-            self.threads.remove(&id);
-            self.folded.threads += 1;
-            self.folded.run = self.folded.run + run;
-        }
-        self.dead = dead.len();
-    }
-
-    /// How many threads with at least this share of the CPU time of the one that had most there were at the same time, as far as looks saw: threads that
-    /// lived one after another are no more than one.
-    pub fn at_once(&self, share: f64) -> u64 {
-        let longest = self.threads.values().map(Known::run).max().unwrap_or_default();
-        let works =
-            |known: &&Known| known.run() > Span::ZERO && known.run() >= longest.times(share.clamp(0.0, 1.0));
-        // By look: how many come with it, and how many were gone after it.
-        let mut edges: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        for known in self.threads.values().filter(works) {
-            edges.entry(known.seen.0).or_default().0 += 1;
-            edges.entry(known.seen.1).or_default().1 += 1;
-        }
-        let (mut now, mut most) = (0, 0);
-        for (come, go) in edges.into_values() {
-            now += come;
-            most = most.max(now);
-            now -= go;
-        }
-        most
-    }
-
-    /// What came of it, on this machine; `usable` are the CPUs that the program could use, and `spent` is its whole CPU time
-    /// where that is known.
-    pub fn report(&self, machine: &Machine, usable: &CpuSet, spent: Option<Span>, close: &Close) -> Audited {
-        let span = self.began.map_or(Span::ZERO, |began| self.ended.since(began));
-        let threads: Vec<ThreadAudit> = self
-            .threads
-            .iter()
-            .map(|(id, known)| known.report(machine, close.threads.get(id).copied().unwrap_or_default()))
-            .collect();
-        let seen: Span = threads.iter().map(|thread| thread.run).sum::<Span>() + self.folded.run;
-        let mut cores: BTreeMap<u32, (CpuSet, Span)> = BTreeMap::new();
-        let mut cpus = Vec::new();
-        for cpu in usable.iter() {
-            let here = self.cpus.get(&cpu).copied().unwrap_or_default();
-            if let Some(pu) = machine.pu(cpu) {
-                let (of, ran) = cores.entry(machine.core_of(pu).0).or_default();
-                of.insert(cpu);
-                *ran = *ran + here.ours;
-            }
-            let ours = here.ours.share_of(span).map(|share| share.min(1.0));
-            // Two clocks count: others have at most what is left, so that no CPU is busy more than all the time.
-            let others = here.last.and_then(|_| here.busy.less(here.ours).share_of(span));
-            let others = others.map(|share| share.min(1.0 - ours.unwrap_or(0.0)));
-            cpus.push(CpuAudit { cpu, node: node_of(machine, cpu), ours, others });
-        }
-        let lowest = cores.values().map(|(_, ran)| *ran).min().unwrap_or_default();
-        let highest = cores.values().map(|(_, ran)| *ran).max().unwrap_or_default();
-        let others: Vec<f64> = cpus.iter().filter_map(|cpu| cpu.others).collect();
-        Audited {
-            seconds: span.seconds(),
-            looks: self.looks,
-            run: seen,
-            spent,
-            covered: spent.and_then(|spent| seen.share_of(spent)).map(|share| share.min(1.0)),
-            balance: lowest.share_of(highest),
-            remote_pages: close.remote,
-            huge_pages: close.huge,
-            others: (!others.is_empty()).then(|| others.iter().sum::<f64>() / others.len() as f64),
-            cpus,
-            threads,
-            folded: self.folded,
-        }
-    }
-}
-
-/// The counters of a thread at its birth.
-fn born(read: &ThreadSample) -> ThreadSample {
-    let zero = |count: Option<u64>| count.map(|_| 0);
-    ThreadSample {
-        id: read.id,
-        run: Span::ZERO,
-        wait: read.wait.map(|_| Span::ZERO),
-        slices: zero(read.slices),
-        ready: None,
-        voluntary: zero(read.voluntary),
-        cpu: None,
-        counts: None,
-    }
-}
-
-/// The node that is home to a CPU.
-fn node_of(machine: &Machine, cpu: OsCpu) -> Option<OsNode> {
-    let node = machine.core(machine.core_of(machine.pu(cpu)?)).node?;
-    machine.nodes().get(usize::try_from(node.0).ok()?).map(|node| node.os)
-}
-
-impl Known {
-    /// Its time on CPUs, as far as the looks saw.
-    fn run(&self) -> Span {
-        self.last.run.less(self.base.run)
-    }
-
-    fn report(&self, machine: &Machine, counted: Counted) -> ThreadAudit {
-        let run = self.run();
-        let wait = self.last.wait.zip(self.base.wait).map(|(last, base)| last.less(base));
-        let count = |last: Option<u64>, base: Option<u64>| last?.checked_sub(base?);
-        let slices = count(self.last.slices, self.base.slices);
-        let voluntary = count(self.last.voluntary, self.base.voluntary);
-        let mut nodes: BTreeMap<OsNode, Span> = BTreeMap::new();
-        for (&cpu, &ran) in &self.cpus {
-            if let Some(node) = node_of(machine, cpu) {
-                let sum = nodes.entry(node).or_default();
-                *sum = *sum + ran;
-            }
-        }
-        let placed: Span = self.cpus.values().copied().sum();
-        ThreadAudit {
-            pid: self.pid,
-            tid: self.tid,
-            name: self.name.clone(),
-            run,
-            wait,
-            wait_share: wait.and_then(|wait| wait.share_of(run + wait)),
-            sleeps: voluntary.max(counted.sleeps),
-            // It was put on a CPU as often as it left one, but for the last time; what was not by its own will was not voluntary.
-            preempted: slices
-                .zip(voluntary)
-                .map(|(slices, voluntary)| slices.saturating_sub(voluntary + 1))
-                .max(counted.preempted),
-            migrations: counted.migrations,
-            moved_at_least: self.moved,
-            cpus: shares(&self.cpus, placed),
-            nodes: shares(&nodes, placed),
-        }
-    }
-}
-
-fn shares<I: Copy>(times: &BTreeMap<I, Span>, whole: Span) -> Vec<(I, f64)> {
-    times.iter().filter_map(|(&id, ran)| Some((id, ran.share_of(whole)?))).collect()
-}
-
-/// What became of a thread.
+/// What one thread used.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct ThreadAudit {
+pub struct ThreadSummary {
     /// Its process.
     pub pid: u32,
     /// Its number.
     pub tid: u32,
     /// Its name.
     pub name: String,
-    /// Nanoseconds on a CPU, as far as the looks saw.
+    /// Nanoseconds on a CPU, as far as samples saw.
     pub run: Span,
     /// Nanoseconds ready without one.
     pub wait: Option<Span>,
     /// The share of the time it wanted a CPU and had none.
     pub wait_share: Option<f64>,
-    /// How often it went to sleep.
+    /// Times it went to sleep.
     pub sleeps: Option<u64>,
-    /// How often it was taken off a CPU against its will.
+    /// Times it was preempted.
     pub preempted: Option<u64>,
-    /// How often it went from one CPU to another, where the kernel says so.
+    /// Times it went from one CPU to another, where the kernel counts that.
     pub migrations: Option<u64>,
-    /// In how many looks it was on another CPU than in the one before.
+    /// Samples that found it on another CPU than the one before.
     pub moved_at_least: u64,
     /// The CPUs it ran on, each with its share of the time.
     pub cpus: Vec<(OsCpu, f64)>,
@@ -357,19 +70,10 @@ pub struct ThreadAudit {
     pub nodes: Vec<(OsNode, f64)>,
 }
 
-/// Ended threads that are not told one by one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Folded {
-    /// How many.
-    pub threads: u64,
-    /// Nanoseconds on CPUs, all together, as far as the looks saw.
-    pub run: Span,
-}
-
-/// What became of a CPU.
+/// What one CPU ran.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct CpuAudit {
-    /// Which.
+pub struct CpuSummary {
+    /// The CPU.
     pub cpu: OsCpu,
     /// Its node.
     pub node: Option<OsNode>,
@@ -379,18 +83,18 @@ pub struct CpuAudit {
     pub others: Option<f64>,
 }
 
-/// What became of a run.
+/// What a run used.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Audited {
-    /// From the first to the last look.
+pub struct RunSummary {
+    /// Seconds from the first to the last sample.
     pub seconds: f64,
-    /// Looks.
+    /// Samples.
     pub looks: u64,
-    /// Nanoseconds that the looks saw the threads on CPUs.
+    /// Nanoseconds that samples saw the threads on CPUs.
     pub run: Span,
     /// The program's whole CPU time in nanoseconds.
     pub spent: Option<Span>,
-    /// How much of it the looks saw.
+    /// The share of it that samples saw.
     pub covered: Option<f64>,
     /// Lowest over highest time on a core, over all that could be used; 1 is even.
     pub balance: Option<f64>,
@@ -401,18 +105,121 @@ pub struct Audited {
     /// The share of these CPUs' time that others took.
     pub others: Option<f64>,
     /// CPU by CPU.
-    pub cpus: Vec<CpuAudit>,
+    pub cpus: Vec<CpuSummary>,
     /// Thread by thread.
-    pub threads: Vec<ThreadAudit>,
+    pub threads: Vec<ThreadSummary>,
     /// Of many thousands, the ended ones that ran least.
     pub folded: Folded,
+}
+
+impl RunSummary {
+    /// What was added up, on this machine. `usable` are the CPUs that the program could use, and
+    /// `spent` is its whole CPU time where that is known.
+    pub fn of(
+        totals: &Accumulator,
+        machine: &Machine,
+        usable: &CpuSet,
+        spent: Option<Span>,
+        close: &CloseSample,
+    ) -> Self {
+        let summary = |(id, thread): (&ThreadId, &ThreadTotals)| {
+            ThreadSummary::of(thread, machine, close.threads.get(id).copied().unwrap_or_default())
+        };
+        let threads: Vec<ThreadSummary> = totals.threads.iter().map(summary).collect();
+        let run: Span = threads.iter().map(|thread| thread.run).sum::<Span>() + totals.folded.run;
+        let cpus: Vec<CpuSummary> = usable.iter().map(|cpu| CpuSummary::of(totals, machine, cpu)).collect();
+        let others: Vec<f64> = cpus.iter().filter_map(|cpu| cpu.others).collect();
+        Self {
+            seconds: totals.span().seconds(),
+            looks: totals.samples,
+            run,
+            spent,
+            covered: spent.and_then(|spent| run.share_of(spent)).map(|share| share.min(1.0)),
+            balance: balance(core_times(totals, machine, usable).into_values()),
+            remote_pages: close.remote,
+            huge_pages: close.huge,
+            others: (!others.is_empty()).then(|| others.iter().sum::<f64>() / others.len() as f64),
+            cpus,
+            threads,
+            folded: totals.folded,
+        }
+    }
+}
+
+/// The time of the program's threads on each core of these CPUs.
+fn core_times(totals: &Accumulator, machine: &Machine, usable: &CpuSet) -> BTreeMap<u32, Span> {
+    let mut times = BTreeMap::new();
+    for cpu in usable.iter() {
+        if let Some(pu) = machine.pu(cpu) {
+            let ours = totals.cpus.get(&cpu).copied().unwrap_or_default().ours;
+            super::add_time(&mut times, machine.core_of(pu).0, ours);
+        }
+    }
+    times
+}
+
+/// The node that is home to a CPU.
+fn node_of(machine: &Machine, cpu: OsCpu) -> Option<OsNode> {
+    let node = machine.core(machine.core_of(machine.pu(cpu)?)).node?;
+    machine.nodes().get(usize::try_from(node.0).ok()?).map(|node| node.os)
+}
+
+impl CpuSummary {
+    fn of(totals: &Accumulator, machine: &Machine, cpu: OsCpu) -> Self {
+        let here = totals.cpus.get(&cpu).copied().unwrap_or_default();
+        let span = totals.span();
+        let ours = here.ours.share_of(span).map(|share| share.min(1.0));
+        // Two clocks count: others have at most what is left, so that no CPU is busy more than all
+        // the time.
+        let others = here.last.and_then(|_| here.busy.less(here.ours).share_of(span));
+        let others = others.map(|share| share.min(1.0 - ours.unwrap_or(0.0)));
+        Self { cpu, node: node_of(machine, cpu), ours, others }
+    }
+}
+
+impl ThreadSummary {
+    fn of(totals: &ThreadTotals, machine: &Machine, counted: SwitchCounts) -> Self {
+        let (last, base) = (&totals.last, &totals.base);
+        let run = totals.run();
+        let wait = last.wait.zip(base.wait).map(|(last, base)| last.less(base));
+        let count = |last: Option<u64>, base: Option<u64>| last?.checked_sub(base?);
+        let slices = count(last.slices, base.slices);
+        let voluntary = count(last.voluntary, base.voluntary);
+        let mut nodes: BTreeMap<OsNode, Span> = BTreeMap::new();
+        for (&cpu, &ran) in &totals.run_on {
+            if let Some(node) = node_of(machine, cpu) {
+                super::add_time(&mut nodes, node, ran);
+            }
+        }
+        let placed: Span = totals.run_on.values().copied().sum();
+        Self {
+            pid: totals.pid,
+            tid: totals.tid,
+            name: totals.name.clone(),
+            run,
+            wait,
+            wait_share: wait.and_then(|wait| wait.share_of(run + wait)),
+            sleeps: voluntary.max(counted.sleeps),
+            // It was put on a CPU as often as it left one, but for the last time; what was not by its
+            // own will was not voluntary.
+            preempted: slices
+                .zip(voluntary)
+                .map(|(slices, voluntary)| slices.saturating_sub(voluntary + 1))
+                .max(counted.preempted),
+            migrations: counted.migrations,
+            moved_at_least: totals.cpu_changes,
+            cpus: shares(&totals.run_on, placed),
+            nodes: shares(&nodes, placed),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::ProgramId;
-    use crate::observe::{CpuSample, ThreadInfo};
+    use crate::ids::{ProgramId, ThreadId};
+    use crate::observe::{CpuSample, Sample, ThreadInfo, ThreadSample};
+    use crate::time::Moment;
     use crate::topology::parse_synthetic;
     use proptest::prelude::*;
 
@@ -455,12 +262,18 @@ mod tests {
     #[test]
     fn time_is_counted_for_the_cpu_where_a_look_found_the_thread() {
         let machine = parse_synthetic("numa:2 core:1 pu:1").unwrap();
-        let mut audit = Audit::new();
-        audit.take(&sample(0, vec![info(0)], vec![read(0, 40, 0)], [500, 100]));
+        let mut totals = Accumulator::default();
+        totals.add(&sample(0, vec![info(0)], vec![read(0, 40, 0)], [500, 100]));
         // Thread 1 is born after the first look: all it did counts.
-        audit.take(&sample(100, vec![info(1)], vec![read(0, 100, 0), read(1, 20, 1)], [590, 130]));
-        audit.take(&sample(200, vec![], vec![read(0, 140, 1), read(1, 20, 1)], [600, 200]));
-        let seen = audit.report(&machine, &machine.cpus(), Some(Span::from_ms(160)), &Close::default());
+        totals.add(&sample(100, vec![info(1)], vec![read(0, 100, 0), read(1, 20, 1)], [590, 130]));
+        totals.add(&sample(200, vec![], vec![read(0, 140, 1), read(1, 20, 1)], [600, 200]));
+        let seen = RunSummary::of(
+            &totals,
+            &machine,
+            &machine.cpus(),
+            Some(Span::from_ms(160)),
+            &CloseSample::default(),
+        );
         assert_eq!((seen.looks, seen.run, seen.covered), (3, Span::from_ms(120), Some(0.75)));
         let first = &seen.threads[0];
         assert_eq!((first.run, first.wait), (Span::from_ms(100), Some(Span::from_ms(50))));
@@ -476,9 +289,9 @@ mod tests {
 
     #[test]
     fn threads_that_lived_one_after_another_did_not_work_at_once() {
-        let mut audit = Audit::new();
-        audit.take(&sample(0, vec![info(0)], vec![read(0, 0, 0)], [0, 0]));
-        assert_eq!(audit.at_once(0.05), 0, "nobody has worked yet");
+        let mut totals = Accumulator::default();
+        totals.add(&sample(0, vec![info(0)], vec![read(0, 0, 0)], [0, 0]));
+        assert_eq!(totals.at_once(0.05), 0, "nobody has worked yet");
         // One stays, of the others two at a time are there, each for a look.
         for at in 1..=100 {
             let pair = [2 * at - 1, 2 * at];
@@ -487,68 +300,56 @@ mod tests {
             let news = pair.iter().map(|id| info(*id as u32)).collect();
             let gone =
                 if at > 1 { vec![ThreadId(2 * at as u32 - 3), ThreadId(2 * at as u32 - 2)] } else { vec![] };
-            audit.take(&Sample { gone, ..sample(10 * at, news, threads.collect(), [0, 0]) });
+            totals.add(&Sample { gone, ..sample(10 * at, news, threads.collect(), [0, 0]) });
         }
-        assert_eq!(audit.at_once(0.05), 3);
+        assert_eq!(totals.at_once(0.05), 3);
         // Those that had too little do not count.
-        assert_eq!((audit.at_once(0.5), audit.at_once(7.0)), (1, 1));
-        assert_eq!(Audit::new().at_once(0.05), 0);
+        assert_eq!((totals.at_once(0.5), totals.at_once(7.0)), (1, 1));
+        assert_eq!(Accumulator::default().at_once(0.05), 0);
     }
 
     #[test]
     fn nothing_seen_is_missing_and_not_zero() {
         let machine = parse_synthetic("core:2 pu:1").unwrap();
-        let mut audit = Audit::new();
-        let seen = audit.report(&machine, &machine.cpus(), None, &Close::default());
+        let mut totals = Accumulator::default();
+        let seen = RunSummary::of(&totals, &machine, &machine.cpus(), None, &CloseSample::default());
         assert_eq!((seen.balance, seen.others, seen.covered, seen.threads.len()), (None, None, None, 0));
         let unread = ThreadSample { wait: None, slices: None, voluntary: None, cpu: None, ..read(0, 5, 0) };
-        audit.take(&Sample { news: vec![info(0)], threads: vec![unread], ..Sample::default() });
-        let thread = &audit.report(&machine, &machine.cpus(), None, &Close::default()).threads[0];
+        totals.add(&Sample { news: vec![info(0)], threads: vec![unread], ..Sample::default() });
+        let thread =
+            &RunSummary::of(&totals, &machine, &machine.cpus(), None, &CloseSample::default()).threads[0];
         assert_eq!((thread.wait, thread.preempted, thread.cpus.len()), (None, None, 0));
     }
 
     #[test]
     fn what_is_remembered_is_bounded_and_nothing_is_lost() {
         let machine = parse_synthetic("core:2 pu:1").unwrap();
-        let mut audit = Audit::new();
+        let mut totals = Accumulator::default();
         let (each, rounds) = (1_000, 40);
-        audit.take(&sample(0, vec![info(each * rounds)], vec![read(each * rounds, 0, 0)], [0, 0]));
+        totals.add(&sample(0, vec![info(each * rounds)], vec![read(each * rounds, 0, 0)], [0, 0]));
         for round in 0..rounds {
             let ids = || each * round..each * (round + 1);
             let at = u64::from(round) * 10 + 10;
             // The first threads run longest.
             let run = |id: u32| if id < 100 { 9 } else { 1 };
-            audit.take(&sample(
+            totals.add(&sample(
                 at,
                 ids().map(info).collect(),
                 ids().map(|id| read(id, run(id), 0)).collect(),
                 [0, 0],
             ));
-            audit.take(&Sample {
+            totals.add(&Sample {
                 gone: ids().map(ThreadId).collect(),
                 ..sample(at + 5, vec![], vec![], [0, 0])
             });
         }
-        assert!(audit.threads.len() <= 2 * ENDED_MAX + 1, "{}", audit.threads.len());
-        let seen = audit.report(&machine, &machine.cpus(), None, &Close::default());
+        assert!(totals.threads.len() <= 2 * 8_192 + 1, "{}", totals.threads.len());
+        let seen = RunSummary::of(&totals, &machine, &machine.cpus(), None, &CloseSample::default());
         assert_eq!(seen.threads.len() as u64 + seen.folded.threads, u64::from(each * rounds) + 1);
         assert_eq!(seen.run, Span::from_ms(u64::from(each * rounds) + 800));
         let long = seen.threads.iter().filter(|thread| thread.run == Span::from_ms(9)).count();
         assert_eq!(long, 100, "those that ran longest are told");
         assert!(seen.threads.iter().any(|thread| thread.tid == 7 + each * rounds), "and all that live");
-    }
-
-    #[test]
-    fn an_auditor_looks_often_at_first_and_once_a_second_in_the_end() {
-        let mut observer = crate::observe::Observer::new(CpuSet::new());
-        let mut auditor = Auditor::default();
-        let mut next = |at: Moment| {
-            observer.take(&Sample { at, ..Sample::default() }, &[]);
-            auditor.decide(&observer.observation()).next.since(at)
-        };
-        assert_eq!(next(Moment(0)), LOOK_MIN);
-        assert_eq!(next(Moment(2_000_000_000)), Span::from_ms(100));
-        assert_eq!(next(Moment(3_600_000_000_000)), LOOK_MAX);
     }
 
     proptest! {
@@ -557,14 +358,14 @@ mod tests {
             reads in prop::collection::vec((0u32..3, 0u64..1_000, 0u32..2, 0u64..2_000), 1..30),
         ) {
             let machine = parse_synthetic("core:2 pu:1").unwrap();
-            let mut audit = Audit::new();
+            let mut totals = Accumulator::default();
             let mut most = [0u64; 3];
             for (at, (id, run, cpu, busy)) in reads.into_iter().enumerate() {
                 most[id as usize] = most[id as usize].max(run);
                 let news = vec![info(id)];
-                audit.take(&sample(at as u64 * 10, news, vec![read(id, run, cpu)], [busy, busy]));
+                totals.add(&sample(at as u64 * 10, news, vec![read(id, run, cpu)], [busy, busy]));
             }
-            let seen = audit.report(&machine, &machine.cpus(), None, &Close::default());
+            let seen = RunSummary::of(&totals, &machine, &machine.cpus(), None, &CloseSample::default());
             for thread in &seen.threads {
                 let shares: f64 = thread.cpus.iter().map(|(_, share)| share).sum();
                 prop_assert!(thread.cpus.is_empty() || (shares - 1.0).abs() < 1e-9);
