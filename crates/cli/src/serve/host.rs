@@ -14,7 +14,7 @@ use trimtab_core::balance::{Decision, Outcome, Wanted};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::Sample;
-use trimtab_core::pace::Pace;
+use trimtab_core::sampling_budget::Pace;
 use trimtab_core::tags::{Mark, Tag, TagId};
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::live::{Live, LiveError, Restored, Root, RootId, Watch};

@@ -69,7 +69,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use threads::Table;
 use trimtab_core::balance::{Decision, Outcome, Wanted};
-use trimtab_core::counting::Thrift;
+use trimtab_core::counter_budget::Thrift;
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::{ProgramInfo, Sample};
