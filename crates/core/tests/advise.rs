@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use trimtab_core::advise::load::{Load, WAKE, Way};
-use trimtab_core::advise::{Advice, Gain, Situation, Topic, Verdict, advise};
-use trimtab_core::place::waiting::Yield;
+use trimtab_core::advise::{Advice, Conclusion, Gain, Situation, Topic, advise};
 use trimtab_core::place::runtimes::Runtime;
+use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::{Intervals, Profile};
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
@@ -393,7 +393,7 @@ fn programs() -> Scores {
             let seconds = intervals[&which] * median(ways[&(threads, wait)].clone());
             let all = advise(&profile(&point, run, seconds), &machine(), &at);
             let mut now = (threads, wait);
-            for advice in all.iter().filter(|advice| advice.verdict == Verdict::Change) {
+            for advice in all.iter().filter(|advice| advice.verdict == Conclusion::Change) {
                 let before = now;
                 for (knob, value) in advice.setting.iter() {
                     match (knob, value) {
@@ -428,7 +428,7 @@ fn scores() -> Scores {
                 let all = advise(&profile(point, run, seconds), &machine, &situation(point, run));
                 // Each piece is judged after those before it.
                 let mut now = run;
-                for advice in all.iter().filter(|advice| advice.verdict == Verdict::Change) {
+                for advice in all.iter().filter(|advice| advice.verdict == Conclusion::Change) {
                     let after = changed(point, now, advice);
                     let before = std::mem::replace(&mut now, after);
                     let was = runs.get(&after).zip(runs.get(&before)).map(|(after, before)| after / before);

@@ -32,7 +32,7 @@ use super::diagnosis::{Freed, Sight, Treatment, diagnose};
 use super::lone;
 use super::rotation::{PAIRS_MIN, Rotation, Terms};
 use super::sitter::{Sitter, Standing};
-use super::trial::{self, ALIKE, TRIAL, Verdict};
+use super::trial::{self, ALIKE, Course, TRIAL};
 use super::{Decision, Finding, Kind, Policy, Reason, Settings, Turn, Wanted};
 use crate::ids::ProgramId;
 use crate::observe::Observation;
@@ -264,17 +264,17 @@ impl Auto {
         if let Some(before) = case.before.take_if(|_| long >= TRIAL) {
             // Spreading bound threads is on trial.
             match trial::spread(&before, &sight) {
-                Verdict::End(reason, finding) => {
+                Course::End(reason, finding) => {
                     case.failed(at);
                     case.enter(State::Still, at);
                     return (self.restore(members, reason), Some(vec![finding]));
                 }
-                Verdict::Unlike if case.stirs(at) => {
+                Course::Unlike if case.stirs(at) => {
                     case.watch_again(at);
                     return (self.restore(members, Reason::Done), None);
                 }
-                Verdict::Unlike => case.before = Some(before),
-                Verdict::On => {}
+                Course::Unlike => case.before = Some(before),
+                Course::On => {}
             }
         }
         if case.before.is_some() {
@@ -311,7 +311,7 @@ impl Auto {
         case.next = at + case.period;
         if case.window.span(at) >= TRIAL.max(case.period.times(8.0)) {
             match self.judge(case) {
-                Verdict::End(reason, finding) => {
+                Course::End(reason, finding) => {
                     let undo = reason == Reason::Undo;
                     if undo {
                         case.failed(at);
@@ -323,13 +323,13 @@ impl Auto {
                         if undo { self.restore(members, reason) } else { self.let_go(members, reason) };
                     return (decisions, Some(vec![finding]));
                 }
-                Verdict::Unlike if case.stirs(at) => {
+                Course::Unlike if case.stirs(at) => {
                     case.watch_again(at);
                     case.next = at + self.watch_step();
                     return (self.restore(members, Reason::Done), None);
                 }
-                Verdict::Unlike => {}
-                Verdict::On => {
+                Course::Unlike => {}
+                Course::On => {
                     case.passed = true;
                     case.settles();
                 }
@@ -372,9 +372,9 @@ impl Auto {
     }
 
     /// Whether taking turns should go on. The period follows the threads that are there.
-    fn judge(&self, case: &mut Case) -> Verdict {
+    fn judge(&self, case: &mut Case) -> Course {
         let Some(sight) = case.window.sum_up(&self.base.seating) else {
-            return Verdict::End(Reason::Done, Finding::NothingWaits);
+            return Course::End(Reason::Done, Finding::NothingWaits);
         };
         let verdict = trial::turns(case.before.as_ref(), &sight, case.passed, case.period, case.watched);
         case.period = self.period(&sight);

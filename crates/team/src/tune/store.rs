@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_is_tuned_later_is_kept_beside_the_rest() {
-        use crate::tune::judge::Verdict;
+        use crate::tune::judge::Selection;
         use crate::tune::{Cell, Job, Measured, Origin, Tried};
         use crate::{Kind, barrier::Barrier, choice::Manner, choice::Way};
         let cell = |kind, bytes, tried: Vec<Tried>, winner, judged| Cell {
@@ -305,7 +305,7 @@ mod tests {
                 .into_iter()
                 .map(|tried| Measured { tried, best: Some(1.0), median: Some(2.0), batches: 24 })
                 .collect(),
-            verdict: Verdict { winner, ratio: 0.5, why: "quicker by 50 %".to_owned() },
+            verdict: Selection { winner, ratio: 0.5, why: "quicker by 50 %".to_owned() },
             judged,
             foreign: None,
             origin: Origin::Offline,

@@ -15,7 +15,7 @@ use super::fence::Fences;
 use super::fetch::Fetches;
 use super::guard::{Gain, Moves, Pace};
 use super::herd::{CALM_LONG, Herd, sum};
-use super::judge::{COUNTED, Least};
+use super::judge::{Least, SAMPLES_MIN};
 use super::ledger::Ledger;
 use super::trial::{End, Mover, Terms, Trial};
 use super::units::Load;
@@ -286,7 +286,7 @@ impl<W: Way> Engine<W> {
             }
             let unit = self.herd.unit(i)?;
             let book = self.herd.books.get(&view.id());
-            let known = book.is_some_and(|book| book.recent.len() >= COUNTED);
+            let known = book.is_some_and(|book| book.recent.len() >= SAMPLES_MIN);
             let weight = book.and_then(super::herd::Book::weight).unwrap_or(0.0);
             let ready = known && self.herd.movable(i);
             Some(Candidate { i, id: view.id(), unit, ready, weight })
