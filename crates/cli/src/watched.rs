@@ -9,19 +9,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use trimtab_core::telemetry::run_summary::{CloseSample, SwitchCounts};
 use trimtab_core::balance::{Act, Decision, Outcome, Reason, Settled, Wanted};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Left, Notice, Sample, Unfetched};
+use trimtab_core::sampling_budget::CLOSE_SAMPLES;
 use trimtab_core::set::CpuSet;
+use trimtab_core::telemetry::run_summary::{CloseSample, SwitchCounts};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 use trimtab_linux::live::{Live, LiveError, Restored};
 use trimtab_linux::perf::{Missing, Why};
 
-/// How much longer than a close look the time until the next one is at least: a hundredth of one core goes into looking.
-const PATIENCE: u32 = 100;
 /// The next close look comes when the run is so much older, in hundredths, than at the last.
 const LATER_PERCENT: u32 = 110;
 /// And never later than this after the last. Chosen.
@@ -217,7 +216,7 @@ impl Host for Watched {
             }
             let (now, cost) = (began.elapsed(), spent().saturating_sub(before));
             let later = (now * LATER_PERCENT / 100).min(now + SELDOM);
-            *due = later.max(now + cost * PATIENCE);
+            *due = later.max(now + Duration::from(CLOSE_SAMPLES.payoff(cost.into())));
         }
         if let Some(usable) = &self.respected {
             for info in &mut sample.news {

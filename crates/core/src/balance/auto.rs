@@ -9,7 +9,7 @@
 //! - *Still*: left alone, or spread by the kernel after being freed of crowding masks, and looked at more and more seldom, cheaply. A
 //!   new finding, or another number of computing threads, leads back to being watched; the more often, the more seldom.
 //! - *In turns*: each thread has one core, and [`Rotation`] exchanges places. The interval is the shortest at which looking (at
-//!   every thread that is there, computing or not) and moving cost at most [`COST_MAX`] of a core, within [`PERIOD_MIN`] and the settings'
+//!   every thread that is there, computing or not) and moving cost at most [`TURNS_BUDGET`] of a core, within [`PERIOD_MIN`] and the settings'
 //!   interval, which holds even where it costs more: a thread should be a per cent behind at the end of a short run, not a tenth.
 //!
 //! Both treatments, spreading and taking turns, are trials ([`trial`]): after a while the pace of all and the pace of the last are compared
@@ -36,6 +36,7 @@ use super::trial::{self, ALIKE, Course, TRIAL};
 use super::{Decision, Finding, Kind, Policy, Reason, Settings, Turn, Wanted};
 use crate::ids::ProgramId;
 use crate::observe::Observation;
+use crate::sampling_budget::SamplingBudget;
 use crate::time::{Moment, Span};
 use crate::topology::Machine;
 use std::collections::BTreeMap;
@@ -50,11 +51,11 @@ const WATCH_PLAIN: Span = Span::from_ms(150);
 /// How often it is looked at while it is watched.
 const WATCH_STEP: Span = Span::from_ms(50);
 
-/// The share of a core that looking and moving may cost while taking turns, and looking while standing still.
-const COST_MAX: f64 = 0.004;
+/// What sampling and moving may cost while taking turns, and sampling while standing still.
+const TURNS_BUDGET: SamplingBudget = SamplingBudget::share(0.004);
 
 /// The same while a program is watched, which is for some tenths of a second.
-const COST_WATCH_MAX: f64 = 0.04;
+const WATCH_BUDGET: SamplingBudget = SamplingBudget::share(0.04);
 
 /// A program that is left alone is looked at this many times the interval apart at most.
 const STILL_MAX: u32 = 5;
@@ -176,18 +177,18 @@ impl Auto {
         let (rest, each) = (threads % cpus, threads / cpus);
         let pairs = (rest * (each + 1)).min((cpus - rest) * each).clamp(1, PAIRS_MIN);
         let cost = self.costs.of_look() + self.costs.of_moves(2 * pairs);
-        cost.times(1.0 / COST_MAX).max(PERIOD_MIN).min(self.base.settings.interval)
+        TURNS_BUDGET.payoff(cost).max(PERIOD_MIN).min(self.base.settings.interval)
     }
 
     /// The time to the next look at a program that is left alone, which was looked at so often.
     fn pause(&self, calm: u32) -> Span {
         let times = (1 + calm / 4).min(STILL_MAX);
-        self.base.settings.interval.times(f64::from(times)).max(self.costs.of_look().times(1.0 / COST_MAX))
+        self.base.settings.interval.times(f64::from(times)).max(TURNS_BUDGET.payoff(self.costs.of_look()))
     }
 
     /// The time between two looks at a program that is watched.
     fn watch_step(&self) -> Span {
-        WATCH_STEP.max(self.costs.of_full_look().times(1.0 / COST_WATCH_MAX))
+        WATCH_STEP.max(WATCH_BUDGET.payoff(self.costs.of_full_look()))
     }
 
     fn watched(

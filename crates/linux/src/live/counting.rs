@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counter_budget::{self, Beat, Duty, Price, Spent, Thrift, Verdict};
+use trimtab_core::counter_budget::{self, Beat, CountingChange, Duty, Price, Spent, Thrift};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::{OsCpu, OsNode};
 use trimtab_core::observe::{MemorySample, Notice, Sample};
@@ -382,11 +382,11 @@ impl Live {
         }
         let price = standing.price.unwrap_or(DEAREST);
         match counter_budget::judge(&self.counting.spent, &price, &thrift) {
-            Some(Verdict::GiveUp) => return self.step_down(&Why::TooDear, at),
-            Some(Verdict::Thin { one_in, rests }) => {
+            Some(CountingChange::GiveUp) => return self.step_down(&Why::TooDear, at),
+            Some(CountingChange::Thin { one_in, rests }) => {
                 standing.thrift = Thrift { one_in, rests, ..standing.thrift };
             }
-            Some(Verdict::Keep) | None => {}
+            Some(CountingChange::Keep) | None => {}
         }
         self.counting.begin_judging(at);
     }

@@ -17,7 +17,7 @@ use super::error::LiveError;
 use super::guests::Only;
 use super::home::Home;
 use super::members::group_members;
-use super::pace::{LIST_SHARE, Round, Whose};
+use super::pace::{Round, Whose};
 use super::roots::{RootId, is_of};
 use super::threads::{Process, Thread};
 use super::{Keeper, Live, Root, files};
@@ -29,6 +29,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::{Left, Notice, ProgramInfo, Sample};
+use trimtab_core::sampling_budget::LISTING_THREADS;
 use trimtab_core::time::{Moment, Span};
 
 /// So many new threads are taken in at one look; each costs some 15 us. Chosen.
@@ -323,7 +324,7 @@ impl Live {
         }
         for (whose, (_, cost)) in theirs {
             if let Some(round) = self.finder.rounds.get_mut(&whose) {
-                round.threads_next = now + Span(cost.0.saturating_mul(LIST_SHARE));
+                round.threads_next = now + LISTING_THREADS.payoff(cost);
             }
         }
     }

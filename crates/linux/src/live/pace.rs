@@ -12,15 +12,12 @@ use super::roots::RootId;
 use super::threads::Process;
 use super::{Live, Root};
 use std::collections::BTreeSet;
-use trimtab_core::time::{Moment, Span};
+use trimtab_core::sampling_budget::FINDING_PROCESSES;
+use trimtab_core::time::Moment;
 
 /// Of one user's processes and threads, where they are tagged, so many. Chosen: what a large machine runs at once.
 const PROCESSES_OF_USER: usize = 1_024;
 const THREADS_OF_USER: usize = 4_096;
-/// Listing one user's threads takes at most one part in this many of a CPU.
-pub(super) const LIST_SHARE: u64 = 20;
-/// Looking for children takes at most one part in this many of a CPU.
-const SHARE: u64 = 1_000;
 /// Whose threads: the only user whose are meant, or anybody's.
 pub(super) type Whose = Option<u32>;
 
@@ -108,7 +105,7 @@ impl Live {
         work(self);
         let cost = Clock::worked().less(begin);
         if let Some(round) = self.finder.rounds.get_mut(&whose) {
-            round.next = now + Span(cost.0.saturating_mul(SHARE));
+            round.next = now + FINDING_PROCESSES.payoff(cost);
         }
     }
 
