@@ -19,7 +19,7 @@
 
 use crate::meter;
 use crate::nest::{self, Team};
-use crate::{objects, plan, real};
+use crate::{narrowed, objects, plan, real, wide};
 use libc::{c_char, c_int, c_uint, c_void};
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -63,8 +63,11 @@ static TOOL: Shared = Shared(std::cell::UnsafeCell::new(Tool { initialize, final
 
 /// Called by a runtime as it starts. Null: no tool.
 ///
-/// A runtime counts the CPUs of the thread it starts on. That may be inside a region of another runtime.
+/// A runtime counts the CPUs of the thread it starts on, by system calls, and may bind it by such. That thread may be on its
+/// slot, or inside a region of another runtime.
 pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
+    wide::for_good();
+    narrowed::note_set_task(0);
     // SAFETY: the caller's own arguments.
     if let Some(other) = unsafe { real::ompt_start_tool(version, name) } {
         return other;
@@ -72,7 +75,6 @@ pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
     if !(nest::is_active() || meter::is_on()) || names_another_tool() || is_on_user_level_threads() {
         return null_mut();
     }
-    nest::widen_until_next_team();
     TOOL.0.get()
 }
 
