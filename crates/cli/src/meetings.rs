@@ -1,16 +1,16 @@
 //! What was counted of meetings in a run: how a guest gets into the program to count, and what it says in words and in JSON.
 //!
-//! What a meeting is, and what the words of the page file mean, says [`trimtab_core::meetings`]; what a guest costs is counted along. A profile and the
+//! What a meeting is, and what the words of the page file mean, says [`trimtab_core::sync_stats`]; what a guest costs is counted along. A profile and the
 //! report of a run tell the same here. What could not be counted is missing, and why is among what was not seen.
 
 use crate::args::EnvMode;
 use crate::guest;
 use crate::world::World;
 use serde::Serialize;
-use trimtab_core::meetings::{Meetings, VARIABLE};
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::{Action, Variable};
 use trimtab_core::profile::{Intervals, Profile};
+use trimtab_core::sync_stats::{Meetings, VARIABLE};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 use trimtab_linux::meetings::PageFile;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use trimtab_core::meetings::{self, BYTES, HEADER, MAGIC, Meetings, ROW, ROWS, header};
+use trimtab_core::sync_stats::{self, BYTES, HEADER, MAGIC, Meetings, ROW, ROWS, header};
 
 /// The page file.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl PageFile {
         let rows = usize::try_from(u64::from_ne_bytes(next)).unwrap_or(ROWS).min(ROWS);
         let mut bytes = vec![0; 8 * (HEADER + ROW * rows)];
         self.0.read_exact_at(&mut bytes, 0).ok()?;
-        meetings::read(&bytes)
+        sync_stats::read(&bytes)
     }
 }
 
