@@ -5,8 +5,8 @@ use crate::situation::location;
 use crate::world::{LEDGER, World};
 use std::fmt::Display;
 use trimtab_core::words::plural;
-use trimtab_linux::live::keeper::{LeftBehind, LeftEnd, restore_left_behind, stand};
-use trimtab_linux::live::{Guard, Keeper, KeeperError, Live, Restored};
+use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd, restore_left_behind, stand};
+use trimtab_linux::host::{Guard, Keeper, KeeperError, Live, Restored};
 use trimtab_linux::process::Pid;
 use trimtab_linux::users::Users;
 

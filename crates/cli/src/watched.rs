@@ -17,7 +17,7 @@ use trimtab_core::observe::{Left, Notice, Sample, Unfetched};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
-use trimtab_linux::live::{Live, LiveError, Restored};
+use trimtab_linux::host::{Live, LiveError, Restored};
 use trimtab_linux::perf::{Missing, Why};
 
 /// How much longer than a close look the time until the next one is at least: a hundredth of one core goes into looking.
@@ -150,7 +150,7 @@ impl Watched {
     pub fn close(&self, machine: &Machine) -> Close {
         let audit = self.live.audit();
         let nodes = machine.nodes().iter().map(|node| (node.os, machine.cpus_of(&node.near))).collect();
-        let counted = |thread: &trimtab_linux::live::ThreadAudit| Counted {
+        let counted = |thread: &trimtab_linux::host::ThreadAudit| Counted {
             sleeps: thread.voluntary,
             preempted: thread.involuntary,
             migrations: thread.migrations,

@@ -30,7 +30,7 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
 use trimtab_core::words::plural;
-use trimtab_linux::live::{Keeper, Live, LiveError, Options, Root, Stopper};
+use trimtab_linux::host::{Keeper, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::sys::signals::is_ignored;
 use trimtab_linux::text;
