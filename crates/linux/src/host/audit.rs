@@ -7,9 +7,8 @@
 //!
 //! Shares are in [0, 1]; what was not read is missing.
 
-use crate::host::Live;
-use crate::host::discovery::thread_table::Thread;
-use crate::host::sampler::counters;
+use super::discovery::{Thread, ThreadTable};
+use super::sampler::{Seen, counters};
 use crate::process::{Pid, Tid};
 use crate::text;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +61,7 @@ pub struct MemoryAudit {
     pub huge: Option<u64>,
     /// Bytes in memory at the most.
     pub resident: Option<u64>,
-    /// Bytes touched between two looks at the most; missing where nobody asked ([`Live::forget_touched`]).
+    /// Bytes touched between two looks at the most; missing where nobody asked ([`Live::forget_touched`](super::Live::forget_touched)).
     pub touched: Option<u64>,
 }
 
@@ -163,7 +162,7 @@ pub(super) struct Auditor {
 
 impl Auditor {
     /// The entry of a thread, if there is room for one more.
-    fn entry(&mut self, id: ThreadId, thread: &Thread) -> Option<&mut ThreadAudit> {
+    fn entry(&mut self, id: ThreadId, thread: &Thread, seen: Seen) -> Option<&mut ThreadAudit> {
         if !self.found.contains_key(&id) && self.found.len() >= THREADS_MAX {
             return None;
         }
@@ -181,16 +180,16 @@ impl Auditor {
             ended: false,
         });
         entry.name.clone_from(&thread.name);
-        if let Some(last) = thread.last.filter(|last| last.run >= entry.run) {
+        if let Some(last) = seen.last.filter(|last| last.run >= entry.run) {
             (entry.run, entry.wait) = (last.run, last.wait);
         }
-        entry.voluntary = thread.voluntary.max(entry.voluntary);
+        entry.voluntary = seen.voluntary.max(entry.voluntary);
         Some(entry)
     }
 
     /// A thread ran for so long since it was last read, and was seen on this CPU at the end.
-    pub(super) fn ran(&mut self, id: ThreadId, thread: &Thread, cpu: OsCpu, span: Span) {
-        if let Some(entry) = self.entry(id, thread) {
+    pub(super) fn ran(&mut self, id: ThreadId, thread: &Thread, seen: Seen, (cpu, span): (OsCpu, Span)) {
+        if let Some(entry) = self.entry(id, thread, seen) {
             let sum = entry.on.entry(cpu).or_insert(Span::ZERO);
             *sum = *sum + span;
         }
@@ -213,29 +212,26 @@ impl Auditor {
         }
     }
 
-    pub(super) fn thread_ended(&mut self, id: ThreadId, thread: &Thread) {
-        match self.entry(id, thread) {
+    pub(super) fn thread_ended(&mut self, id: ThreadId, thread: &Thread, seen: Seen) {
+        match self.entry(id, thread, seen) {
             Some(entry) => entry.ended = true,
             None => {
                 self.more += 1;
-                self.more_run = self.more_run + thread.last.map_or(Span::ZERO, |last| last.run);
+                self.more_run = self.more_run + seen.last.map_or(Span::ZERO, |last| last.run);
             }
         }
     }
-}
 
-impl Live {
-    /// Reads what an audit wants of all that lives now: switches, migrations, pages. To be called every few seconds, and
-    /// before the programs end; what was read last of each counts.
-    pub fn look_closely(&mut self) {
-        for (id, thread) in &self.table.threads {
-            let folder = self.proc.join(format!("{}/task/{}", thread.pid, thread.tid));
+    /// Reads all that an audit wants of the threads and processes under watch.
+    pub(super) fn look_closely(&mut self, proc: &Path, table: &ThreadTable, seen: &dyn Fn(ThreadId) -> Seen) {
+        for (id, thread) in table.threads() {
+            let folder = proc.join(format!("{}/task/{}", thread.pid, thread.tid));
             let status = text::read(&folder.join("status")).unwrap_or_default();
             let (voluntary, involuntary) = counters::switches(&status);
             let migrations = text::read(&folder.join("sched")).ok().and_then(|sched| migrations(&sched));
             let counted = text::read(&folder.join("schedstat")).ok();
             let counted = counted.and_then(|text| counters::Counters::parse_schedstat(&text));
-            let Some(entry) = self.audit.entry(*id, thread) else { continue };
+            let Some(entry) = self.entry(id, thread, seen(id)) else { continue };
             entry.voluntary = voluntary.or(entry.voluntary);
             entry.involuntary = involuntary.or(entry.involuntary);
             entry.migrations = migrations.or(entry.migrations);
@@ -243,31 +239,30 @@ impl Live {
                 (entry.run, entry.wait) = (counted.run, counted.wait);
             }
         }
-        for pid in self.table.processes.keys() {
-            if let Some(memory) = memory(&self.proc, *pid) {
-                self.audit.remember(*pid, memory);
+        for pid in table.processes() {
+            if let Some(memory) = memory(proc, pid) {
+                self.remember(pid, memory);
             }
         }
     }
 
-    /// Takes away the kernel's marks of touched pages, so that the next close look tells what was touched since. Costs each process a
-    /// walk through its page tables, and the processor the marks again.
-    pub fn forget_touched(&mut self) {
-        for pid in self.table.processes.keys() {
-            let marks = self.proc.join(pid.to_string()).join("clear_refs");
-            if self.audit.forgot.len() < PROCESSES_MAX && std::fs::write(marks, "1").is_ok() {
-                self.audit.forgot.insert(*pid);
+    /// Takes away the kernel's marks of touched pages.
+    pub(super) fn forget_touched(&mut self, proc: &Path, table: &ThreadTable) {
+        for pid in table.processes() {
+            let marks = proc.join(pid.to_string()).join("clear_refs");
+            if self.forgot.len() < PROCESSES_MAX && std::fs::write(marks, "1").is_ok() {
+                self.forgot.insert(pid);
             }
         }
     }
 
-    /// All that is known about the run by now.
-    pub fn audit(&self) -> Audit {
+    /// All that is known by now.
+    pub(super) fn audit(&self) -> Audit {
         Audit {
-            threads: self.audit.found.values().cloned().collect(),
-            more: self.audit.more,
-            more_run: self.audit.more_run,
-            memory: self.audit.memory.clone(),
+            threads: self.found.values().cloned().collect(),
+            more: self.more,
+            more_run: self.more_run,
+            memory: self.memory.clone(),
         }
     }
 }

@@ -1,10 +1,11 @@
-//! Memory that follows threads: one process at a time, by a thread of its own, so that no look ever waits for it.
+//! Page migration: memory is brought to another node, one process at a time, by a thread of its own, so that no look ever waits for it.
 //!
-//! Properties: a fetch is answered at once (pending, or refused), and its end comes with a later sample, with a notice of how much came
-//! and why not more; a process that is left alone from then on, and the end of the watching, end it within a step of half a millisecond or
-//! so; at most half of one CPU is used for it. What a machine with one node of memory cannot do is said once.
+//! Properties: a migration is answered at once (pending, or refused), and its end comes with a later sample, with a notice of how much came
+//! and why not more; it ends within a step of half a millisecond or so when its process is left alone from then on, or the watching ends;
+//! it uses at most half of one CPU; memory that its program bound stays where it is. A machine with one node of memory is told once.
 
-use crate::host::Live;
+use super::discovery::ThreadTable;
+use super::procfs::Procfs;
 use crate::memory::moving::{self, Brought, Wanted};
 use crate::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
@@ -18,12 +19,12 @@ use trimtab_core::ids::{OsNode, ThreadId};
 use trimtab_core::observe::{Fetched, Notice, Sample, Unfetched};
 use trimtab_core::time::Span;
 
-/// The longest pause after a step. Chosen: so long a process may live on that nobody balances any more.
+/// The longest pause after a step. Chosen: as long as a process that is no longer balanced may be worked on.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// So many wait for their turn. Chosen.
+/// Migrations that wait for their turn. Chosen.
 const WAITING_MAX: usize = 256;
 
-/// One that was asked for.
+/// A migration that was asked for.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     thread: ThreadId,
@@ -31,7 +32,7 @@ struct Asked {
     to: OsNode,
 }
 
-/// The one that is under way.
+/// The migration that is under way.
 #[derive(Debug)]
 struct Running {
     asked: Asked,
@@ -39,9 +40,11 @@ struct Running {
     work: JoinHandle<Brought>,
 }
 
-/// All of them.
-#[derive(Debug, Default)]
-pub(super) struct Fetching {
+/// The part of a host that moves pages.
+#[derive(Debug)]
+pub(super) struct PageMigration {
+    proc: Arc<Procfs>,
+    sys: PathBuf,
     running: Option<Running>,
     waiting: Vec<Asked>,
     /// CPU time, in ns.
@@ -50,50 +53,58 @@ pub(super) struct Fetching {
     told: bool,
 }
 
-impl Live {
+impl PageMigration {
+    pub(super) fn new(proc: Arc<Procfs>) -> Self {
+        let sys = proc.root().join("sys");
+        Self { proc, sys, running: None, waiting: Vec::new(), worked: Arc::default(), told: false }
+    }
+
     /// Begins to bring the memory of a thread's process to a node, or says why not.
-    pub(super) fn fetch(&mut self, thread: ThreadId, pid: Pid, to: OsNode) -> Settled {
-        if let Some(why) = moving::unfit(&self.sys(), to) {
+    pub(super) fn begin(
+        &mut self,
+        thread: ThreadId,
+        to: OsNode,
+        table: &ThreadTable,
+        news: &mut Sample,
+    ) -> Settled {
+        let Some(pid) = table.threads.get(&thread).map(|thread| thread.pid) else { return Settled::Vanished };
+        if let Some(why) = moving::unfit(&self.sys, to) {
             let once = why == Unfetched::OneNode;
-            if !once || !self.fetching.told {
+            if !once || !self.told {
                 let (moved, left, why) = (0, 0, Some(why));
                 let fetched = Fetched { thread, pid: pid.0, to, moved, left, why };
-                self.later.notices.push(Notice::Memory(fetched));
+                news.notices.push(Notice::Memory(fetched));
             }
-            self.fetching.told |= once;
+            self.told |= once;
             return Settled::Refused(Refusal::Memory);
         }
-        let running = self.fetching.running.iter().map(|running| running.asked);
-        if running.chain(self.fetching.waiting.iter().copied()).any(|other| other.pid == pid)
-            || self.fetching.waiting.len() >= WAITING_MAX
+        let running = self.running.iter().map(|running| running.asked);
+        if running.chain(self.waiting.iter().copied()).any(|other| other.pid == pid)
+            || self.waiting.len() >= WAITING_MAX
         {
             return Settled::Refused(Refusal::Other);
         }
-        self.fetching.waiting.push(Asked { thread, pid, to });
-        self.begin_fetch();
+        self.waiting.push(Asked { thread, pid, to });
+        self.begin_next(table, news);
         Settled::Pending
     }
 
-    fn sys(&self) -> PathBuf {
-        self.proc.parent().unwrap_or(&self.proc).join("sys")
-    }
-
     /// The next in turn, if none is under way.
-    fn begin_fetch(&mut self) {
-        while self.fetching.running.is_none() && !self.fetching.waiting.is_empty() {
-            let asked = self.fetching.waiting.remove(0);
-            let Some(start) = self.table.processes.get(&asked.pid).map(|process| process.start) else {
-                self.end_fetch(asked, Brought { why: Some(Unfetched::Ended), ..Brought::default() });
+    fn begin_next(&mut self, table: &ThreadTable, news: &mut Sample) {
+        while self.running.is_none() && !self.waiting.is_empty() {
+            let asked = self.waiting.remove(0);
+            let Some(start) = table.processes.get(&asked.pid).map(|process| process.start) else {
+                end(asked, Brought { why: Some(Unfetched::Ended), ..Brought::default() }, news);
                 continue;
             };
-            let (proc, sys, stop) = (self.proc.clone(), self.sys(), Arc::new(AtomicBool::new(false)));
-            let (stopped, worked) = (stop.clone(), self.fetching.worked.clone());
+            let (proc, sys, stop) = (self.proc.clone(), self.sys.clone(), Arc::new(AtomicBool::new(false)));
+            let (stopped, worked) = (stop.clone(), self.worked.clone());
             let work = move || {
                 let before = worked.load(Ordering::Relaxed);
-                let wanted = Wanted { proc: &proc, sys: &sys, pid: asked.pid, start, to: asked.to };
+                let wanted = Wanted { proc: proc.path(), sys: &sys, pid: asked.pid, start, to: asked.to };
                 let brought = moving::bring(&wanted, &mut |took| {
                     worked.store(before.saturating_add(cpu_time()), Ordering::Relaxed);
-                    // As long as it took: whoever runs here too has the other half.
+                    // As long as it took: the program that runs here too has the other half.
                     let on = !stopped.load(Ordering::Acquire);
                     if on {
                         std::thread::sleep(took.min(PAUSE_MAX));
@@ -104,79 +115,72 @@ impl Live {
                 brought
             };
             match std::thread::Builder::new().name("memory".to_owned()).spawn(work) {
-                Ok(work) => self.fetching.running = Some(Running { asked, stop, work }),
+                Ok(work) => self.running = Some(Running { asked, stop, work }),
                 Err(error) => {
                     let why = Some(Unfetched::Kernel(format!("no thread could be started for it: {error}")));
-                    self.end_fetch(asked, Brought { why, ..Brought::default() });
+                    end(asked, Brought { why, ..Brought::default() }, news);
                 }
             }
         }
     }
 
-    /// What ended since the last look goes into the sample; what nobody wants any more is ended.
-    pub(super) fn look_at_fetches(&mut self, sample: &mut Sample) {
-        let wanted = |asked: &Asked, live: &Self| {
-            live.table
-                .threads
-                .get(&asked.thread)
-                .is_some_and(|thread| thread.left.is_none() && thread.wish.is_wanted())
-        };
-        if let Some(running) = &self.fetching.running
-            && !wanted(&running.asked, self)
-        {
+    /// Tells the migrations that ended since the last look, and stops those whose thread is not `wanted` to move any more.
+    pub(super) fn look(&mut self, wanted: &dyn Fn(ThreadId) -> bool, table: &ThreadTable, news: &mut Sample) {
+        if let Some(running) = self.running.as_ref().filter(|running| !wanted(running.asked.thread)) {
             running.stop.store(true, Ordering::Release);
         }
-        let waiting = std::mem::take(&mut self.fetching.waiting);
+        let waiting = std::mem::take(&mut self.waiting);
         let (waiting, over): (Vec<Asked>, Vec<Asked>) =
-            waiting.into_iter().partition(|asked| wanted(asked, self));
-        self.fetching.waiting = waiting;
+            waiting.into_iter().partition(|asked| wanted(asked.thread));
+        self.waiting = waiting;
         for asked in over {
-            self.end_fetch(asked, Brought { why: Some(Unfetched::Stopped), ..Brought::default() });
+            end(asked, Brought { why: Some(Unfetched::Stopped), ..Brought::default() }, news);
         }
-        if self.fetching.running.as_ref().is_some_and(|running| running.work.is_finished())
-            && let Some(Running { asked, work, .. }) = self.fetching.running.take()
-        {
-            let failed =
-                || Brought { why: Some(Unfetched::Kernel("it failed".to_owned())), ..Brought::default() };
-            self.end_fetch(asked, work.join().unwrap_or_else(|_| failed()));
+        if let Some(running) = self.running.take_if(|running| running.work.is_finished()) {
+            running.join(news);
         }
-        self.begin_fetch();
-        sample.settled.append(&mut self.later.settled);
-        sample.notices.append(&mut self.later.notices);
-    }
-
-    /// Remembers what became of one for the next sample.
-    fn end_fetch(&mut self, asked: Asked, brought: Brought) {
-        let Asked { thread, pid, to } = asked;
-        let Brought { moved, left, why } = brought;
-        let end = match &why {
-            Some(Unfetched::Ended) => Settled::Vanished,
-            // Of a few pages that are in use just then nobody needs to be warned.
-            Some(Unfetched::Busy | Unfetched::Huge) if moved > 0 && moved >= left => Settled::Applied,
-            Some(_) => Settled::Refused(Refusal::Memory),
-            None => Settled::Applied,
-        };
-        self.later.settled.push(Outcome { thread, end });
-        self.later.notices.push(Notice::Memory(Fetched { thread, pid: pid.0, to, moved, left, why }));
+        self.begin_next(table, news);
     }
 
     /// Ends what is under way; what came until then stays where it is.
-    pub(super) fn end_fetches(&mut self) {
-        for asked in std::mem::take(&mut self.fetching.waiting) {
-            self.end_fetch(asked, Brought { why: Some(Unfetched::Stopped), ..Brought::default() });
+    pub(super) fn stop(&mut self, news: &mut Sample) {
+        for asked in std::mem::take(&mut self.waiting) {
+            end(asked, Brought { why: Some(Unfetched::Stopped), ..Brought::default() }, news);
         }
-        if let Some(Running { asked, stop, work }) = self.fetching.running.take() {
-            stop.store(true, Ordering::Release);
-            let failed =
-                || Brought { why: Some(Unfetched::Kernel("it failed".to_owned())), ..Brought::default() };
-            self.end_fetch(asked, work.join().unwrap_or_else(|_| failed()));
+        if let Some(running) = self.running.take() {
+            running.stop.store(true, Ordering::Release);
+            running.join(news);
         }
     }
 
     /// The CPU time that bringing memory took so far, which is not part of what looks cost.
-    pub fn fetching_cost(&self) -> Span {
-        Span(self.fetching.worked.load(Ordering::Relaxed))
+    pub(super) fn cost(&self) -> Span {
+        Span(self.worked.load(Ordering::Relaxed))
     }
+}
+
+impl Running {
+    /// Waits for the end, and tells it.
+    fn join(self, news: &mut Sample) {
+        let failed =
+            || Brought { why: Some(Unfetched::Kernel("it failed".to_owned())), ..Brought::default() };
+        end(self.asked, self.work.join().unwrap_or_else(|_| failed()), news);
+    }
+}
+
+/// Tells the end of a migration in the next sample.
+fn end(asked: Asked, brought: Brought, news: &mut Sample) {
+    let Asked { thread, pid, to } = asked;
+    let Brought { moved, left, why } = brought;
+    let end = match &why {
+        Some(Unfetched::Ended) => Settled::Vanished,
+        // A few pages that are in use just then are no reason for a warning.
+        Some(Unfetched::Busy | Unfetched::Huge) if moved > 0 && moved >= left => Settled::Applied,
+        Some(_) => Settled::Refused(Refusal::Memory),
+        None => Settled::Applied,
+    };
+    news.settled.push(Outcome { thread, end });
+    news.notices.push(Notice::Memory(Fetched { thread, pid: pid.0, to, moved, left, why }));
 }
 
 /// How long this thread has been on a CPU, in ns.

@@ -13,7 +13,7 @@ use trimtab_core::balance::{Act, Refusal, Settled};
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::Left;
 use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd, restore_left_behind};
-use trimtab_linux::host::{Keeper, Live, Options, Restored, Root, Watch};
+use trimtab_linux::host::{AffinityJournal, Live, Options, Restored, Root, Watch};
 use trimtab_linux::ledger::{BootId, Location};
 use trimtab_linux::process::{Pid, Tid};
 use trimtab_linux::sys::affinity;
@@ -57,7 +57,7 @@ fn shared() -> tempfile::TempDir {
 }
 
 fn keeping(folder: &Path) -> Options {
-    let keep = Keeper::open(&location(folder), Path::new(PROC)).unwrap();
+    let keep = AffinityJournal::open(&location(folder), Path::new(PROC)).unwrap();
     Options { keep: Some(keep), ..Options::default() }
 }
 
@@ -430,7 +430,7 @@ fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
     assert_eq!(live.restore().given_back, 2);
     assert_eq!(left(folder.path(), None), []);
     assert_eq!(left(folder.path(), Some(worker.pid()))[0].end, LeftEnd::Unreadable, "to who asks for it");
-    assert!(Keeper::open(&location(Path::new("/nowhere")), Path::new(PROC)).is_err());
+    assert!(AffinityJournal::open(&location(Path::new("/nowhere")), Path::new(PROC)).is_err());
 }
 
 #[test]

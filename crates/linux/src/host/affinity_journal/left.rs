@@ -1,7 +1,7 @@
 //! Giving back what a killed balancer could not.
 
-use super::{Entries, Entry, Folder, KeeperError, LOCKED, Lines, contents, is_plain, namespace};
-use crate::host::constraints::Bounds;
+use super::{Entries, Entry, Folder, JournalError, LOCKED, Lines, contents, is_plain, namespace};
+use crate::host::constraints::GroupLimits;
 use crate::ledger::Location;
 use crate::process::{self, Pid, StartTime, Tid};
 use crate::sys::affinity;
@@ -65,12 +65,12 @@ pub enum LeftEnd {
 /// not change stays for who may.
 ///
 /// # Errors
-/// [`KeeperError`]: there is no place for records, or it cannot be listed.
+/// [`JournalError`]: there is no place for records, or it cannot be listed.
 pub fn restore_left_behind(
     location: &Location,
     proc: &Path,
     only: Option<Pid>,
-) -> Result<Vec<LeftBehind>, KeeperError> {
+) -> Result<Vec<LeftBehind>, JournalError> {
     let shared = Folder::find(location)?;
     let of_root = location.of_root().and_then(|path| shared.of_root(path));
     let namespace = namespace(proc);
@@ -86,7 +86,7 @@ pub fn restore_left_behind(
 
 /// The processes that have records in a folder: of our own as many as there are room for, and then of others'. Where not all names
 /// could be looked at, those of processes that live are found by the processes: names of others never hide what is to be given back.
-fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, KeeperError> {
+fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalError> {
     let failed = |error| folder.failed("listing", "", error);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let list = openat(&*folder.directory, ".", flags, Mode::empty()).map_err(failed)?;
@@ -194,7 +194,7 @@ struct Giving<'a> {
     proc: &'a Path,
     /// Only threads of this user: root does it for one.
     owner: Option<u32>,
-    bounds: Bounds,
+    limits: GroupLimits,
     given_back: u32,
     changed: u32,
     vanished: u32,
@@ -203,15 +203,15 @@ struct Giving<'a> {
 
 impl<'a> Giving<'a> {
     fn new(proc: &'a Path, owner: Option<u32>) -> Self {
-        let bounds = Bounds::new(proc.parent().unwrap_or(Path::new("/")), &CpuSet::new());
-        Self { proc, owner, bounds, given_back: 0, changed: 0, vanished: 0, refused: 0 }
+        let limits = GroupLimits::new(proc.parent().unwrap_or(Path::new("/")), &CpuSet::new());
+        Self { proc, owner, limits, given_back: 0, changed: 0, vanished: 0, refused: 0 }
     }
 
     fn restore(&mut self, pid: Pid, tid: Tid, entry: &Entry) {
         let is_it = process::thread_stat(self.proc, pid, tid).is_ok_and(|stat| stat.start == entry.start);
         let now = affinity::get(Some(tid)).ok().filter(|_| is_it);
-        let group = now.as_ref().and_then(|_| self.bounds.group_of_thread(pid, tid));
-        let mut granted = || self.bounds.granted(group?);
+        let group = now.as_ref().and_then(|_| self.limits.group_of_thread(pid, tid));
+        let mut granted = || self.limits.granted(group?);
         let count = match now {
             None => &mut self.vanished,
             // Its own mask where the kernel may have made that of one of ours is to be set all the same: ours is remembered by the kernel.

@@ -13,8 +13,8 @@
 //! line before it is taken back. A line is written before the mask is set: a balancer that is killed in between leaves the thread with the
 //! mask of the line before, which is why that one is remembered too.
 
-use crate::host::affinity::home::Home;
 use crate::host::constraints::is_cut;
+use crate::host::home::Home;
 use crate::ledger::layout::checksum;
 use crate::process::{Pid, StartTime, Tid};
 use std::collections::BTreeMap;

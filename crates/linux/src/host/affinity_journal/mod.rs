@@ -56,7 +56,7 @@ const LOCKED: std::ops::Range<u64> = 0..1;
 
 /// Why no record is kept. The balancing goes on; only a killed balancer's masks are then not given back.
 #[derive(Debug, Error)]
-pub enum KeeperError {
+pub enum JournalError {
     /// There is no place for records.
     #[error("no record of masks is kept: {0}")]
     Place(#[from] LedgerError),
@@ -97,7 +97,7 @@ pub enum KeeperError {
 
 /// Keeps the records of one balancer.
 #[derive(Clone, Debug)]
-pub struct Keeper {
+pub struct AffinityJournal {
     /// Where ours are.
     folder: Folder,
     /// Where users' are.
@@ -131,7 +131,7 @@ pub(super) enum Claim {
 }
 
 impl Folder {
-    fn find(location: &Location) -> Result<Self, KeeperError> {
+    fn find(location: &Location) -> Result<Self, JournalError> {
         let scratch = location.scratch()?;
         let stem = format!("{}.balance-", scratch.stem);
         Ok(Self { directory: Arc::new(scratch.directory), path: scratch.path, stem })
@@ -164,8 +164,8 @@ impl Folder {
         (self.name(pid, start) == name).then_some((pid, start))
     }
 
-    fn failed(&self, attempt: &'static str, name: &str, error: impl Into<io::Error>) -> KeeperError {
-        KeeperError::Io { attempt, path: self.path.join(name), source: error.into() }
+    fn failed(&self, attempt: &'static str, name: &str, error: impl Into<io::Error>) -> JournalError {
+        JournalError::Io { attempt, path: self.path.join(name), source: error.into() }
     }
 
     /// A file that is there.
@@ -202,12 +202,12 @@ fn contents(file: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
     Some(text)
 }
 
-impl Keeper {
+impl AffinityJournal {
     /// A keeper for this process in the ledger's directory. `proc` is where procfs is mounted.
     ///
     /// # Errors
-    /// [`KeeperError`]: one warning, and the balancing goes on without.
-    pub fn open(location: &Location, proc: &Path) -> Result<Self, KeeperError> {
+    /// [`JournalError`]: one warning, and the balancing goes on without.
+    pub fn open(location: &Location, proc: &Path) -> Result<Self, JournalError> {
         let shared = Folder::find(location)?;
         let of_root = location.of_root().map(Path::to_owned);
         let own = of_root.as_deref().filter(|_| geteuid().is_root());
@@ -313,7 +313,7 @@ impl Keeper {
     }
 
     /// Claims a process, before any of its threads is moved.
-    pub(super) fn claim(&self, pid: Pid, start: StartTime, root: Pid) -> Result<Claim, KeeperError> {
+    pub(super) fn claim(&self, pid: Pid, start: StartTime, root: Pid) -> Result<Claim, JournalError> {
         let name = self.folder.name(pid, start);
         let (file, stat) = match self.lock(&name, pid, start)? {
             Locked::Ours(file, stat) => (file, stat),
@@ -345,7 +345,7 @@ impl Keeper {
     }
 
     /// The record's file, made if it is not there, and locked.
-    fn lock(&self, name: &str, pid: Pid, start: StartTime) -> Result<Locked, KeeperError> {
+    fn lock(&self, name: &str, pid: Pid, start: StartTime) -> Result<Locked, JournalError> {
         let path = self.folder.path.join(name);
         let mut holder = None;
         for _ in 0..ATTEMPTS {
@@ -361,7 +361,7 @@ impl Keeper {
                     }
                     Err(Errno::ACCESS | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => {
                         let uid = std::fs::symlink_metadata(&path).map_or(0, |meta| meta.uid());
-                        return Err(KeeperError::Squatted { path, uid });
+                        return Err(JournalError::Squatted { path, uid });
                     }
                     Err(error) => return Err(self.folder.failed("opening", name, error)),
                 },
@@ -378,7 +378,7 @@ impl Keeper {
                 return if held {
                     Ok(Locked::Others(header(&file, &stat).map_or(0, |header| header.balancer.0)))
                 } else {
-                    Err(KeeperError::Squatted { path, uid: stat.st_uid })
+                    Err(JournalError::Squatted { path, uid: stat.st_uid })
                 };
             }
             match try_lock(file.as_fd(), LOCKED, LockKind::Write) {
@@ -403,7 +403,7 @@ impl Keeper {
             }
             return Ok(Locked::Ours(file, stat));
         }
-        holder.map(Locked::Others).ok_or(KeeperError::Unsettled { path })
+        holder.map(Locked::Others).ok_or(JournalError::Unsettled { path })
     }
 
     /// What a killed balancer left in a file that is locked. A user's record counts for that user's threads.
@@ -441,7 +441,7 @@ impl Keeper {
         name: String,
         root: Pid,
         left: Option<Lines>,
-    ) -> Result<Record, KeeperError> {
+    ) -> Result<Record, JournalError> {
         let generation = left.as_ref().map_or(0, |lines| lines.header.generation.wrapping_add(1));
         let ((balancer, start), socket) = (self.own, self.socket.clone());
         let header = Header { generation, balancer, start, namespace: self.namespace, root, socket };
@@ -489,7 +489,7 @@ impl Record {
     }
 
     /// Writes down what will be done to a thread, before it is done.
-    pub(super) fn note(&mut self, tid: Tid, entry: Entry) -> Result<(), KeeperError> {
+    pub(super) fn note(&mut self, tid: Tid, entry: Entry) -> Result<(), JournalError> {
         let noted = self.lines.threads.get(&tid);
         let entry = entry.after(noted);
         if noted == Some(&entry) {
@@ -525,14 +525,14 @@ impl Record {
         let _ = unlinkat(&*self.folder.directory, &self.name, AtFlags::empty());
     }
 
-    fn append(&mut self, line: &str) -> Result<(), KeeperError> {
+    fn append(&mut self, line: &str) -> Result<(), JournalError> {
         self.write(&self.file, self.end, line.as_bytes())?;
         self.end += line.len() as u64;
         Ok(())
     }
 
     /// Writes all of it from the start. Longer lines of before that stay behind are of no generation that counts.
-    fn write_here(&mut self) -> Result<(), KeeperError> {
+    fn write_here(&mut self) -> Result<(), JournalError> {
         let text = self.lines.encode();
         self.write(&self.file, 0, text.as_bytes())?;
         self.end = text.len() as u64;
@@ -540,7 +540,7 @@ impl Record {
     }
 
     /// Writes all of it to another file, which then takes the name: killed at any moment, one of the two is there and whole.
-    fn write_anew(&mut self) -> Result<(), KeeperError> {
+    fn write_anew(&mut self) -> Result<(), JournalError> {
         let mut lines = self.lines.clone();
         lines.header.generation = lines.header.generation.wrapping_add(1);
         let (text, new) = (lines.encode(), format!("{}.new", self.name));
@@ -567,12 +567,12 @@ impl Record {
         Ok(())
     }
 
-    fn write(&self, file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), KeeperError> {
+    fn write(&self, file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), JournalError> {
         let end = at + bytes.len() as u64;
         // Beyond the limit of this process the kernel does not just refuse, it kills us (SIGXFSZ).
         let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         if end > BYTES_MAX || end > limit {
-            return Err(KeeperError::Large { path: self.folder.path.join(&self.name) });
+            return Err(JournalError::Large { path: self.folder.path.join(&self.name) });
         }
         while !bytes.is_empty() {
             match pwrite(file, bytes, at) {

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const BOOT: &str = "00000000-1111-2222-3333-444444444444";
 
-fn keeper(folder: &Path) -> Keeper {
+fn keeper(folder: &Path) -> AffinityJournal {
     let boot = BootId::parse(BOOT).unwrap();
-    Keeper::open(&Location::named(folder, boot), Path::new("/proc")).unwrap()
+    AffinityJournal::open(&Location::named(folder, boot), Path::new("/proc")).unwrap()
 }
 
 fn entry(held: &str) -> Entry {

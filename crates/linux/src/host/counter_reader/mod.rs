@@ -1,58 +1,69 @@
-//! What hardware counts of threads, in samples: counters opened as threads run, switched and read so that it stays cheap, and given up
-//! where it does not.
+//! Counter reader: hardware counters of threads, opened as threads run, switched and read at a bounded cost, and given up where the cost
+//! is too high.
 //!
 //! Nothing here is done, opened or tried unless counts are wanted. What is wanted at most looks and not at one of them goes on; two
 //! seconds without are an end, and the counters are closed.
 //!
 //! The rung is the ladder's. It is left for a lower one when counting costs more than it may, when most threads may not be counted,
 //! when there is no room for their descriptors, or when others hold the counters: each is told by a notice, and why by
-//! [`Live::counting`]. Once left, it is not tried again: what made it fail would come again with it.
+//! [`CounterReader::standing`]. Once left, it is not tried again: its cause would come again with it.
 //!
 //! Virtual machines that own the counters while they run (KVM's mediated PMU) are the exception. What their CPUs do cannot be counted from
 //! here: counters that leave guests out see of such a thread only its monitor's work, which would be taken for the guest's. So such
 //! threads have no counts then; where there are no others, hardware is left until there are. That such a machine has begun shows when a
 //! thread's counters are refused which the ladder had got for its own: it is climbed again.
 
-use crate::host::clock::Clock;
-use crate::host::discovery::thread_table::{Process, Thread, Wish};
-use crate::host::procfs::Budget;
-use crate::host::sampler::counters::Counters;
-use crate::host::{Live, Options};
-use crate::perf::locality::{self, Pages};
+mod memory;
+
+use super::clock::Clock;
+use super::discovery::{Interest, Thread, ThreadTable};
+use super::procfs::{DescriptorBudget, Procfs};
 use crate::perf::{self, Choice, Group, Recipe, Standing, Why};
-use crate::process::{self, Pid};
+use crate::process::Tid;
+use memory::MemoryReader;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use trimtab_core::balance::Wanted;
 use trimtab_core::counting::{self, Beat, Duty, Price, Spent, Thrift, Verdict};
 use trimtab_core::counts::{Counts, Rung};
-use trimtab_core::ids::{OsCpu, OsNode};
-use trimtab_core::observe::{MemorySample, Notice, Sample};
+use trimtab_core::ids::ThreadId;
+use trimtab_core::observe::{Notice, Sample, ThreadSample};
+use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// Counters stay open so long after they were last wanted. Chosen: longer than any policy's pause between two looks.
-const KEPT: Span = Span::from_ms(2_000);
-/// So many threads' counters are opened at one look: 10 to 100 us each. Chosen.
-const OPENED_MAX: usize = 128;
-/// Where memory lies is asked anew so often for each process, ...
-const MEMORY_EVERY: Span = Span::from_ms(500);
-/// ... for so many processes at a look (0.3 ms each), and for so many threads where each has its own file (20 us).
-const PROCESSES_MAX: usize = 8;
-const FILES_MAX: usize = 256;
-/// What we are judged by is summed over this long.
-const JUDGED: Span = Span::from_ms(1_000);
-/// A thread must have run for so long with its counters on before "never counted" means that others hold them. Chosen: several turns
-/// in which the kernel deals counters out.
-const STARVED: Span = Span::from_ms(20);
-/// The ladder is climbed again no more often than this: it takes some milliseconds. Chosen.
-const CLIMBED_AGAIN: Span = Span::from_ms(60_000);
-/// Where a price is not known it is taken for that of the dearest counters seen.
-const DEAREST: Price = Price { read: Span::from_us(20), one: Span::from_us(26), two: Span::from_us(92) };
+/// Time that counters stay open after they were last wanted. Chosen: longer than any policy's pause between two looks.
+const OPEN_UNWANTED_MAX: Span = Span::from_ms(2_000);
+/// Threads whose counters are opened at one look: 10 to 100 us each. Chosen.
+const OPENED_PER_LOOK: usize = 128;
+/// Time over which the cost of counting is summed before it is judged.
+const JUDGE_PERIOD: Span = Span::from_ms(1_000);
+/// Run time of a thread with its counters on from which "never counted" means that others hold them. Chosen: several turns in which
+/// the kernel deals counters out.
+const STARVED_MIN: Span = Span::from_ms(20);
+/// Least time between two climbs of the ladder, each of which takes some milliseconds. Chosen.
+const CLIMB_PERIOD_MIN: Span = Span::from_ms(60_000);
+/// Price that stands in for one that is not known: that of the dearest counters seen.
+const PRICE_UNKNOWN: Price =
+    Price { read: Span::from_us(20), one: Span::from_us(26), two: Span::from_us(92) };
 
-/// What is kept of one thread.
+/// Readings of the kernel's scheduler counters that come with a sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Counters {
+    run: Span,
+    slices: Option<u64>,
+}
+
+impl Counters {
+    fn of(read: &ThreadSample) -> Self {
+        Self { run: read.run, slices: read.slices }
+    }
+}
+
+/// State of counting one thread.
 #[derive(Debug, Default)]
-pub(in crate::host) struct Counted {
+struct Counted {
     group: Option<Group>,
     /// Why it may not be counted.
     refused: Option<Errno>,
@@ -64,14 +75,14 @@ pub(in crate::host) struct Counted {
     last: Option<(Moment, Counters)>,
     /// How long it had run when its counts were last read.
     read_at: Option<Span>,
-    /// Without counters: what was found near and far so far, and of which look that was.
+    /// Without counters: pages or accesses near and far so far, and the look at which they were last counted.
     tally: (u64, u64),
     tallied: Option<Moment>,
 }
 
 impl Counted {
     /// Closes its counters.
-    pub(in crate::host) fn close(&mut self, recipe: Option<&Recipe>, budget: &mut Budget) {
+    fn close(&mut self, recipe: Option<&Recipe>, budget: &DescriptorBudget) {
         if self.group.take().is_some() {
             for _ in 0..recipe.map_or(0, Group::descriptors) {
                 budget.give_back();
@@ -81,19 +92,24 @@ impl Counted {
     }
 }
 
-/// What is kept for all threads.
+/// The part of a host that counts by hardware, or by what the kernel knows of memory where hardware does not count.
 #[derive(Debug)]
-pub(in crate::host) struct Counting {
+pub struct CounterReader {
+    proc: Arc<Procfs>,
+    budget: DescriptorBudget,
+    sys: PathBuf,
     choice: Choice,
+    threads: BTreeMap<ThreadId, Counted>,
     standing: Option<Standing>,
+    /// The rung that was told last.
     told: Option<Rung>,
     wanted_at: Option<Moment>,
     duty: Duty,
-    /// What was done at the last look.
+    /// The switching and reading at the last look.
     beat: Beat,
-    /// How to be thrifty, if somebody said so.
+    /// The thrift that the caller asked for.
     asked: Option<Thrift>,
-    /// What is judged, and since when.
+    /// The cost that is judged, and since when it is summed.
     spent: Spent,
     spent_from: Moment,
     /// Readings of counters that ran, and of those that should have and never did.
@@ -101,26 +117,30 @@ pub(in crate::host) struct Counting {
     starved: u32,
     /// Threads for which there was no descriptor left at the last look.
     crowded: usize,
-    /// Hardware was left only because of whom there was to be counted.
+    /// Hardware was left only because all threads to be counted were virtual CPUs.
     left_for_guests: bool,
     /// When the ladder was last climbed once more.
     climbed_again: Option<Moment>,
-    nodes: BTreeMap<OsCpu, OsNode>,
-    memory: BTreeMap<Pid, (Moment, Pages)>,
-    round: u64,
-    sys: PathBuf,
+    memory: MemoryReader,
 }
 
-impl Counting {
-    pub(in crate::host) fn new(options: &Options, sys: PathBuf) -> Self {
+impl CounterReader {
+    /// A reader that has tried nothing yet.
+    pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget, choice: Choice, thrift: Option<Thrift>) -> Self {
+        let sys = proc.root().join("sys");
         Self {
-            choice: options.counting.clone(),
+            proc,
+            budget,
+            memory: MemoryReader::default(),
+            sys,
+            choice,
+            threads: BTreeMap::new(),
             standing: None,
             told: None,
             wanted_at: None,
             duty: Duty::Off(Moment::default()),
             beat: Beat::default(),
-            asked: options.thrift,
+            asked: thrift,
             spent: Spent::default(),
             spent_from: Moment::default(),
             counted: 0,
@@ -128,15 +148,11 @@ impl Counting {
             crowded: 0,
             left_for_guests: false,
             climbed_again: None,
-            nodes: BTreeMap::new(),
-            memory: BTreeMap::new(),
-            round: 0,
-            sys,
         }
     }
 
-    /// What is counted of each thread, while anything is.
-    pub(in crate::host) fn recipe(&self) -> Option<&Recipe> {
+    /// The events that are counted of each thread, while any are.
+    fn recipe(&self) -> Option<&Recipe> {
         self.standing.as_ref()?.recipe.as_ref()
     }
 
@@ -148,117 +164,129 @@ impl Counting {
         (self.spent, self.spent_from) = (Spent::default(), at);
         (self.counted, self.starved) = (0, 0);
     }
-}
 
-impl Live {
     /// What can be counted here and why not more; `None` as long as counts were not wanted.
-    pub fn counting(&self) -> Option<&Standing> {
-        self.counting.standing.as_ref()
+    pub fn standing(&self) -> Option<&Standing> {
+        self.standing.as_ref()
     }
 
     /// How many threads have counters open now.
     pub fn counted_threads(&self) -> usize {
-        self.table.threads.values().filter(|thread| thread.counted.group.is_some()).count()
+        self.threads.values().filter(|counted| counted.group.is_some()).count()
     }
 
     /// Puts counts into a sample whose threads were read, if they are wanted.
-    pub(in crate::host) fn count(&mut self, wanted: &Wanted, sample: &mut Sample) {
+    /// `mask` knows the mask of a thread, where the host does.
+    pub fn count<'m>(
+        &mut self,
+        wanted: &Wanted,
+        table: &ThreadTable,
+        mask: &dyn Fn(ThreadId) -> Option<&'m CpuSet>,
+        sample: &mut Sample,
+    ) {
         let at = sample.at;
         if !wanted.counts {
-            if self.counting.wanted_at.is_some_and(|last| at.since(last) > KEPT) {
+            if self.wanted_at.is_some_and(|last| at.since(last) > OPEN_UNWANTED_MAX) {
                 self.close_counters();
-                self.counting.wanted_at = None;
+                self.wanted_at = None;
             }
             return;
         }
         let begin = Clock::worked();
-        if self.counting.wanted_at.replace(at).is_none() {
-            self.counting.begin_judging(at);
-            self.counting.duty = Duty::Off(at);
+        if self.wanted_at.replace(at).is_none() {
+            self.begin_judging(at);
+            self.duty = Duty::Off(at);
         }
-        if self.counting.left_for_guests && !self.only_guests() && self.may_climb_again(at) {
+        if self.left_for_guests && !only_guests(table) && self.may_climb_again(at) {
             self.climb_again(at);
         }
-        if self.counting.standing.is_none() {
-            let mut standing = perf::look(&self.proc, &self.counting.sys, &self.counting.choice, None);
-            standing.thrift = self.counting.asked.unwrap_or(standing.thrift);
-            self.counting.standing = Some(standing);
+        if self.standing.is_none() {
+            let mut standing = perf::look(self.proc.path(), &self.sys, &self.choice, None);
+            standing.thrift = self.asked.unwrap_or(standing.thrift);
+            self.standing = Some(standing);
             // What is tried once is no part of what counting costs.
-            self.counting.begin_judging(at);
+            self.begin_judging(at);
         } else {
-            self.count_threads(wanted, sample);
-            self.counting.spent.reading = self.counting.spent.reading + Clock::worked().less(begin);
+            self.count_threads(wanted, table, mask, sample);
+            self.spent.reading = self.spent.reading + Clock::worked().less(begin);
         }
-        self.judge_counting(at);
-        let rung = self.counting.standing.as_ref().map(|standing| standing.rung);
-        if let Some(rung) = rung.filter(|rung| self.counting.told != Some(*rung)) {
-            self.counting.told = Some(rung);
+        self.judge_counting(at, table);
+        let rung = self.standing.as_ref().map(|standing| standing.rung);
+        if let Some(rung) = rung.filter(|rung| self.told != Some(*rung)) {
+            self.told = Some(rung);
             sample.notices.push(Notice::Counting(rung));
         }
     }
 
-    fn count_threads(&mut self, wanted: &Wanted, sample: &mut Sample) {
-        let rung = self.counting.standing.as_ref().map_or(Rung::Nothing, |standing| standing.rung);
+    fn count_threads<'m>(
+        &mut self,
+        wanted: &Wanted,
+        table: &ThreadTable,
+        mask: &dyn Fn(ThreadId) -> Option<&'m CpuSet>,
+        sample: &mut Sample,
+    ) {
+        let rung = self.standing.as_ref().map_or(Rung::Nothing, |standing| standing.rung);
         match rung {
             Rung::Nothing => {}
-            Rung::HintFaults | Rung::Residency => self.count_memory(rung, wanted, sample),
-            _ => self.count_hardware(sample),
+            Rung::HintFaults | Rung::Residency => self.count_memory(rung, wanted, table, mask, sample),
+            _ => self.count_hardware(table, sample),
         }
     }
 
-    /// Counters: opened for those who run, read when it is time, switched where they are not always on.
-    fn count_hardware(&mut self, sample: &mut Sample) {
-        let (at, thrift) = (sample.at, self.counting.thrift());
-        let Some(recipe) = self.counting.recipe().cloned() else { return };
-        let was_on = matches!(self.counting.duty, Duty::On(_));
-        let beat = self.counting.duty.beat(at, &thrift);
-        self.counting.beat = beat;
-        let mut room = OPENED_MAX;
-        self.counting.crowded = 0;
+    /// Counters: opened for threads that run, read when it is time, switched where they are not always on.
+    fn count_hardware(&mut self, table: &ThreadTable, sample: &mut Sample) {
+        let (at, thrift) = (sample.at, self.thrift());
+        let Some(recipe) = self.recipe().cloned() else { return };
+        let was_on = matches!(self.duty, Duty::On(_));
+        let beat = self.duty.beat(at, &thrift);
+        self.beat = beat;
+        let mut room = OPENED_PER_LOOK;
+        self.crowded = 0;
         let (may_climb, mut climb) = (self.may_climb_again(at), false);
         for read in &mut sample.threads {
-            let Some(thread) = self.table.threads.get_mut(&read.id) else { continue };
-            let Some(now) = thread.last else { continue };
-            if recipe.no_guests && is_guest(&self.table.processes, thread.pid) {
+            let Some(thread) = table.threads.get(&read.id) else { continue };
+            let now = Counters::of(read);
+            if recipe.no_guests && table.is_virtual_machine(thread.pid) {
                 continue;
             }
-            let ran = mark(thread, at, now, was_on, &thrift, &mut self.counting.spent);
-            if thread.counted.restless && thread.counted.group.is_some() {
-                thread.counted.close(Some(&recipe), &mut self.budget);
+            let counted = self.threads.entry(read.id).or_default();
+            let ran = mark(counted, at, now, was_on, &thrift, &mut self.spent);
+            if counted.restless && counted.group.is_some() {
+                counted.close(Some(&recipe), &self.budget);
                 continue;
             }
-            match &thread.counted.group {
-                Some(group) if beat.reads && ran_since(thread.counted.read_at, now) => {
-                    let counts = counts(group, &recipe, thread.counted.from, now);
-                    thread.counted.read_at = Some(now.run);
+            match &counted.group {
+                Some(group) if beat.reads && ran_since(counted.read_at, now) => {
+                    let counts = counts(group, &recipe, counted.from, now);
+                    counted.read_at = Some(now.run);
                     match counts {
-                        Some(_) => self.counting.counted += 1,
+                        Some(_) => self.counted += 1,
                         None => {
-                            let starved = group.enabled().is_ok_and(|enabled| enabled >= STARVED);
-                            self.counting.starved += u32::from(starved);
+                            let starved = group.enabled().is_ok_and(|enabled| enabled >= STARVED_MIN);
+                            self.starved += u32::from(starved);
                         }
                     }
                     read.counts = counts;
                 }
-                // Who sleeps has nothing to count.
-                None if ran && thread.counted.refused.is_none() && !thread.counted.restless && room > 0 => {
+                // A thread that sleeps has nothing to count.
+                None if ran && counted.refused.is_none() && !counted.restless && room > 0 => {
                     room -= 1;
-                    let opened = open(thread, &recipe, &mut self.budget);
+                    let opened = open(counted, thread.tid, &recipe, &self.budget);
                     match opened {
                         Opened::Yes if beat.runs => {
-                            let _ = thread.counted.group.as_ref().map(Group::on);
+                            let _ = counted.group.as_ref().map(Group::on);
                         }
                         Opened::Yes | Opened::Gone => {}
                         Opened::Refused(Errno::OPNOTSUPP) if may_climb && !recipe.no_guests => climb = true,
-                        Opened::Refused(errno) => thread.counted.refused = Some(errno),
+                        Opened::Refused(errno) => counted.refused = Some(errno),
                         Opened::Crowded => {
-                            self.counting.crowded += 1;
+                            self.crowded += 1;
                             // The others will find no room either.
                             room = 0;
                         }
                     }
-                    thread.counted.from = Some(now);
-                    thread.counted.read_at = Some(now.run);
+                    counted.from = Some(now);
+                    counted.read_at = Some(now.run);
                 }
                 _ => {}
             }
@@ -268,103 +296,41 @@ impl Live {
         }
         if beat.begins || beat.ends {
             // Also of those that were not read now.
-            for group in self.table.threads.values().filter_map(|thread| thread.counted.group.as_ref()) {
+            for group in self.threads.values().filter_map(|counted| counted.group.as_ref()) {
                 // One that has ended meanwhile is noticed when it is read.
                 let _ = if beat.ends { group.off() } else { group.on() };
             }
         }
     }
 
-    /// Without counters: where memory lies, or was used, against where its threads ran.
-    fn count_memory(&mut self, rung: Rung, wanted: &Wanted, sample: &mut Sample) {
-        let at = sample.at;
-        if self.counting.nodes.is_empty() {
-            self.counting.nodes = locality::nodes_of_cpus(&self.counting.sys);
-        }
-        let table = &self.table;
-        self.counting.memory.retain(|pid, _| table.processes.contains_key(pid));
-        let (mut processes, mut files) = (PROCESSES_MAX, FILES_MAX);
-        for read in &mut sample.threads {
-            let Some(thread) = self.table.threads.get_mut(&read.id) else { continue };
-            let Some(now) = thread.last else { continue };
-            let ran = mark(thread, at, now, true, &Thrift::FREE, &mut self.counting.spent);
-            let due = thread.counted.tallied.is_none_or(|last| at.since(last) >= MEMORY_EVERY);
-            if !due || (!ran && thread.counted.tallied.is_some()) {
-                continue;
-            }
-            let pages = if rung == Rung::HintFaults {
-                if files == 0 {
-                    continue;
-                }
-                files -= 1;
-                locality::faults(&self.proc, thread.pid, thread.tid).ok()
-            } else {
-                let known = self.counting.memory.get(&thread.pid);
-                let fresh = known.is_some_and(|(asked, _)| at.since(*asked) < MEMORY_EVERY);
-                if !fresh {
-                    if processes == 0 {
-                        continue;
-                    }
-                    processes -= 1;
-                    self.counting.round = self.counting.round.wrapping_add(1);
-                    // Whoever may not be asked is asked again like the others, and has none.
-                    let pages = locality::resident(&self.proc, thread.pid, self.counting.round);
-                    self.counting.memory.insert(thread.pid, (at, pages.unwrap_or_default()));
-                }
-                self.counting.memory.get(&thread.pid).map(|(_, pages)| pages.clone())
-            };
-            thread.counted.tallied = Some(at);
-            let from = *thread.counted.from.get_or_insert(now);
-            let Some(pages) = pages.filter(|pages| !pages.is_empty()) else { continue };
-            let here = node_of(thread, &self.counting.nodes, || {
-                // Of who is kept where it may not leave nobody asks on which CPU it is: the last known may be of another node.
-                let known = read.cpu.filter(|_| wanted.places);
-                known.or_else(|| process::thread_stat(&self.proc, thread.pid, thread.tid).ok()?.last_cpu)
-            });
-            let Some(node) = here else { continue };
-            let (near, far) = locality::split(&pages, node);
-            let tally = &mut thread.counted.tally;
-            *tally = (tally.0.saturating_add(near), tally.1.saturating_add(far));
-            let ran_for = now.run.less(from.run);
-            read.counts = Some(Counts {
-                enabled: ran_for,
-                running: ran_for,
-                near: Some(tally.0),
-                far: Some(tally.1),
-                ..Counts::default()
-            });
-            sample.memory.push(MemorySample { thread: read.id, pages });
-        }
-    }
-
     /// Whether counting is worth its cost, and possible at all.
-    fn judge_counting(&mut self, at: Moment) {
-        let Some(standing) = &self.counting.standing else { return };
+    fn judge_counting(&mut self, at: Moment, table: &ThreadTable) {
+        let Some(standing) = &self.standing else { return };
         if !standing.rung.counts() {
             return;
         }
-        if self.counting.recipe().is_some_and(|recipe| recipe.no_guests) && self.only_guests() {
+        if self.recipe().is_some_and(|recipe| recipe.no_guests) && only_guests(table) {
             self.step_down(&Why::GuestsHidden, at);
-            self.counting.left_for_guests = true;
+            self.left_for_guests = true;
             return;
         }
         let mut open = 0_usize;
         let mut refused: BTreeMap<i32, usize> = BTreeMap::new();
-        for thread in self.table.threads.values() {
-            open += usize::from(thread.counted.group.is_some());
-            if let Some(errno) = thread.counted.refused {
+        for counted in self.threads.values() {
+            open += usize::from(counted.group.is_some());
+            if let Some(errno) = counted.refused {
                 *refused.entry(errno.raw_os_error()).or_insert(0) += 1;
             }
         }
-        if self.counting.crowded > 0 && self.counting.recipe().is_some_and(|recipe| recipe.events.len() > 2) {
+        if self.crowded > 0 && self.recipe().is_some_and(|recipe| recipe.events.len() > 2) {
             return self.count_less(at);
         }
-        let wanting = self.table.threads.values().filter(|thread| thread.counted.last.is_some()).count();
-        if self.counting.crowded > 0 && 2 * open < wanting {
+        let wanting = self.threads.values().filter(|counted| counted.last.is_some()).count();
+        if self.crowded > 0 && 2 * open < wanting {
             return self.step_down(&Why::NoDescriptors, at);
         }
-        self.counting.spent.span = at.since(self.counting.spent_from);
-        if self.counting.spent.span < JUDGED {
+        self.spent.span = at.since(self.spent_from);
+        if self.spent.span < JUDGE_PERIOD {
             return;
         }
         if refused.values().sum::<usize>() > 2 * open
@@ -372,103 +338,103 @@ impl Live {
         {
             return self.step_down(&why_refused(Errno::from_raw_os_error(errno)), at);
         }
-        if self.counting.counted == 0 && self.counting.starved > 0 {
+        if self.counted == 0 && self.starved > 0 {
             return self.step_down(&Why::Taken, at);
         }
-        let thrift = self.counting.thrift();
-        let Some(standing) = &mut self.counting.standing else { return };
-        if !self.counting.spent.is_due(&self.counting.beat, &thrift) {
+        let thrift = self.thrift();
+        let Some(standing) = &mut self.standing else { return };
+        if !self.spent.is_due(&self.beat, &thrift) {
             return;
         }
-        let price = standing.price.unwrap_or(DEAREST);
-        match counting::judge(&self.counting.spent, &price, &thrift) {
+        let price = standing.price.unwrap_or(PRICE_UNKNOWN);
+        match counting::judge(&self.spent, &price, &thrift) {
             Some(Verdict::GiveUp) => return self.step_down(&Why::TooDear, at),
             Some(Verdict::Thin { one_in, rests }) => {
                 standing.thrift = Thrift { one_in, rests, ..standing.thrift };
             }
             Some(Verdict::Keep) | None => {}
         }
-        self.counting.begin_judging(at);
+        self.begin_judging(at);
     }
 
     /// Half as many counters, at least two, since there is no room for more.
     fn count_less(&mut self, at: Moment) {
         self.close_counters();
-        if let Some(standing) = &mut self.counting.standing
+        if let Some(standing) = &mut self.standing
             && let Some(recipe) = &mut standing.recipe
         {
             let most = (recipe.events.len() / 2).max(2);
             *recipe = recipe.at_most(most);
             standing.thrift.counters = u32::try_from(most).ok();
         }
-        self.counting.begin_judging(at);
+        self.begin_judging(at);
     }
 
     /// Leaves hardware alone from now on, and looks what there is besides.
     fn step_down(&mut self, why: &Why, at: Moment) {
         self.close_counters();
-        let standing = perf::look(&self.proc, &self.counting.sys, &self.counting.choice, Some(why));
-        self.counting.standing = Some(standing);
-        self.counting.begin_judging(at);
-    }
-
-    /// Whether there are threads, and all of them are CPUs of virtual machines.
-    fn only_guests(&self) -> bool {
-        let mut threads =
-            self.table.threads.values().filter(|thread| thread.wish != Wish::Untagged).peekable();
-        threads.peek().is_some() && threads.all(|thread| is_guest(&self.table.processes, thread.pid))
+        let standing = perf::look(self.proc.path(), &self.sys, &self.choice, Some(why));
+        self.standing = Some(standing);
+        self.begin_judging(at);
     }
 
     fn may_climb_again(&self, at: Moment) -> bool {
-        self.counting.climbed_again.is_none_or(|last| at.since(last) >= CLIMBED_AGAIN)
+        self.climbed_again.is_none_or(|last| at.since(last) >= CLIMB_PERIOD_MIN)
     }
 
     /// Finds out at the next look what can be counted by now.
     fn climb_again(&mut self, at: Moment) {
         self.close_counters();
-        for thread in self.table.threads.values_mut() {
-            thread.counted.refused = thread.counted.refused.filter(|errno| *errno != Errno::OPNOTSUPP);
+        for counted in self.threads.values_mut() {
+            counted.refused = counted.refused.filter(|errno| *errno != Errno::OPNOTSUPP);
         }
-        self.counting.standing = None;
-        self.counting.left_for_guests = false;
-        self.counting.climbed_again = Some(at);
+        self.standing = None;
+        self.left_for_guests = false;
+        self.climbed_again = Some(at);
+    }
+
+    /// Forgets a thread, and closes its counters.
+    pub fn forget(&mut self, id: ThreadId) {
+        if let Some(mut counted) = self.threads.remove(&id) {
+            counted.close(self.recipe(), &self.budget);
+        }
     }
 
     /// Closes all counters.
     fn close_counters(&mut self) {
-        let recipe = self.counting.recipe().cloned();
-        for thread in self.table.threads.values_mut() {
-            thread.counted.close(recipe.as_ref(), &mut self.budget);
+        let recipe = self.recipe().cloned();
+        for counted in self.threads.values_mut() {
+            counted.close(recipe.as_ref(), &self.budget);
         }
-        self.counting.memory.clear();
-        self.counting.duty = Duty::Off(Moment::default());
+        self.memory.clear();
+        self.duty = Duty::Off(Moment::default());
     }
 }
 
 /// Looks at how a thread went on since it was last looked at here; whether it ran.
 fn mark(
-    thread: &mut Thread,
+    counted: &mut Counted,
     at: Moment,
     now: Counters,
     was_on: bool,
     thrift: &Thrift,
     spent: &mut Spent,
 ) -> bool {
-    let Some((before_at, before)) = thread.counted.last.replace((at, now)) else {
+    let Some((before_at, before)) = counted.last.replace((at, now)) else {
         return false;
     };
     let ran = now.run.less(before.run);
     spent.ran = spent.ran + ran;
     let switches = now.slices.zip(before.slices).map(|(now, before)| now.saturating_sub(before));
     if let Some(switches) = switches {
-        if was_on && thread.counted.group.is_some() {
+        if was_on && counted.group.is_some() {
             spent.switches = spent.switches.saturating_add(switches);
         }
         let elapsed = at.since(before_at).seconds();
         if elapsed > 0.0 {
             // Half as often, it may be counted again.
-            let factor = if thread.counted.restless { 2.0 } else { 1.0 };
-            thread.counted.restless = !thrift.counts(Some(switches as f64 / elapsed * factor));
+            let factor = if counted.restless { 2.0 } else { 1.0 };
+            counted.restless = !thrift.counts(Some(switches as f64 / elapsed * factor));
         }
     }
     ran > Span::ZERO
@@ -486,9 +452,11 @@ fn counts(group: &Group, recipe: &Recipe, from: Option<Counters>, now: Counters)
     Some(Counts { enabled: counts.enabled.max(ran), ..counts })
 }
 
-/// Whether a process is a virtual machine, of which only the CPUs' threads are watched.
-fn is_guest(processes: &BTreeMap<Pid, Process>, pid: Pid) -> bool {
-    processes.get(&pid).is_some_and(|process| process.only.is_some())
+/// Whether there are threads, and all of them are CPUs of virtual machines.
+fn only_guests(table: &ThreadTable) -> bool {
+    let wanted = |thread: &&Thread| thread.interest != Interest::Untagged;
+    let mut threads = table.threads.values().filter(wanted).peekable();
+    threads.peek().is_some() && threads.all(|thread| table.is_virtual_machine(thread.pid))
 }
 
 /// Why most threads may not be counted, by what the kernel answered.
@@ -509,15 +477,15 @@ enum Opened {
     Crowded,
 }
 
-fn open(thread: &mut Thread, recipe: &Recipe, budget: &mut Budget) -> Opened {
+fn open(counted: &mut Counted, tid: Tid, recipe: &Recipe, budget: &DescriptorBudget) -> Opened {
     let many = Group::descriptors(recipe);
     let taken = (0..many).take_while(|_| budget.take_spare()).count();
     let opened = if taken < many {
         Opened::Crowded
     } else {
-        match Group::open(recipe, Some(thread.tid)) {
+        match Group::open(recipe, Some(tid)) {
             Ok(group) => {
-                thread.counted.group = Some(group);
+                counted.group = Some(group);
                 return Opened::Yes;
             }
             Err(Errno::SRCH) => Opened::Gone,
@@ -529,18 +497,6 @@ fn open(thread: &mut Thread, recipe: &Recipe, budget: &mut Budget) -> Opened {
         budget.give_back();
     }
     opened
-}
-
-/// The node of a thread: that of all CPUs on which it may run, else that of the CPU where it ran last.
-fn node_of(
-    thread: &Thread,
-    nodes: &BTreeMap<OsCpu, OsNode>,
-    cpu: impl FnOnce() -> Option<OsCpu>,
-) -> Option<OsNode> {
-    let node = |cpu: OsCpu| nodes.get(&cpu).copied();
-    let mut mask = thread.expected().iter().map(node);
-    let first = mask.next().flatten();
-    if first.is_some() && mask.all(|node| node == first) { first } else { cpu().and_then(node) }
 }
 
 #[cfg(test)]

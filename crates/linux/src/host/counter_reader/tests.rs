@@ -1,8 +1,10 @@
 //! What happens to counting while it goes on, with real threads and the kernel's own events, under prices, refusals and recipes made up here.
 
 use super::*;
-use crate::host::Root;
+use crate::host::{Discovery, DiscoveryOptions, Root, Sampler, Silent, Watch};
 use crate::perf::{Missing, Role, Spec};
+use crate::process;
+use crate::process::Pid;
 use crate::skip::skipped;
 use crate::vcpus::{GuestPlace, Method, Monitor, Vcpu, VirtualMachine};
 use seccompiler::{
@@ -11,7 +13,6 @@ use seccompiler::{
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use trimtab_core::drive::Host;
 
 /// A program of one thread that computes until it is dropped.
 struct Busy(Child);
@@ -80,43 +81,47 @@ fn standing(recipe: Recipe, price: Price, thrift: Thrift) -> Standing {
 
 const BARE: Price = Price { read: Span(800), one: Span(900), two: Span(1_200) };
 
-/// Some looks, at made-up moments.
+/// A host that finds, reads and counts threads and has no way to move one, with looks at made-up moments.
 struct Looks {
-    live: Live,
+    discovery: Discovery,
+    sampler: Sampler,
+    counters: CounterReader,
     at: Moment,
     told: Vec<Rung>,
 }
 
 impl Looks {
     fn new(roots: &[Root], standing: Option<Standing>) -> Self {
+        let proc = Arc::new(Procfs::open(Path::new("/proc")).unwrap());
+        let budget = DescriptorBudget::of_this_process(None);
+        let options = DiscoveryOptions { find_every: Span::ZERO, hands_off: true, tags: true };
+        let mut discovery = Discovery::new(proc.clone(), budget.clone(), options);
+        discovery.begin(roots, &mut Silent).unwrap();
         let choice = SOFTWARE.parse().unwrap();
-        let options = Options {
-            hands_off: true,
-            tags: true,
-            find_every: Span::ZERO,
-            counting: choice,
-            ..Options::default()
-        };
-        let usable = crate::sys::affinity::get(None).unwrap();
-        let mut live = Live::with(Path::new("/proc"), roots, &usable, options).unwrap();
-        live.counting.standing = standing;
-        Self { live, at: Moment(1_000_000_000), told: Vec::new() }
+        let mut counters = CounterReader::new(proc.clone(), budget.clone(), choice, None);
+        counters.standing = standing;
+        let sampler = Sampler::new(proc, budget);
+        Self { discovery, sampler, counters, at: Moment(1_000_000_000), told: Vec::new() }
     }
 
-    /// One look, so long after the one before; what was counted at it, by process.
+    /// One look, this long after the one before; what was counted at it, by process.
     fn look(&mut self, after: Span) -> BTreeMap<Pid, Option<Counts>> {
-        let wanted = Wanted { places: true, ..Wanted::default() };
-        let mut sample = self.live.observe(&wanted).unwrap();
+        let wanted = Wanted { places: true, counts: true, ..Wanted::default() };
         self.at = self.at + after;
-        sample.at = self.at;
-        self.live.count(&Wanted { counts: true, ..wanted }, &mut sample);
+        self.discovery.find(self.at, &mut Silent);
+        let mut sample = Sample { at: self.at, ..Sample::default() };
+        for (id, thread) in self.discovery.table().threads() {
+            let read = self.sampler.read(id, thread, None, &wanted);
+            sample.threads.extend(read.map(|read| read.sample).ok());
+        }
+        let table = self.discovery.table();
+        self.counters.count(&wanted, table, &|_| None, &mut sample);
         for notice in &sample.notices {
             if let Notice::Counting(rung) = notice {
                 self.told.push(*rung);
             }
         }
-        let threads = &self.live.table.threads;
-        sample.threads.iter().map(|read| (threads[&read.id].pid, read.counts)).collect()
+        sample.threads.iter().map(|read| (table.threads[&read.id].pid, read.counts)).collect()
     }
 
     /// Looks until this holds, some of a thread's work apart.
@@ -130,11 +135,11 @@ impl Looks {
     }
 
     fn why(&self) -> Option<&Why> {
-        self.live.counting.standing.as_ref()?.missing.first().map(|Missing { why, .. }| why)
+        self.counters.standing.as_ref()?.missing.first().map(|Missing { why, .. }| why)
     }
 
     fn counts_hardware(&self) -> bool {
-        self.live.counting.recipe().is_some()
+        self.counters.recipe().is_some()
     }
 }
 
@@ -161,7 +166,7 @@ fn what_guests_do_is_not_told_by_counters_that_leave_guests_out() {
         assert_eq!(counted.get(&guest.pid()).copied().flatten(), None, "{counted:?}");
         counted.get(&program.pid()).is_some_and(Option::is_some)
     });
-    assert_eq!((looks.live.counted_threads(), looks.told.as_slice()), (1, &[Rung::Exact][..]));
+    assert_eq!((looks.counters.counted_threads(), looks.told.as_slice()), (1, &[Rung::Exact][..]));
     // The same with counters that see guests: then it is counted.
     let seeing = standing(recipe(), BARE, Thrift::FREE);
     let mut looks = Looks::new(&[guest.machine()], Some(seeing));
@@ -177,8 +182,9 @@ fn what_guests_do_is_not_told_by_counters_that_leave_guests_out() {
         looks.look(TICK);
         assert!(!looks.counts_hardware(), "nobody else has come");
     }
-    let watch = crate::host::Watch { program: trimtab_core::ids::ProgramId(9), only: None, start: None };
-    looks.live.watch(&program.tree(), watch).unwrap();
+    let watch = Watch { program: trimtab_core::ids::ProgramId(9), only: None, start: None };
+    let id = looks.discovery.watch(&program.tree(), watch, &mut Silent).unwrap();
+    looks.discovery.find_next(id);
     looks.until("the program is counted", TICK, |looks| {
         looks.look(TICK).get(&program.pid()).is_some_and(Option::is_some)
     });
@@ -215,13 +221,13 @@ fn a_refusal_is_told_by_what_the_kernel_answered() {
             let mut looks = Looks::new(&[program.tree()], None);
             let mut standings = 0;
             looks.until("hardware is left", Span::from_ms(100), |looks| {
-                standings += usize::from(looks.live.counting.standing.is_none());
+                standings += usize::from(looks.counters.standing.is_none());
                 looks.why().is_some()
             });
-            assert_eq!((looks.why(), looks.live.counted_threads()), (Some(&why), 0));
+            assert_eq!((looks.why(), looks.counters.counted_threads()), (Some(&why), 0));
             assert_eq!(looks.told.first(), Some(&Rung::Exact), "{errno}");
             // Whether a virtual machine has begun meanwhile is asked once.
-            assert_eq!(looks.live.counting.climbed_again.is_some(), errno == Errno::OPNOTSUPP);
+            assert_eq!(looks.counters.climbed_again.is_some(), errno == Errno::OPNOTSUPP);
         };
         std::thread::spawn(run).join().unwrap();
     }
@@ -241,14 +247,14 @@ fn counters_that_cost_too_much_are_thinned_out_and_then_left_by_themselves() {
     // Between two looks lies so much, as told, that our own work is nothing: what is too much is the price.
     let long = Span::from_ms(10_000);
     looks.until("hardware is left", long, |looks| {
-        let thrift = looks.live.counting.thrift();
+        let thrift = looks.counters.thrift();
         if looks.counts_hardware() && one_in.last() != Some(&thrift.one_in) {
             one_in.push(thrift.one_in);
         }
         !looks.counts_hardware()
     });
     assert_eq!(looks.why(), Some(&Why::TooDear));
-    assert_eq!(looks.live.counted_threads(), 0);
+    assert_eq!(looks.counters.counted_threads(), 0);
     // A turn in which it did not run at all may have been cheap in between.
     assert!(
         one_in.starts_with(&[1, 2]) && one_in.ends_with(&[40]) && one_in.len() > 4,
@@ -260,7 +266,7 @@ fn counters_that_cost_too_much_are_thinned_out_and_then_left_by_themselves() {
     let mut looks = Looks::new(&[napping.tree()], Some(standing(recipe(), cheap, Thrift::FREE)));
     for _ in 0..one_in.len() * 100 {
         looks.look(long);
-        assert!(looks.counts_hardware() && looks.live.counting.thrift().one_in == 1);
+        assert!(looks.counts_hardware() && looks.counters.thrift().one_in == 1);
     }
 }
 
@@ -271,11 +277,11 @@ fn counters_that_others_hold_are_left_to_them() {
     }
     let program = Busy::new();
     let mut looks = Looks::new(&[program.tree()], Some(standing(recipe(), BARE, Thrift::FREE)));
-    looks.until("it is counted", TICK, |looks| looks.live.counted_threads() == 1);
+    looks.until("it is counted", TICK, |looks| looks.counters.counted_threads() == 1);
     // As if they had never run: what was read is missing, and the time it could have counted is not.
     looks.until("hardware is left", Span::from_ms(300), |looks| {
         if looks.counts_hardware() {
-            (looks.live.counting.counted, looks.live.counting.starved) = (0, 1);
+            (looks.counters.counted, looks.counters.starved) = (0, 1);
         }
         !looks.counts_hardware()
     });

@@ -1,78 +1,23 @@
-//! The members of groups: who belongs to a cgroup, or to one below it.
+//! Members of control groups and of the groups below them.
 //!
-//! Properties: each group is listed once, however many roots name it; so many groups and members are looked at, at most, however deep they
-//! lie; a group that vanishes meanwhile has nobody in it.
+//! Properties: each group is listed once, however many roots name it; the groups and members that are looked at are bounded, however deep they
+//! lie; a group that vanishes meanwhile is empty.
 
-use crate::host::discovery::pace::Whose;
-use crate::host::discovery::roots::{RootId, is_of};
 use crate::host::procfs;
-use crate::host::{Live, Root};
-use crate::process::{self, Pid};
+use crate::process::Pid;
 use crate::text;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// So many groups below a group, and so many members in all of them, are looked at.
+/// Groups below a group, and members of all of them, that are looked at.
 const GROUPS_MAX: usize = 4_096;
 const MEMBERS_MAX: usize = 32_768;
 /// Groups below a group deeper than this are not looked for.
 const DEPTH_MAX: usize = 32;
 
-impl Live {
-    /// Each group is listed once, however many roots name it.
-    pub(in crate::host) fn find_groups(&mut self, whose: Whose) {
-        let mut groups: BTreeMap<PathBuf, Vec<RootId>> = BTreeMap::new();
-        for (id, watched) in self.roots.iter().filter(|(_, watched)| watched.only == whose) {
-            if let Root::Cgroup(path) = &watched.root {
-                groups.entry(path.clone()).or_default().push(*id);
-            }
-        }
-        for (path, ids) in groups {
-            let members = group_members(&path).unwrap_or_default();
-            for id in ids {
-                self.add_members(&members, id);
-            }
-        }
-    }
-
-    pub(in crate::host) fn add_members(&mut self, members: &BTreeSet<Pid>, id: RootId) {
-        let Some((program, only)) = self.roots.get(&id).map(|watched| (watched.program, watched.only)) else {
-            return;
-        };
-        for &pid in members {
-            if self.is_own(pid) {
-                continue;
-            }
-            if let Some(process) = self.table.processes.get(&pid) {
-                if !process.covers.contains_key(&id) {
-                    self.cover(pid, id);
-                }
-                continue;
-            }
-            if self.is_full(only) {
-                return;
-            }
-            if only.is_some_and(|uid| !is_of(&self.proc, pid, pid.main_thread(), uid)) {
-                continue;
-            }
-            if let Ok(stat) = process::stat(&self.proc, pid)
-                && !stat.kernel_thread
-                && self.table.add_process(pid, stat.start, program)
-            {
-                if let Some(group) = self.bounds.group_of(pid)
-                    && let Some(process) = self.table.processes.get_mut(&pid)
-                {
-                    process.group = group;
-                }
-                self.cover(pid, id);
-            }
-        }
-    }
-}
-
 /// The processes of a group and of all below it, as far as these are not too many.
-pub(in crate::host) fn group_members(path: &Path) -> Result<BTreeSet<Pid>, Errno> {
+pub(super) fn group_members(path: &Path) -> Result<BTreeSet<Pid>, Errno> {
     let mut members = BTreeSet::new();
     add_group(path, (0, &mut GROUPS_MAX.clone()), &mut members)?;
     Ok(members)
@@ -112,7 +57,7 @@ fn add_group(
                 break;
             }
             *groups -= 1;
-            // One that vanishes meanwhile has nobody in it.
+            // One that vanishes meanwhile is empty.
             let _ = add_group(&path, (depth + 1, groups), members);
         }
     }

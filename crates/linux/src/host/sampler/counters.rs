@@ -1,15 +1,15 @@
-//! What the kernel counts of one thread, as text.
+//! Counters of one thread that the kernel tells as text: `schedstat`, `stat` and `status`.
 
-use crate::host::procfs::{self, Budget};
+use crate::host::procfs::{self, DescriptorBudget};
 use crate::process::{Pid, Stat, Tid};
 use crate::text;
 use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use trimtab_core::time::Span;
 
-/// Which file counts.
+/// The file that counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::host) enum Source {
+pub(super) enum Source {
     /// `schedstat`: nanoseconds on a CPU, nanoseconds waiting for one, times put on one.
     Schedstat,
     /// `stat`: clock ticks on a CPU, on kernels that were built without the other.
@@ -19,7 +19,7 @@ pub(in crate::host) enum Source {
 impl Source {
     /// What this kernel has. Whoever asks runs, so it was put on a CPU at least once: a kernel that does not count
     /// says zero.
-    pub(in crate::host) fn of(proc: BorrowedFd<'_>) -> Self {
+    pub(super) fn of(proc: BorrowedFd<'_>) -> Self {
         let mut buffer = [0; 80];
         let counted = procfs::open(proc, "self/schedstat")
             .and_then(|file| procfs::read_start(&file, &mut buffer).map(<[u8]>::to_vec))
@@ -63,11 +63,11 @@ impl Counters {
 
 /// A file of a thread that is read again and again, kept open where there is room.
 #[derive(Debug, Default)]
-pub(in crate::host) struct KeptFile(Option<OwnedFd>);
+pub(super) struct KeptFile(Option<OwnedFd>);
 
 /// The files of a thread that are read at most looks.
 #[derive(Debug, Default)]
-pub(in crate::host) struct Files {
+pub(super) struct Files {
     /// Its counters.
     counters: KeptFile,
     /// Where it runs and whether it sleeps. Only kept while there is room for the counters of as many again: these are read more often.
@@ -76,7 +76,7 @@ pub(in crate::host) struct Files {
 
 /// Why a thread's counters were not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::host) enum Unread {
+pub enum Unread {
     /// The thread has ended.
     Gone,
     /// Anything else; perhaps the next time.
@@ -114,12 +114,12 @@ impl KeptFile {
 
 impl Files {
     /// Reads the counters of this thread.
-    pub(in crate::host) fn counters(
+    pub(super) fn counters(
         &mut self,
         proc: BorrowedFd<'_>,
         (pid, tid): (Pid, Tid),
         source: Source,
-        budget: &mut Budget,
+        budget: &DescriptorBudget,
     ) -> Result<Counters, Unread> {
         let mut buffer = [0; 1024];
         let (file, buffer) = match source {
@@ -150,24 +150,24 @@ impl Files {
     }
 
     /// Reads where it runs and whether it sleeps; `None` where that cannot be understood.
-    pub(in crate::host) fn stat(
+    pub(super) fn stat(
         &mut self,
         proc: BorrowedFd<'_>,
         (pid, tid): (Pid, Tid),
-        budget: &mut Budget,
+        budget: &DescriptorBudget,
     ) -> Result<Option<Stat>, Unread> {
         let mut buffer = [0; 1024];
         let open = || procfs::open(proc, &format!("{pid}/task/{tid}/stat"));
         Ok(Stat::parse(self.stat.read(open, || budget.take_spare(), &mut buffer)?).ok())
     }
 
-    /// Whether the file of the counters is kept, and with it who the thread is.
-    pub(in crate::host) fn tell_who(&self) -> bool {
+    /// Whether the file of the counters is kept, and with it the identity of the thread.
+    pub(super) fn tell_identity(&self) -> bool {
         self.counters.0.is_some()
     }
 
     /// Closes them.
-    pub(in crate::host) fn close(&mut self, budget: &mut Budget) {
+    pub(super) fn close(&mut self, budget: &DescriptorBudget) {
         for file in [&mut self.counters, &mut self.stat] {
             if file.0.take().is_some() {
                 budget.give_back();
@@ -180,11 +180,6 @@ impl Files {
 pub(in crate::host) fn switches(status: &[u8]) -> (Option<u64>, Option<u64>) {
     let number = |name: &[u8]| text::field(status, name).and_then(text::number);
     (number(b"voluntary_ctxt_switches:"), number(b"nonvoluntary_ctxt_switches:"))
-}
-
-/// The number of the process made last, from `loadavg`: `0.1 0.2 0.3 1/234 5678`.
-pub(in crate::host) fn last_made(loadavg: &[u8]) -> Option<u32> {
-    text::words(loadavg).nth(4).and_then(text::number)
 }
 
 #[cfg(test)]
@@ -202,15 +197,13 @@ mod tests {
         let status = b"Name:\tx\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9\n";
         assert_eq!(switches(status), (Some(7), Some(9)));
         assert_eq!(switches(b"Name:\tx\n"), (None, None));
-        assert_eq!(last_made(b"0.00 0.01 0.05 1/120 4711\n"), Some(4711));
-        assert_eq!(last_made(b"0.00 0.01"), None);
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = (Counters::parse_schedstat(&bytes), Counters::parse_stat(&bytes));
-            let _ = (switches(&bytes), last_made(&bytes));
+            let _ = switches(&bytes);
         }
     }
 }

@@ -1,254 +1,213 @@
-//! One look: what was asked for, read as cheaply as it can be.
+//! Sampler: the kernel's counters of each thread and CPU, read as cheaply as they can be.
+//!
+//! Each thread's counters are read through a descriptor that is kept while there is room ([`DescriptorBudget`]); what was not asked for is
+//! not read. A reading that fails is how the end of a thread is noticed.
+//!
+//! Suspended, stopped and traced threads have counters that stand still; so have the CPUs of a virtual machine that is paused.
 
-pub(in crate::host) mod counters;
+pub(super) mod counters;
 
-use crate::host::Live;
-use crate::host::clock::Clock;
-use crate::host::constraints::{Changed, GroupId};
-use crate::host::discovery::thread_table::Wish;
-use crate::host::procfs;
-use crate::host::sampler::counters::Unread;
-use crate::process::{self, Pid, Stat, State, Tid};
+pub use counters::Unread;
+
+use super::discovery::Thread;
+use super::procfs::{self, DescriptorBudget, Procfs};
+use crate::process::{self, Stat, State, Tid};
 use crate::survey::LoadSample;
-use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use counters::{Counters, Files, Source};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use trimtab_core::balance::Wanted;
-use trimtab_core::ids::ThreadId;
-use trimtab_core::observe::{CpuSample, Notice, Sample, ThreadSample};
+use trimtab_core::ids::{OsCpu, ThreadId};
+use trimtab_core::observe::{CpuSample, ThreadSample};
 use trimtab_core::time::Span;
 
-/// A thread whose counters stand still is asked whether it sleeps at each of so many looks. Pools of sleeping threads are large:
-/// from then on it is asked once in so many looks, and when it has slept for [`ASLEEP`] of them only once in that many, not all
-/// threads at the same look.
-const STILL: u32 = 8;
-const ASLEEP: u32 = 64;
+/// A thread whose counters stand still is asked whether it sleeps at each of this many readings. Pools of sleeping threads are large:
+/// from then on it is asked once in as many readings, and when it has slept for [`ASLEEP_READINGS`] only once in that many, not all
+/// threads at the same one.
+const ASKED_ALWAYS: u32 = 8;
+const ASLEEP_READINGS: u32 = 64;
 
-/// Whether a thread is asked that has stood still for so many looks.
+/// Whether a thread is asked that has stood still for this many readings.
 fn is_asked(still: u32, tid: Tid) -> bool {
-    let one_in = |looks: u32| still.wrapping_add(tid.0).is_multiple_of(looks);
-    still <= STILL || (still < ASLEEP && one_in(STILL)) || one_in(ASLEEP)
+    let one_in = |readings: u32| still.wrapping_add(tid.0).is_multiple_of(readings);
+    still <= ASKED_ALWAYS || (still < ASLEEP_READINGS && one_in(ASKED_ALWAYS)) || one_in(ASLEEP_READINGS)
 }
 
-/// So many processes are asked for their groups each time that is looked at. Chosen: some 10 us each, each second.
-const PLACED: usize = 128;
+/// State of one thread between two readings.
+#[derive(Debug, Default)]
+struct Tracked {
+    files: Files,
+    last: Option<Counters>,
+    voluntary: Option<u64>,
+    /// Readings since its counters moved.
+    still: u32,
+    /// Whether it was ready to run when that was last asked.
+    ready: Option<bool>,
+    cpu: Option<OsCpu>,
+    /// `cpu` was looked up, and it has not been put on a CPU since: it is still there.
+    placed: bool,
+    /// Whether it ran between the last two readings.
+    ran: bool,
+}
 
-/// How far apart masks are compared with what they should be.
-const MASKS_EVERY: Span = Span::from_ms(90);
+/// One reading of a thread.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The counters, for a sample.
+    pub sample: ThreadSample,
+    /// Its time on a CPU since the reading before.
+    pub run: Span,
+    /// Its stat line, where that was read: it has the name.
+    pub stat: Option<Stat>,
+}
 
-impl Live {
-    /// Reads what is wanted, now.
-    pub(in crate::host) fn sample(&mut self, wanted: &Wanted) -> Sample {
-        let mut sample = Sample { at: self.clock.now(), ..std::mem::take(&mut self.later) };
-        let worked = Clock::worked();
-        sample.cost =
-            self.worked.replace(worked).filter(|before| *before <= worked).map(|before| worked.less(before));
-        if let Some(span) = self.clock.slept() {
-            self.suspended = self.suspended + span;
-            sample.notices.push(Notice::ClockJump(span));
-        }
-        self.look_at_bounds(&mut sample);
-        let known: Vec<ThreadId> = self.table.threads.keys().copied().collect();
-        let mut unread = self.read_threads(&known, wanted, &mut sample);
-        self.find(sample.at, &mut sample);
-        let untold = self.table.threads.range(self.table.untold..).map(|(id, _)| *id);
-        let new: Vec<ThreadId> = untold.filter(|id| known.binary_search(id).is_err()).collect();
-        unread += self.read_threads(&new, wanted, &mut sample);
-        if unread > 0 {
-            sample.notices.push(Notice::Unread(unread));
-        }
-        self.count(wanted, &mut sample);
-        self.look_at_fetches(&mut sample);
-        self.check_masks(&mut sample);
-        if wanted.cpus {
-            sample.cpus = self.read_cpus();
-        }
-        sample.throttled = self.bounds.throttled();
-        self.tidy(&mut sample.news);
-        sample.threads.sort_unstable_by_key(|read| read.id);
-        // Some were read and then turned out to have ended.
-        let table = &self.table.threads;
-        sample.threads.retain(|read| table.contains_key(&read.id));
-        self.table.told();
-        sample
+/// Last known counters of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) last: Option<Counters>,
+    pub(super) voluntary: Option<u64>,
+}
+
+/// The part of a host that reads counters.
+#[derive(Debug)]
+pub struct Sampler {
+    proc: Arc<Procfs>,
+    budget: DescriptorBudget,
+    source: Source,
+    threads: BTreeMap<ThreadId, Tracked>,
+    stat_file: Option<OwnedFd>,
+    text: Vec<u8>,
+}
+
+impl Sampler {
+    /// A sampler of no thread yet.
+    pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget) -> Self {
+        let source = Source::of(proc.folder());
+        Self { proc, budget, source, threads: BTreeMap::new(), stat_file: None, text: Vec::new() }
     }
 
-    /// What the machine lets the programs use may have changed, and with it their masks.
-    fn look_at_bounds(&mut self, sample: &mut Sample) {
-        if self.bounds.is_due(sample.at) {
-            self.bounds.forget_groups();
-            self.look_at_groups(sample);
-            if self.bounds.look_at_scheduler() {
-                let scheduler = self.bounds.scheduler().map(str::to_owned);
-                if scheduler.is_some() {
-                    // It places threads now: they get their own masks back.
-                    self.restore_threads();
-                }
-                sample.notices.push(Notice::Scheduler(scheduler));
-                let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
-                for id in ids {
-                    self.tell(id, sample);
-                }
+    /// Whether the kernel counts the time that threads wait for a CPU.
+    pub fn counts_waiting(&self) -> bool {
+        self.source == Source::Schedstat
+    }
+
+    /// The CPU where a thread ran last, as far as is known without looking.
+    pub fn last_cpu(&self, id: ThreadId) -> Option<OsCpu> {
+        self.threads.get(&id)?.cpu
+    }
+
+    /// Whether a thread ran between its last two readings.
+    pub fn ran(&self, id: ThreadId) -> bool {
+        self.threads.get(&id).is_some_and(|tracked| tracked.ran)
+    }
+
+    /// Last known counters of a thread.
+    pub(super) fn seen(&self, id: ThreadId) -> Seen {
+        let tracked = self.threads.get(&id);
+        tracked.map(|tracked| Seen { last: tracked.last, voluntary: tracked.voluntary }).unwrap_or_default()
+    }
+
+    /// Forgets a thread, and closes its files.
+    pub fn forget(&mut self, id: ThreadId) {
+        if let Some(mut tracked) = self.threads.remove(&id) {
+            tracked.files.close(&self.budget);
+        }
+    }
+
+    /// Whether a thread's number still is this thread's.
+    pub fn is_same(&mut self, id: ThreadId, thread: &Thread) -> bool {
+        let (pid, tid) = (thread.pid, thread.tid);
+        match self.threads.get_mut(&id).filter(|tracked| tracked.files.tell_identity()) {
+            Some(tracked) => {
+                let proc = self.proc.folder();
+                tracked.files.counters(proc, (pid, tid), self.source, &self.budget).is_ok()
             }
-        }
-        self.look_at_usable(sample);
-    }
-
-    /// In which groups the processes are, so many at a time.
-    fn look_at_groups(&mut self, sample: &mut Sample) {
-        // Of virtual machines each CPU, else each process.
-        let whole = self.table.processes.iter().filter(|(_, process)| process.only.is_none());
-        let alone = self.table.threads.iter().filter(|(_, thread)| thread.group.is_some());
-        let places: Vec<(Pid, Option<ThreadId>)> = whole
-            .map(|(pid, _)| (*pid, None))
-            .chain(alone.map(|(id, thread)| (thread.pid, Some(*id))))
-            .collect();
-        let count = places.len().min(PLACED);
-        for step in 0..count {
-            match places[(self.placed + step) % places.len()] {
-                (pid, None) => self.place(pid, sample),
-                (_, Some(id)) => self.place_vcpu(id, sample),
-            }
-        }
-        self.placed = self.placed.wrapping_add(count);
-        self.bounds.keep_groups(&self.table.groups());
-    }
-
-    /// Looks in which group a process is.
-    pub(in crate::host) fn place(&mut self, pid: Pid, sample: &mut Sample) {
-        let Some(group) = self.bounds.group_of(pid) else { return };
-        let Some(process) = self.table.processes.get_mut(&pid) else { return };
-        let before = std::mem::replace(&mut process.group, group);
-        self.regrouped(&self.table.threads_of(pid), before, group, sample);
-    }
-
-    /// Threads are in another group than before, perhaps.
-    pub(in crate::host) fn regrouped(
-        &mut self,
-        ids: &BTreeSet<ThreadId>,
-        before: GroupId,
-        group: GroupId,
-        sample: &mut Sample,
-    ) {
-        if before != group {
-            let before = self.bounds.active(before).cloned();
-            // A group that is new has not been looked at.
-            self.bounds.look(&self.table.groups());
-            if let Some(before) = before.filter(|before| self.bounds.active(group) != Some(before)) {
-                self.rebase(ids, group, &before, sample);
-            }
+            None => self.starts_alike(thread),
         }
     }
 
-    /// The CPUs that may be used may have changed, and with them masks that nobody else set.
-    pub(in crate::host) fn look_at_usable(&mut self, sample: &mut Sample) {
-        for Changed { group, before } in self.bounds.look(&self.table.groups()) {
-            self.rebase(&self.table.threads_in(group), group, &before, sample);
-        }
-        if *self.bounds.usable() != self.told_usable {
-            self.told_usable = self.bounds.usable().clone();
-            sample.notices.push(Notice::Usable(self.told_usable.clone()));
-        }
+    fn starts_alike(&self, thread: &Thread) -> bool {
+        let stat = process::thread_stat(self.proc.path(), thread.pid, thread.tid);
+        stat.is_ok_and(|stat| stat.start == thread.start)
     }
 
-    /// Reads these threads; how many could not be read.
-    fn read_threads(&mut self, ids: &[ThreadId], wanted: &Wanted, sample: &mut Sample) -> u32 {
-        let mut unread = 0;
-        for &id in ids {
-            let Some(thread) = self.table.threads.get(&id) else { continue };
-            if thread.wish == Wish::Untagged {
-                continue;
-            }
-            if let (Some(on), Some(place)) = (&wanted.on, thread.place())
-                && !on.contains(place)
-            {
-                continue;
-            }
-            match self.read_thread(id, wanted, sample) {
-                Ok(read) => sample.threads.push(read),
-                Err(Unread::Gone) => self.end_thread(id, sample),
-                Err(Unread::Trouble) => unread += 1,
-            }
-        }
-        unread
-    }
-
-    fn read_thread(
+    /// Reads what is wanted of a thread. `only` is the one CPU that it may run on, where it is known to be bound to one.
+    ///
+    /// # Errors
+    /// [`Unread`]: it has ended, or could not be read this time.
+    pub fn read(
         &mut self,
         id: ThreadId,
+        thread: &Thread,
+        only: Option<OsCpu>,
         wanted: &Wanted,
-        sample: &mut Sample,
-    ) -> Result<ThreadSample, Unread> {
-        let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Unread::Gone) };
-        let (pid, tid, start) = (thread.pid, thread.tid, thread.start);
-        let kept = thread.files.tell_who();
-        let now = thread.files.counters(self.folder.as_fd(), (pid, tid), self.source, &mut self.budget)?;
-        let before = thread.last.replace(now);
-        let ran = before != Some(now);
-        // Whoever goes to another CPU is put on it.
+    ) -> Result<Reading, Unread> {
+        let (pid, tid) = (thread.pid, thread.tid);
+        let tracked = self.threads.entry(id).or_default();
+        tracked.ran = false;
+        let kept = tracked.files.tell_identity();
+        let now = tracked.files.counters(self.proc.folder(), (pid, tid), self.source, &self.budget)?;
+        let before = tracked.last.replace(now);
+        tracked.ran = before != Some(now);
+        let ran = tracked.ran;
+        // A thread that goes to another CPU is put on it.
         let stayed = before.is_some_and(|before| now.slices.is_some() && now.slices == before.slices);
         let backwards = before.is_some_and(|before| now.run < before.run);
-        // Opened anew, the file may be another thread's with the same number.
-        if (!kept && before.is_some() || backwards)
-            && process::thread_stat(&self.proc, pid, tid).map(|stat| stat.start).ok() != Some(start)
-        {
+        // Opened again, the file may be another thread's with the same number.
+        if ((!kept && before.is_some()) || backwards) && !self.starts_alike(thread) {
             return Err(Unread::Gone);
         }
-        let Some(thread) = self.table.threads.get_mut(&id) else { return Err(Unread::Gone) };
+        let Some(tracked) = self.threads.get_mut(&id) else { return Err(Unread::Gone) };
+        let proc = self.proc.folder();
         let mut seen_stat: Option<Stat> = None;
-        if let Some(only) = thread.only_cpu() {
-            thread.cpu = Some(only);
-        } else if wanted.places && (ran && !(stayed && thread.placed) || thread.cpu.is_none()) {
-            seen_stat = thread.files.stat(self.folder.as_fd(), (pid, tid), &mut self.budget)?;
-            thread.cpu = seen_stat.as_ref().and_then(|stat| stat.last_cpu).or(thread.cpu);
-            thread.placed = seen_stat.as_ref().is_some_and(|stat| stat.last_cpu.is_some());
+        if let Some(only) = only {
+            tracked.cpu = Some(only);
+        } else if wanted.places && (ran && !(stayed && tracked.placed) || tracked.cpu.is_none()) {
+            seen_stat = tracked.files.stat(proc, (pid, tid), &self.budget)?;
+            tracked.cpu = seen_stat.as_ref().and_then(|stat| stat.last_cpu).or(tracked.cpu);
+            tracked.placed = seen_stat.as_ref().is_some_and(|stat| stat.last_cpu.is_some());
         } else if !stayed {
             // It may be elsewhere by now.
-            thread.placed = false;
+            tracked.placed = false;
         }
-        thread.compared &= !ran;
-        thread.still = if ran { 0 } else { thread.still.saturating_add(1) };
-        // Who was ready and has not run since still is: a thread that waits for a CPU cannot fall asleep.
-        let asked = !ran && before.is_some() && now.wait.is_some() && is_asked(thread.still, tid);
-        if asked && thread.ready != Some(true) && seen_stat.is_none() {
-            seen_stat = thread.files.stat(self.folder.as_fd(), (pid, tid), &mut self.budget)?;
+        tracked.still = if ran { 0 } else { tracked.still.saturating_add(1) };
+        // A thread that was ready and has not run since still is: one that waits for a CPU cannot fall asleep.
+        let asked = !ran && before.is_some() && now.wait.is_some() && is_asked(tracked.still, tid);
+        if asked && tracked.ready != Some(true) && seen_stat.is_none() {
+            seen_stat = tracked.files.stat(proc, (pid, tid), &self.budget)?;
         }
-        thread.ready = match &seen_stat {
+        tracked.ready = match &seen_stat {
             _ if ran => None,
             Some(stat) if asked => Some(stat.state == State::Running),
-            _ => thread.ready,
+            _ => tracked.ready,
         };
-        let ready = thread.ready;
         if !wanted.sleeps {
             // Read before a pause in asking, it would be told as if it were of now.
-            thread.voluntary = None;
-        } else if ran || thread.voluntary.is_none() {
-            let file = procfs::open(&self.folder, &format!("{pid}/task/{tid}/status"))?;
+            tracked.voluntary = None;
+        } else if ran || tracked.voluntary.is_none() {
+            let file = procfs::open(proc, &format!("{pid}/task/{tid}/status"))?;
             let status = procfs::read_all(file, &mut self.text)?;
-            thread.voluntary = counters::switches(status).0.or(thread.voluntary);
+            tracked.voluntary = counters::switches(status).0.or(tracked.voluntary);
         }
-        if let (Some(cpu), true) = (thread.cpu, ran) {
-            let run = now.run.less(before.map_or(Span::ZERO, |before| before.run));
-            self.audit.ran(id, thread, cpu, run);
-        }
-        let read = ThreadSample {
+        let sample = ThreadSample {
             id,
             run: now.run,
             wait: now.wait,
             slices: now.slices,
-            voluntary: thread.voluntary,
-            cpu: thread.cpu,
-            ready,
+            voluntary: tracked.voluntary,
+            cpu: tracked.cpu,
+            ready: tracked.ready,
             counts: None,
         };
-        if let Some(stat) = seen_stat {
-            self.renamed(id, &stat, sample);
-        }
-        Ok(read)
+        let run = now.run.less(before.map_or(Span::ZERO, |before| before.run));
+        Ok(Reading { sample, run, stat: seen_stat })
     }
 
-    fn read_cpus(&mut self) -> Vec<CpuSample> {
+    /// Reads how busy each CPU has been.
+    pub fn cpus(&mut self) -> Vec<CpuSample> {
         if self.stat_file.is_none() {
-            self.stat_file = procfs::open(&self.folder, "stat").ok();
+            self.stat_file = procfs::open(self.proc.folder(), "stat").ok();
         }
         let Some(file) = &self.stat_file else { return Vec::new() };
         let read = procfs::read_all(file, &mut self.text).ok().and_then(|text| LoadSample::parse(text).ok());
@@ -264,29 +223,6 @@ impl Live {
         })
         .unwrap_or_default()
     }
-
-    /// Whether masks are as they should be.
-    fn check_masks(&mut self, sample: &mut Sample) {
-        // A mask is looked at before each move too; looking at all of them is half of what a short look costs.
-        // Whoever binds itself runs to do so. What others did to a thread that sleeps matters when it wakes, and is seen then,
-        // or at a full look.
-        let all = self.finder.is_full_at(sample.at);
-        if !all && self.masks_at.is_some_and(|at| sample.at.since(at) < MASKS_EVERY) {
-            return;
-        }
-        self.masks_at = Some(sample.at);
-        let due: Vec<ThreadId> =
-            self.table.threads.iter().filter(|(_, t)| all || !t.compared).map(|(id, _)| *id).collect();
-        for id in due {
-            let Some(thread) = self.table.threads.get(&id) else { continue };
-            let Ok(now) = self.mask(thread.pid, thread.tid) else { continue };
-            if !self.was_set(id, now, sample)
-                && let Some(thread) = self.table.threads.get_mut(&id)
-            {
-                thread.compared = true;
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -298,12 +234,12 @@ mod tests {
         let asked =
             |from: u32, to: u32, tid: u32| (from..to).filter(|still| is_asked(*still, Tid(tid))).count();
         for tid in 1..200 {
-            assert_eq!(asked(1, STILL + 1, tid), 8, "each time at first");
+            assert_eq!(asked(1, ASKED_ALWAYS + 1, tid), 8, "each time at first");
             assert_eq!(
-                asked(STILL + 1, ASLEEP, tid),
-                (ASLEEP / STILL - 1) as usize - usize::from(tid % 8 == 0)
+                asked(ASKED_ALWAYS + 1, ASLEEP_READINGS, tid),
+                (ASLEEP_READINGS / ASKED_ALWAYS - 1) as usize - usize::from(tid % 8 == 0)
             );
-            assert_eq!(asked(1_000, 1_000 + 4 * ASLEEP, tid), 4);
+            assert_eq!(asked(1_000, 1_000 + 4 * ASLEEP_READINGS, tid), 4);
         }
         // A pool that fell asleep together is not asked together.
         let most =

@@ -1,5 +1,6 @@
-//! What the machine and the administrator let the programs use, and how that changes while we watch: CPUs online, the cpuset, a
-//! quota, a scheduler loaded into the kernel.
+//! Limits that the machine and the administrator set for control groups: CPUs online, cpuset, quota, loaded scheduler.
+//!
+//! Processes of many groups share the files that limit them: these groups count as one.
 
 use crate::host::procfs;
 use crate::limits::cgroup::Groups;
@@ -54,7 +55,7 @@ fn open(path: &Path) -> Option<OwnedFd> {
 
 /// Which bounds a process lives in. Many groups share the files that bound them; they are one here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(super) struct GroupId(u32);
+pub(in crate::host) struct GroupId(u32);
 
 /// What binds the processes of one or more control groups.
 #[derive(Debug, Default)]
@@ -74,14 +75,14 @@ struct Throttle {
 
 /// A group whose CPUs changed, and what they were before.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Changed {
-    pub(super) group: GroupId,
-    pub(super) before: CpuSet,
+pub(in crate::host) struct Changed {
+    pub(in crate::host) group: GroupId,
+    pub(in crate::host) before: CpuSet,
 }
 
 /// The bounds as they are now.
 #[derive(Debug)]
-pub(super) struct Bounds {
+pub(in crate::host) struct GroupLimits {
     root: PathBuf,
     given: CpuSet,
     online: Kept,
@@ -99,9 +100,9 @@ pub(super) struct Bounds {
     buffer: Vec<u8>,
 }
 
-impl Bounds {
+impl GroupLimits {
     /// `root` holds `proc` and `sys`; `given` are the CPUs that the caller wants used.
-    pub(super) fn new(root: &Path, given: &CpuSet) -> Self {
+    pub(in crate::host) fn new(root: &Path, given: &CpuSet) -> Self {
         Self {
             root: root.to_owned(),
             given: given.clone(),
@@ -119,22 +120,22 @@ impl Bounds {
     }
 
     /// The CPUs that threads may be moved to, all programs together.
-    pub(super) fn usable(&self) -> &CpuSet {
+    pub(in crate::host) fn usable(&self) -> &CpuSet {
         &self.usable
     }
 
     /// The CPUs that threads of this group may be moved to.
-    pub(super) fn usable_in(&self, group: GroupId) -> CpuSet {
+    pub(in crate::host) fn usable_in(&self, group: GroupId) -> CpuSet {
         self.active(group).map_or_else(|| self.given.clone(), |active| self.wanted(active))
     }
 
     /// The CPUs that the kernel lets this group use; `None` where that cannot be read.
-    pub(super) fn active(&self, group: GroupId) -> Option<&CpuSet> {
+    pub(in crate::host) fn active(&self, group: GroupId) -> Option<&CpuSet> {
         self.groups.get(&group)?.active.as_ref()
     }
 
     /// The CPUs that the kernel lets this group use at this moment; what was read before stays as it is.
-    pub(super) fn granted(&mut self, group: GroupId) -> Option<CpuSet> {
+    pub(in crate::host) fn granted(&mut self, group: GroupId) -> Option<CpuSet> {
         let buffer = &mut self.buffer;
         let mut list = |kept: &mut Kept| -> Option<CpuSet> { text::list(kept.read(buffer)?) };
         let online = list(&mut self.online);
@@ -142,7 +143,7 @@ impl Bounds {
     }
 
     /// The scheduler that is loaded.
-    pub(super) fn scheduler(&self) -> Option<&str> {
+    pub(in crate::host) fn scheduler(&self) -> Option<&str> {
         self.scheduler.as_deref()
     }
 
@@ -153,7 +154,7 @@ impl Bounds {
     }
 
     /// Whether it is time to look at what changes seldom: groups, quotas, the loaded scheduler.
-    pub(super) fn is_due(&mut self, now: Moment) -> bool {
+    pub(in crate::host) fn is_due(&mut self, now: Moment) -> bool {
         if self.looked.is_some_and(|looked| now.since(looked) < SLOW) {
             return false;
         }
@@ -162,7 +163,7 @@ impl Bounds {
     }
 
     /// Looks whether the loaded scheduler changed.
-    pub(super) fn look_at_scheduler(&mut self) -> bool {
+    pub(in crate::host) fn look_at_scheduler(&mut self) -> bool {
         let scheduler = self.loaded_scheduler();
         let changed = scheduler != self.scheduler;
         self.scheduler = scheduler;
@@ -171,7 +172,7 @@ impl Bounds {
 
     /// Forgets where the files of groups led, some at a time: a quota may be set and taken away at any time, in any group above,
     /// and a group may get a cpuset of its own.
-    pub(super) fn forget_groups(&mut self) {
+    pub(in crate::host) fn forget_groups(&mut self) {
         let from = self.forgotten.take().map_or(Unbounded, Excluded);
         let some: Vec<Vec<u8>> =
             self.known.range((from, Unbounded)).take(FORGOTTEN).map(|(text, _)| text.clone()).collect();
@@ -182,12 +183,12 @@ impl Bounds {
     }
 
     /// The group of a process; `None` when it cannot be told.
-    pub(super) fn group_of(&mut self, pid: Pid) -> Option<GroupId> {
+    pub(in crate::host) fn group_of(&mut self, pid: Pid) -> Option<GroupId> {
         self.group_at(&pid.to_string())
     }
 
     /// The group of one thread of a process.
-    pub(super) fn group_of_thread(&mut self, pid: Pid, tid: Tid) -> Option<GroupId> {
+    pub(in crate::host) fn group_of_thread(&mut self, pid: Pid, tid: Tid) -> Option<GroupId> {
         self.group_at(&format!("{pid}/task/{tid}"))
     }
 
@@ -228,7 +229,7 @@ impl Bounds {
     }
 
     /// Forgets groups that nobody is in any more.
-    pub(super) fn keep_groups(&mut self, used: &BTreeSet<GroupId>) {
+    pub(in crate::host) fn keep_groups(&mut self, used: &BTreeSet<GroupId>) {
         self.groups.retain(|id, _| used.contains(id) || *id == GroupId::default());
         let groups = &self.groups;
         self.throttles.retain(|path, _| groups.values().any(|group| group.throttle.as_ref() == Some(path)));
@@ -248,7 +249,7 @@ impl Bounds {
 
     /// Reads the lists of CPUs; the groups for which what the kernel allows changed since the last time. Programs live in the
     /// groups `used`: what these allow together is usable.
-    pub(super) fn look(&mut self, used: &BTreeSet<GroupId>) -> Vec<Changed> {
+    pub(in crate::host) fn look(&mut self, used: &BTreeSet<GroupId>) -> Vec<Changed> {
         let buffer = &mut self.buffer;
         let mut list = |kept: &mut Kept| -> Option<CpuSet> { text::list(kept.read(buffer)?) };
         let online = list(&mut self.online);
@@ -271,7 +272,7 @@ impl Bounds {
     }
 
     /// How long quotas have kept the programs off their CPUs while we watched, if there is one.
-    pub(super) fn throttled(&mut self) -> Option<Span> {
+    pub(in crate::host) fn throttled(&mut self) -> Option<Span> {
         let mut counted = false;
         for throttle in self.throttles.values_mut() {
             let Some(now) = throttle.file.read(&mut self.buffer).and_then(throttled) else { continue };
@@ -301,19 +302,19 @@ fn throttled(text: &[u8]) -> Option<Span> {
 }
 
 /// What the kernel makes of a mask when `active` are the CPUs it allows: cut to them, and all of them where nothing is left.
-pub(super) fn cut(mask: &CpuSet, active: Option<&CpuSet>) -> CpuSet {
+pub(in crate::host) fn cut(mask: &CpuSet, active: Option<&CpuSet>) -> CpuSet {
     let Some(active) = active else { return mask.clone() };
     let both = mask.intersection(active);
     if both.is_empty() { active.clone() } else { both }
 }
 
 /// Whether a mask is one that the kernel made of the expected one, when `active` are the CPUs it allows.
-pub(super) fn is_cut(now: &CpuSet, expected: &CpuSet, active: Option<&CpuSet>) -> bool {
+pub(in crate::host) fn is_cut(now: &CpuSet, expected: &CpuSet, active: Option<&CpuSet>) -> bool {
     now == expected || *now == cut(expected, active)
 }
 
 /// Whether a call failed because the task is not there.
-pub(super) fn is_gone(errno: Errno) -> bool {
+pub(in crate::host) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::SRCH | Errno::NOENT)
 }
 
@@ -332,21 +333,21 @@ mod tests {
         let cpu = root.path().join("sys/devices/system/cpu");
         fs::create_dir_all(&cpu).unwrap();
         fs::write(cpu.join("online"), "0-7\n").unwrap();
-        let mut bounds = Bounds::new(root.path(), &set("0-3"));
+        let mut limits = GroupLimits::new(root.path(), &set("0-3"));
         let used = BTreeSet::from([GroupId::default()]);
-        let look = |bounds: &mut Bounds| !bounds.look(&used).is_empty();
-        assert!(!look(&mut bounds), "nothing to compare with");
-        assert!(!look(&mut bounds));
-        assert_eq!(bounds.usable(), &set("0-3"));
+        let look = |limits: &mut GroupLimits| !limits.look(&used).is_empty();
+        assert!(!look(&mut limits), "nothing to compare with");
+        assert!(!look(&mut limits));
+        assert_eq!(limits.usable(), &set("0-3"));
         fs::write(cpu.join("online"), "0-2,4-7\n").unwrap();
-        assert!(look(&mut bounds));
-        assert_eq!(bounds.usable(), &set("0-2"));
+        assert!(look(&mut limits));
+        assert_eq!(limits.usable(), &set("0-2"));
         fs::write(cpu.join("online"), "6-7\n").unwrap();
-        assert!(look(&mut bounds));
-        assert_eq!(bounds.usable(), &set("6-7"), "what the caller gave is all gone");
+        assert!(look(&mut limits));
+        assert_eq!(limits.usable(), &set("6-7"), "what the caller gave is all gone");
         fs::write(cpu.join("online"), "rubbish").unwrap();
-        assert!(!look(&mut bounds));
-        assert_eq!(bounds.usable(), &set("6-7"));
+        assert!(!look(&mut limits));
+        assert_eq!(limits.usable(), &set("6-7"));
     }
 
     #[test]
@@ -356,16 +357,16 @@ mod tests {
         fs::create_dir_all(folder.join("root")).unwrap();
         fs::write(folder.join("state"), "disabled\n").unwrap();
         fs::write(folder.join("root/ops"), "lavd\x1b\n").unwrap();
-        let mut bounds = Bounds::new(root.path(), &set("0"));
-        assert!(bounds.is_due(Moment(0)) && !bounds.look_at_scheduler());
-        assert!(!bounds.is_due(Moment(1)), "not every time");
-        assert!(bounds.is_due(Moment(2_000_000_000)));
+        let mut limits = GroupLimits::new(root.path(), &set("0"));
+        assert!(limits.is_due(Moment(0)) && !limits.look_at_scheduler());
+        assert!(!limits.is_due(Moment(1)), "not every time");
+        assert!(limits.is_due(Moment(2_000_000_000)));
         fs::write(folder.join("state"), "enabled\n").unwrap();
-        assert!(bounds.look_at_scheduler());
-        assert_eq!(bounds.scheduler(), Some("lavd\\x1b"));
+        assert!(limits.look_at_scheduler());
+        assert_eq!(limits.scheduler(), Some("lavd\\x1b"));
         fs::write(folder.join("state"), "disabled\n").unwrap();
-        assert!(bounds.look_at_scheduler());
-        assert_eq!(bounds.scheduler(), None);
+        assert!(limits.look_at_scheduler());
+        assert_eq!(limits.scheduler(), None);
     }
 
     #[test]
@@ -384,24 +385,24 @@ mod tests {
             write(&format!("groups/{name}/cpu.max"), "50000 100000\n");
             write(&format!("groups/{name}/cpu.stat"), "throttled_usec 1000\n");
         }
-        let mut bounds = Bounds::new(root.path(), &set("0-4"));
-        let groups: Vec<GroupId> = [1, 2].map(|pid| bounds.group_of(Pid(pid)).unwrap()).to_vec();
+        let mut limits = GroupLimits::new(root.path(), &set("0-4"));
+        let groups: Vec<GroupId> = [1, 2].map(|pid| limits.group_of(Pid(pid)).unwrap()).to_vec();
         assert_ne!(groups[0], groups[1]);
         let used: BTreeSet<GroupId> = groups.iter().copied().collect();
-        assert_eq!(bounds.look(&used), [], "seen for the first time");
-        assert_eq!(bounds.usable(), &set("0-1,4"));
-        assert_eq!(bounds.active(groups[1]), Some(&set("4-5")));
-        assert_eq!([bounds.usable_in(groups[0]), bounds.usable_in(groups[1])], [set("0-1"), set("4")]);
+        assert_eq!(limits.look(&used), [], "seen for the first time");
+        assert_eq!(limits.usable(), &set("0-1,4"));
+        assert_eq!(limits.active(groups[1]), Some(&set("4-5")));
+        assert_eq!([limits.usable_in(groups[0]), limits.usable_in(groups[1])], [set("0-1"), set("4")]);
         write("groups/one/cpuset.cpus.effective", "1\n");
-        assert_eq!(bounds.look(&used), [Changed { group: groups[0], before: set("0-1") }], "only that one");
+        assert_eq!(limits.look(&used), [Changed { group: groups[0], before: set("0-1") }], "only that one");
         // Time off the CPUs adds up, from where we came in.
-        assert_eq!(bounds.throttled(), Some(Span::ZERO));
+        assert_eq!(limits.throttled(), Some(Span::ZERO));
         write("groups/one/cpu.stat", "throttled_usec 1300\n");
         write("groups/two/cpu.stat", "throttled_usec 1040\n");
-        assert_eq!(bounds.throttled(), Some(Span::from_us(340)));
-        bounds.keep_groups(&BTreeSet::from([groups[0]]));
-        assert_eq!(bounds.throttled(), Some(Span::from_us(340)), "what was counted stays");
-        assert_eq!(bounds.group_of(Pid(9)), None);
+        assert_eq!(limits.throttled(), Some(Span::from_us(340)));
+        limits.keep_groups(&BTreeSet::from([groups[0]]));
+        assert_eq!(limits.throttled(), Some(Span::from_us(340)), "what was counted stays");
+        assert_eq!(limits.group_of(Pid(9)), None);
     }
 
     #[test]

@@ -17,27 +17,27 @@ use trimtab_core::set::CpuSet;
 
 /// The mask that a thread has by its own, or its program's, will.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::host) struct Home {
+pub(super) struct Home {
     /// Its CPUs, also those that the kernel does not grant now.
-    pub(in crate::host) cpus: CpuSet,
+    pub(super) cpus: CpuSet,
     /// Whether the cpuset alone binds the thread: its mask grows with the cpuset.
-    pub(in crate::host) follows: bool,
+    pub(super) follows: bool,
 }
 
 impl Home {
     /// The home of a thread that has this mask and was not moved; `active` are the CPUs that its cpuset grants.
-    pub(in crate::host) fn seen(now: CpuSet, active: Option<&CpuSet>) -> Self {
+    pub(super) fn seen(now: CpuSet, active: Option<&CpuSet>) -> Self {
         let follows = active == Some(&now);
         Self { cpus: now, follows }
     }
 
     /// A mask that was set on purpose.
-    pub(in crate::host) fn own(cpus: CpuSet) -> Self {
+    pub(super) fn own(cpus: CpuSet) -> Self {
         Self { cpus, follows: false }
     }
 
     /// What the kernel grants of it.
-    pub(in crate::host) fn cut(&self, active: Option<&CpuSet>) -> CpuSet {
+    pub(super) fn cut(&self, active: Option<&CpuSet>) -> CpuSet {
         cut(&self.cpus, active)
     }
 
@@ -45,11 +45,7 @@ impl Home {
     ///
     /// # Errors
     /// As [`affinity::set`].
-    pub(in crate::host) fn give(
-        &self,
-        tid: Tid,
-        mut active: impl FnMut() -> Option<CpuSet>,
-    ) -> Result<(), Errno> {
+    pub(super) fn give(&self, tid: Tid, mut active: impl FnMut() -> Option<CpuSet>) -> Result<(), Errno> {
         if self.follows {
             affinity::set(Some(tid), &affinity::every()?)?;
             let granted = affinity::get(Some(tid))?;
