@@ -10,21 +10,21 @@
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
 //!
-//! - `births`: programs start, threads are born and end.
+//! - `spawn`: programs start, threads are born and end.
 //! - `running`: threads on and off CPUs.
 //! - `waiting`: phases, barriers, sleep.
-//! - `orders`: what a host or a scenario does to a running world.
+//! - `control`: what a host or a scenario does to a running world.
 //! - `seen`: what can be seen of it from outside.
 
-mod births;
-mod orders;
+mod control;
 mod running;
 mod seen;
+mod spawn;
 mod waiting;
 
-pub(crate) use births::finite;
-pub use orders::Refused;
+pub use control::Refused;
 pub use seen::{Activity, Counters, ProgramSeen, ThreadSeen};
+pub(crate) use spawn::finite;
 
 use crate::kernel::Kernel;
 use crate::model::Model;

@@ -1,6 +1,6 @@
 //! What can be seen of a world from outside.
 
-use super::births::finite;
+use super::spawn::finite;
 use super::{Phase, World};
 use crate::progress::Progress;
 use crate::sched::State;

@@ -4,7 +4,7 @@
 //! millionth, which is that of adding fractions. What is done between two scenes is no more than the
 //! running time times the speed of the fastest core. A program that ended by itself did what its body says.
 
-use super::{Checker, Found, Law, Scene, Terms, Who};
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
 use crate::program::{Body, Program};
 use crate::world::{Activity, ThreadSeen};
 
@@ -20,14 +20,14 @@ impl Checker for Work {
         for thread in &now.threads {
             let stopped = now.programs.get(thread.program).is_some_and(|program| program.stopped);
             if let Some(text) = unbalanced(thread, stopped) {
-                found.add(Law::Work, Some(Who::of(thread)), text);
+                found.add(Invariant::Work, Some(Who::of(thread)), text);
             }
         }
         for (then, now) in now.since(before) {
             let (did, ran) = (now.done - then.done, now.run.less(then.run).0 as f64);
             if did > ran * terms.fastest * (1.0 + GRAIN) + 2.0 {
                 let text = format!("did {did:.0} ns of work in {ran:.0} ns on CPUs");
-                found.add(Law::Work, Some(Who::of(now)), text);
+                found.add(Invariant::Work, Some(Who::of(now)), text);
             }
         }
         for (at, (program, given)) in now.programs.iter().zip(&terms.programs).enumerate() {
@@ -53,7 +53,7 @@ fn unbalanced(thread: &ThreadSeen, stopped: bool) -> Option<String> {
 
 /// Whether a program that ended did what it is.
 fn whole(at: usize, given: &Program, now: &Scene, found: &mut Found) {
-    let mut add = |text: String| found.add(Law::Work, Some(Who { program: at, rank: 0 }), text);
+    let mut add = |text: String| found.add(Invariant::Work, Some(Who { program: at, rank: 0 }), text);
     let of = || now.threads.iter().filter(|thread| thread.program == at);
     if of().any(|thread| thread.activity != Activity::Over) {
         add("is not over, and its program is".to_owned());

@@ -3,8 +3,8 @@
 use super::*;
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::looking::Looking;
 use crate::model::Model;
+use crate::observer_cost::Looking;
 use crate::program::{Body, Program, Wait};
 use crate::scenario::watched_under;
 use crate::world::Activity;
@@ -56,14 +56,14 @@ impl<F: FnMut(&mut Scene)> Watch for Tampered<F> {
     }
 }
 
-fn tampered(scenario: &Scenario, tamper: impl FnMut(&mut Scene)) -> Vec<Law> {
+fn tampered(scenario: &Scenario, tamper: impl FnMut(&mut Scene)) -> Vec<Invariant> {
     let mut watch = Tampered { judge: Judge::new(scenario), tamper };
     watched(scenario, EVERY, &mut watch);
     laws(watch.judge)
 }
 
-fn laws(judge: Judge) -> Vec<Law> {
-    let mut laws: Vec<Law> = judge.violations().iter().map(|violation| violation.law).collect();
+fn laws(judge: Judge) -> Vec<Invariant> {
+    let mut laws: Vec<Invariant> = judge.violations().iter().map(|violation| violation.invariant).collect();
     laws.sort_unstable();
     laws.dedup();
     laws
@@ -90,7 +90,7 @@ impl<F: FnMut(u64, &Observation<'_>) -> Vec<Decision>> Policy for Scripted<F> {
 }
 
 /// What is found when such a policy looks after a scenario.
-fn under(scenario: Scenario, script: fn(u64, &Observation<'_>) -> Vec<Decision>) -> Vec<Law> {
+fn under(scenario: Scenario, script: fn(u64, &Observation<'_>) -> Vec<Decision>) -> Vec<Invariant> {
     instead_of(Kind::Speed, scenario, script)
 }
 
@@ -99,7 +99,7 @@ fn instead_of(
     kind: Kind,
     mut scenario: Scenario,
     script: impl FnMut(u64, &Observation<'_>) -> Vec<Decision>,
-) -> Vec<Law> {
+) -> Vec<Invariant> {
     let settings = Settings { interval: Span::from_ms(20), ..Settings::default() };
     if scenario.policy.is_none() {
         scenario.policy = Some((kind, settings));
@@ -150,34 +150,34 @@ fn lost_and_doubled_work_is_missed() {
             thread.done *= 0.9;
         }
     });
-    assert_eq!(lost, [Law::Work]);
+    assert_eq!(lost, [Invariant::Work]);
     let unfinished = tampered(&whole(), |scene| {
         for thread in &mut scene.threads {
             (thread.done, thread.asked) = (thread.done / 2.0, thread.asked / 2.0);
             thread.left /= 2.0;
         }
     });
-    assert_eq!(unfinished, [Law::Work], "each thread is right, the program is not");
+    assert_eq!(unfinished, [Invariant::Work], "each thread is right, the program is not");
     let faster = tampered(&whole(), |scene| {
         for thread in &mut scene.threads {
             thread.done *= 3.0;
             (thread.asked, thread.left) = (thread.done, 0.0);
         }
     });
-    assert_eq!(faster, [Law::Work]);
+    assert_eq!(faster, [Invariant::Work]);
 }
 
 #[test]
 fn lost_time_is_missed() {
     let whole = scenario(2, "linux-6.12", vec![spmd(3, 300)], 9);
     let idle = tampered(&whole, |scene| scene.busy[0].1 = scene.busy[0].1.times(0.5));
-    assert_eq!(idle, [Law::Time]);
+    assert_eq!(idle, [Invariant::Time]);
     let unaccounted = tampered(&whole, |scene| {
         if let Some(thread) = scene.threads.get_mut(0) {
             thread.wait = thread.wait.times(0.5);
         }
     });
-    assert_eq!(unaccounted, [Law::Time]);
+    assert_eq!(unaccounted, [Invariant::Time]);
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn what_counts_backwards_is_caught() {
             thread.slices = 0;
         }
     });
-    assert_eq!(threads, [Law::Counters]);
+    assert_eq!(threads, [Invariant::Counters]);
     let run = tampered(&whole, |scene| scene.counters.switches = 1_000_000 - scene.at.0 / 1_000_000);
-    assert_eq!(run, [Law::Counters]);
+    assert_eq!(run, [Invariant::Counters]);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_cpu_that_rests_beside_work_is_caught() {
     let mut judge = Judge::new(&bound("linux-6.12"));
     watched(&bound("pinned"), EVERY, &mut judge);
     // Both programs begin on CPU 0 there.
-    assert_eq!(laws(judge), [Law::Idle]);
+    assert_eq!(laws(judge), [Invariant::Idle]);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn who_never_runs_is_caught() {
             second.activity = Activity::Queued;
         }
     });
-    assert!(starved.contains(&Law::Starving), "{starved:?}");
+    assert!(starved.contains(&Invariant::Starving), "{starved:?}");
 }
 
 #[test]
@@ -235,15 +235,15 @@ fn who_leaves_its_mask_is_caught() {
             thread.cpu = trimtab_core::ids::OsCpu(1);
         }
     });
-    assert_eq!(outside, [Law::Masks]);
+    assert_eq!(outside, [Invariant::Masks]);
     let lost = tampered(&one(), |scene| scene.usable = "1".parse().unwrap());
-    assert!(lost.contains(&Law::Masks));
+    assert!(lost.contains(&Invariant::Masks));
     let wide = tampered(&one(), |scene| {
         if let Some(thread) = scene.threads.get_mut(0).filter(|_| scene.at.0 > 100_000_000) {
             thread.mask = "0-1".parse().unwrap();
         }
     });
-    assert_eq!(wide, [Law::Masks], "nobody decided that");
+    assert_eq!(wide, [Invariant::Masks], "nobody decided that");
     let ends = Moment(5_000_000_000);
     let mut left = scenario(2, "linux-6.12", vec![spmd(2, 9_000)], 5);
     left.policy = Some((Kind::Pinned, Settings::default()));
@@ -256,7 +256,7 @@ fn who_leaves_its_mask_is_caught() {
             scene.threads[0].mask = "0".parse().unwrap();
         }
     });
-    assert_eq!(kept, [Law::Masks]);
+    assert_eq!(kept, [Invariant::Masks]);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn a_policy_that_oscillates_is_caught() {
         let (one, other) = if look % 2 == 0 { ("0", "1") } else { ("1", "0") };
         if look == 1 { Vec::new() } else { vec![put(0, one, slow()), put(1, other, slow())] }
     });
-    assert_eq!(found, [Law::Trips, Law::Settling]);
+    assert_eq!(found, [Invariant::Trips, Invariant::Settling]);
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_policy_that_crowds_is_caught() {
         let threads = if look == 2 { seen.threads.len() as u32 } else { 0 };
         (0..threads).map(|thread| put(thread, "0", Reason::Start)).collect()
     });
-    assert_eq!(found, [Law::Settling]);
+    assert_eq!(found, [Invariant::Settling]);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn a_policy_that_moves_for_balance_where_nobody_waits_never_settles() {
     let found = under(scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 8), |look, _| {
         if look == 1 { Vec::new() } else { vec![put(0, ["0", "1", "2", "3"][look as usize % 4], slow())] }
     });
-    assert!(found.contains(&Law::Settling), "{found:?}");
+    assert!(found.contains(&Invariant::Settling), "{found:?}");
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
     };
     let quiet = || scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
     // These moves are no trials, which other laws have something to say about.
-    let caught = |laws: Vec<Law>| laws.contains(&Law::Moves);
+    let caught = |laws: Vec<Invariant>| laws.contains(&Invariant::Moves);
     assert!(caught(instead_of(Kind::BrmPaper, quiet(), seldom)), "nobody stalls");
     let far = || {
         let mut scenario = scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
@@ -330,10 +330,10 @@ fn a_policy_that_may_not_do_what_it_does_is_caught() {
     let home = || scenario(4, "linux-6.12", vec![spmd(2, 900).on("0-1".parse().unwrap())], 2);
     let outside =
         under(home(), |look, _| if look == 3 { vec![put(0, "3", Reason::Start)] } else { Vec::new() });
-    assert_eq!(outside, [Law::Turns]);
+    assert_eq!(outside, [Invariant::Turns]);
     let nowhere =
         under(home(), |look, _| if look == 3 { vec![put(0, "9", Reason::Start)] } else { Vec::new() });
-    assert_eq!(nowhere, [Law::Turns], "the host refuses that, and it must not be asked");
+    assert_eq!(nowhere, [Invariant::Turns], "the host refuses that, and it must not be asked");
 }
 
 #[test]

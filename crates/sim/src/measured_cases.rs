@@ -14,8 +14,8 @@
 
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::looking::Looking;
 use crate::model::shipped::{self, NotShipped};
+use crate::observer_cost::Looking;
 use crate::program::{Bind, Body, Program, Wait};
 use crate::scenario::Scenario;
 use std::str::FromStr;

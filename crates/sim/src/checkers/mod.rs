@@ -2,7 +2,7 @@
 //!
 //! Problem: a simulator whose threads lose work, or a policy that starves somebody, still gives figures, and they look like others.
 //! Idea: whoever runs a scenario can have it watched. A watcher sees the world as a series of [`Scene`]s, at least one every [`EVERY`], and the policy's
-//! turns; never what the policy or the kernel model keeps inside. Each law is a checker with a bound that is stated and
+//! turns; never what the policy or the kernel model keeps inside. Each invariant is a checker with a bound that is stated and
 //! reasoned in its file; what breaks it is a [`Violation`], with the time, the thread and a sentence.
 //!
 //! Properties: watching changes nothing in the run; it costs nothing where nobody watches; equal scenarios have equal violations.
@@ -45,13 +45,13 @@ use trimtab_core::time::{Moment, Span};
 /// How often a watched world is looked at: about a tick of the kernel's, half of the shortest period of a policy.
 pub const EVERY: Span = Span::from_ms(5);
 
-/// So many violations of one law are kept; more of them say nothing new.
+/// So many violations of one invariant are kept; more of them say nothing new.
 const KEPT: usize = 3;
 
-/// The laws.
+/// The invariants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Law {
+pub enum Invariant {
     /// What is given is done, no more, no less.
     Work,
     /// Time on CPUs is the time CPUs were busy, and every moment of a thread is run, wait or sleep.
@@ -74,7 +74,7 @@ pub enum Law {
     Moves,
 }
 
-impl Law {
+impl Invariant {
     /// Its name.
     pub fn word(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl Law {
     }
 }
 
-impl fmt::Display for Law {
+impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -123,8 +123,9 @@ impl fmt::Display for Who {
 /// Something that must not be.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Violation {
-    /// Which law is broken.
-    pub law: Law,
+    /// The invariant that is broken.
+    #[serde(rename = "law")]
+    pub invariant: Invariant,
     /// When that was seen.
     pub at: Moment,
     /// By or to which thread, if it is about one.
@@ -136,7 +137,7 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}: ", self.law, self.at.since(Moment(0)))?;
+        write!(f, "{} at {}: ", self.invariant, self.at.since(Moment(0)))?;
         match &self.thread {
             Some(who) => write!(f, "{who} {}", self.text),
             None => f.write_str(&self.text),
@@ -152,14 +153,14 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    fn add(&mut self, law: Law, thread: Option<Who>, text: String) {
-        if self.violations.iter().filter(|found| found.law == law).count() < KEPT {
-            self.violations.push(Violation { law, at: self.at, thread, text });
+    fn add(&mut self, invariant: Invariant, thread: Option<Who>, text: String) {
+        if self.violations.iter().filter(|found| found.invariant == invariant).count() < KEPT {
+            self.violations.push(Violation { invariant, at: self.at, thread, text });
         }
     }
 }
 
-/// Watches over one law.
+/// Watches over one invariant.
 pub(crate) trait Checker {
     /// The world now, and at the look before.
     fn look(&mut self, _terms: &Terms, _before: &Scene, _now: &Scene, _found: &mut Found) {}

@@ -5,7 +5,7 @@
 //! do all of a session where sessions share. Xen's credits are dealt over the whole machine whatever masks say, and wakers with credit go first: on
 //! a CPU to which many are confined the rest may wait for ever, there as here, and while any mask confines anybody nothing is promised. Who only polls for others may be passed over for as long as they compute.
 
-use super::{Checker, Found, Law, Scene, Terms, Who};
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
 use crate::kernel::Kind;
 use crate::world::Activity;
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ impl Checker for Starving {
             let (long, bound) = (now.at.since(since), bound(terms, crowd));
             if long > bound {
                 let text = format!("waits for {long} on CPU {} among {crowd}: {bound}", thread.cpu);
-                found.add(Law::Starving, Some(who), text);
+                found.add(Invariant::Starving, Some(who), text);
             }
             waiting.insert(who, (since, crowd));
         }

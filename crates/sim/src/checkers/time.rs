@@ -4,7 +4,7 @@
 //! time between them; one that did, no longer than that.
 
 use super::scene::ready;
-use super::{Checker, Found, Law, Scene, Terms, Who};
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
 use crate::world::Activity;
 use trimtab_core::time::Span;
 
@@ -19,13 +19,13 @@ impl Checker for Time {
         let ran = now.counters.ran + alive;
         if busy != ran {
             let text = format!("CPUs were busy for {} ns, and threads ran for {} ns", busy.0, ran.0);
-            found.add(Law::Time, None, text);
+            found.add(Invariant::Time, None, text);
         }
         let wall = now.at.since(before.at);
         for ((cpu, then), (_, now)) in before.busy.iter().zip(&now.busy) {
             if *now < *then || now.less(*then) > wall {
                 let text = format!("CPU {cpu} was busy for {} in {wall}", now.less(*then));
-                found.add(Law::Time, None, text);
+                found.add(Invariant::Time, None, text);
             }
         }
         for (then, now) in now.since(before) {
@@ -40,7 +40,7 @@ impl Checker for Time {
             };
             if wrong {
                 let text = format!("ran and waited for {} ns of {} ns", spent.0, wall.0);
-                found.add(Law::Time, Some(Who::of(now)), text);
+                found.add(Invariant::Time, Some(Who::of(now)), text);
             }
         }
     }

@@ -9,7 +9,7 @@
 //! Bound: three such trips a thread, and one more every five seconds, counted from a second after the last change of the load
 //! and the last fault: a policy may be wrong for as long as it believes readings that were.
 
-use super::{Checker, Found, Law, Scene, Terms, Who};
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
 use std::collections::BTreeMap;
 use trimtab_core::balance::{Decision, Reason};
 use trimtab_core::drive::Step;
@@ -110,7 +110,7 @@ impl Checker for Trips {
                         "goes back from CPU {from} to {to}, its {vain}th trip for nothing in {long}: {}",
                         decision.reason
                     );
-                    found.add(Law::Trips, Some(who), text);
+                    found.add(Invariant::Trips, Some(who), text);
                 }
             }
             self.places.insert(decision.thread, (to, Some(Left { cpu: from, spent: self.spent })));

@@ -10,7 +10,7 @@
 //! Bound: moves a second, times the time, and twice the most that may be saved; none where none was asked for. Not judged are runs in which moves
 //! were refused or readings spoiled at any time: who is refused is asked again at each look.
 
-use super::{Checker, Found, Law, Terms};
+use super::{Checker, Found, Invariant, Terms};
 use trimtab_core::balance::{Decision, Kind, Reason};
 use trimtab_core::drive::Step;
 use trimtab_core::time::Moment;
@@ -54,7 +54,7 @@ impl Checker for Moves {
         self.made += moves.len() as u64;
         if let Some(first) = moves.first().filter(|_| !terms.stalls) {
             found.add(
-                Law::Moves,
+                Invariant::Moves,
                 None,
                 format!("moves thread {} where nobody stalls: {}", first.thread, first.reason),
             );
@@ -65,7 +65,7 @@ impl Checker for Moves {
         let most = rate * long.seconds() + 2.0 * saved;
         if *kind != Kind::BrmPaper && !terms.faults && self.made as f64 > most {
             found.add(
-                Law::Moves,
+                Invariant::Moves,
                 None,
                 format!("{} moves in {long}, where {most:.0} are allowed", self.made),
             );

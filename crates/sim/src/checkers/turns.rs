@@ -3,7 +3,7 @@
 //! Bounds: those of [`trimtab_core::check::decisions`]: each turn concerns living threads that may be moved, each once, puts them where they may
 //! be, leaves nobody on a lost CPU, takes both halves of an exchange, and looks again later.
 
-use super::{Checker, Found, Law, Terms};
+use super::{Checker, Found, Invariant, Terms};
 use trimtab_core::check::decisions::Account;
 use trimtab_core::drive::Step;
 
@@ -17,7 +17,7 @@ impl Checker for Turns {
     fn step(&mut self, terms: &Terms, step: &Step<'_>, found: &mut Found) {
         let across = terms.policy.as_ref().is_some_and(|(_, settings)| settings.across_nodes);
         for fault in self.account.check_turn(&terms.machine, across, step.seen, step.turn) {
-            found.add(Law::Turns, None, format!("{fault:?}"));
+            found.add(Invariant::Turns, None, format!("{fault:?}"));
         }
     }
 }

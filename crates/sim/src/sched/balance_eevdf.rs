@@ -10,7 +10,7 @@
 //! (sd_init) of 6.1 to 6.18.
 
 use super::domains::Domain;
-use super::spreading::{Excess, Memory};
+use super::imbalance::{Excess, Memory};
 use super::{Seats, State};
 use std::ops::Range;
 

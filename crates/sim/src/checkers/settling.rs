@@ -13,7 +13,7 @@
 //! a second and is not repeated at once, and one window may be one in which somebody moved.
 
 use super::trips::balances;
-use super::{Checker, Found, Law, Scene, Terms, Who};
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
 use crate::kernel::Kind;
 use crate::program::Wait;
 use crate::world::{Activity, ThreadSeen};
@@ -117,7 +117,11 @@ impl Checker for Settling {
                         self.row += 1;
                         if self.row > IN_A_ROW {
                             let long = now.at.since(terms.calm.max(Moment(0)));
-                            found.add(Law::Settling, None, format!("{text}, {long} after the last change"));
+                            found.add(
+                                Invariant::Settling,
+                                None,
+                                format!("{text}, {long} after the last change"),
+                            );
                         }
                     }
                     None => self.row = 0,

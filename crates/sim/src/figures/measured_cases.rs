@@ -1,11 +1,11 @@
-//! Measured cells beside the model's: a figure for each set of [`crate::live`].
+//! Measured cells beside the model's: a figure for each set of [`crate::measured_cases`].
 //!
 //! They are no published values and have no part in what is said of those; nothing of them was used to make a machine file or a kernel
 //! model, but for what the sources say (foreign load, what a switch costs).
 
 use super::draft::Draft;
 use super::{Beside, Figure, FigureError, Measure, Metric, Relation};
-use crate::live::{Cell, SETS, Set};
+use crate::measured_cases::{Cell, SETS, Set};
 use crate::published::{Basis, Used, Value};
 use std::sync::LazyLock;
 

@@ -8,7 +8,7 @@
 //! it was applied. Threads that nobody looks after keep the mask with which they were born.
 
 use super::scene::ready;
-use super::{Checker, Found, Law, Scene, Terms, Who};
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
 use std::collections::BTreeMap;
 use trimtab_core::balance::{Act, Decision, Outcome, Settled};
 use trimtab_core::drive::Step;
@@ -64,17 +64,17 @@ impl Checker for Masks {
                 .or_insert_with(|| Mask { home: thread.mask.clone(), expected: thread.mask.clone() });
             if thread.mask != mask.expected {
                 let text = format!("has the mask {}, not {}", thread.mask, mask.expected);
-                found.add(Law::Masks, Some(who), text);
+                found.add(Invariant::Masks, Some(who), text);
             }
             if !ready(thread) {
                 continue;
             }
             if !now.usable.contains(thread.cpu) {
                 let text = format!("is on CPU {}, usable are {}", thread.cpu, now.usable);
-                found.add(Law::Masks, Some(who), text);
+                found.add(Invariant::Masks, Some(who), text);
             } else if !thread.mask.contains(thread.cpu) && thread.mask.intersects(&now.usable) {
                 let text = format!("is on CPU {}, outside its mask {}", thread.cpu, thread.mask);
-                found.add(Law::Masks, Some(who), text);
+                found.add(Invariant::Masks, Some(who), text);
             }
         }
     }
@@ -87,7 +87,7 @@ impl Checker for Masks {
         }
         let told = step.outcomes.iter().map(|outcome| outcome.thread);
         if !told.eq(step.turn.decisions.iter().map(|decision| decision.thread)) {
-            found.add(Law::Masks, None, "not every decision has its outcome, in order".to_owned());
+            found.add(Invariant::Masks, None, "not every decision has its outcome, in order".to_owned());
         }
         for (Decision { act, .. }, outcome) in step.turn.decisions.iter().zip(step.outcomes) {
             self.settle(outcome, Some(act.clone()), &machine);
@@ -99,7 +99,7 @@ impl Checker for Masks {
             let who = Who::of(thread);
             if let Some(mask) = self.masks.get(&who).filter(|mask| mask.home != thread.mask) {
                 let text = format!("is left with the mask {} in the end, not {}", thread.mask, mask.home);
-                found.add(Law::Masks, Some(who), text);
+                found.add(Invariant::Masks, Some(who), text);
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use super::Seats;
 use super::domains::Domain;
-use super::spreading::Excess;
+use super::imbalance::Excess;
 
 /// A group must have a quarter more than ours to be called busy: `imbalance_pct` 125.
 const PERCENT: f64 = 1.25;

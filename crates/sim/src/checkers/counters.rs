@@ -2,7 +2,7 @@
 //!
 //! Bounds: none. What the host tells is checked where nothing is meant to spoil it: a reading of the look before is older than the last one.
 
-use super::{Checker, Found, Law, Scene, Terms, Who};
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
 use trimtab_core::drive::Step;
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::ThreadSample;
@@ -16,7 +16,7 @@ pub(crate) struct Counters {
 impl Checker for Counters {
     fn look(&mut self, _terms: &Terms, before: &Scene, now: &Scene, found: &mut Found) {
         if now.at < before.at {
-            found.add(Law::Counters, None, format!("it was {} before", before.at.0));
+            found.add(Invariant::Counters, None, format!("it was {} before", before.at.0));
         }
         for (then, now) in now.since(before) {
             let grown = now.run >= then.run
@@ -29,7 +29,7 @@ impl Checker for Counters {
                 && now.done >= then.done - 1.0;
             if !grown {
                 let text = format!("counts backwards: {then:?}, then {now:?}");
-                found.add(Law::Counters, Some(Who::of(now)), text);
+                found.add(Invariant::Counters, Some(Who::of(now)), text);
             }
         }
         let (then, now) = (&before.counters, &now.counters);
@@ -40,7 +40,7 @@ impl Checker for Counters {
             && now.wakes >= then.wakes
             && now.ran >= then.ran;
         if !grown {
-            found.add(Law::Counters, None, format!("the run counts backwards: {then:?}, then {now:?}"));
+            found.add(Invariant::Counters, None, format!("the run counts backwards: {then:?}, then {now:?}"));
         }
     }
 
@@ -57,7 +57,7 @@ impl Checker for Counters {
                     && (read.voluntary.is_none() || read.voluntary >= then.voluntary)
             });
             if !grown && !terms.faults {
-                found.add(Law::Counters, None, format!("thread {} is told backwards", read.id));
+                found.add(Invariant::Counters, None, format!("thread {} is told backwards", read.id));
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Each CPU looks at the domains around it, the smallest first, each at its own interval: short while the CPU is idle, much longer while
 //! it is busy. Of a group of CPUs only one looks outside for all: the first idle one, or the first. What is imbalance, and how often is
-//! looked, is the rule's business: [`load`] or [`modern`]. Here is what both share: which
+//! looked, is the rule's business: [`balance_2_6`] or [`balance_eevdf`]. Here is what both share: which
 //! thread is taken, and that a thread that ran a moment ago is left where its data are.
 //!
 //! A CPU that falls idle looks while somebody was seen to wait somewhere. Kernels since 6.12.65 and 6.18.5 throw a die first, loaded
@@ -11,7 +11,8 @@
 //! Sources: kernel/sched.c of 2.6.28 and kernel/sched/fair.c of 6.1 to 6.18: rebalance_domains, should_we_balance, load_balance,
 //! can_migrate_task, newidle_balance, nohz_balancer_kick, set_rd_overloaded; commit 33cf66d88306 for the die.
 
-use super::{Seats, load, modern};
+use super::imbalance::Memory;
+use super::{Seats, balance_2_6, balance_eevdf};
 use crate::kernel::Kernel;
 use crate::rng::Rng;
 use std::ops::Range;
@@ -60,29 +61,9 @@ impl Luck {
     }
 }
 
-/// What one CPU remembers of one domain around it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory {
-    /// When it looked last.
-    pub(crate) last: u64,
-    /// Its interval while idle, which doubles while all is balanced.
-    pub(crate) interval: u64,
-    /// How often in a row it found imbalance and could take nobody: `nr_balance_failed`.
-    pub(crate) failed: u32,
-}
-
-/// What a rule finds to be too much elsewhere.
-#[derive(Clone, Debug)]
-pub(crate) struct Excess {
-    /// Where.
-    pub(crate) cpus: Range<usize>,
-    /// How many threads' worth, of weight 1024.
-    pub(crate) threads: f64,
-}
-
 /// The state of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Spreading {
+pub(crate) struct LoadBalance {
     pub(crate) spread: Spread,
     pub(crate) unit: u64,
     pub(crate) busy_factor: u64,
@@ -97,7 +78,7 @@ pub(crate) struct Spreading {
     crowded: bool,
 }
 
-impl Spreading {
+impl LoadBalance {
     pub(crate) fn new(kernel: &Kernel, seats: &Seats, spread: Spread) -> Self {
         let depth = seats.domains.depth;
         let mut rng = seats.rng.fork("balancing");
@@ -137,8 +118,8 @@ impl Spreading {
     fn least(&self, seats: &Seats, domain: u32) -> u64 {
         let domain = &seats.domains.all[domain as usize];
         match self.spread {
-            Spread::Load => load::shortest(domain, self.unit),
-            _ => modern::shortest(domain, self.unit),
+            Spread::Load => balance_2_6::shortest(domain, self.unit),
+            _ => balance_eevdf::shortest(domain, self.unit),
         }
     }
 
@@ -146,7 +127,9 @@ impl Spreading {
     fn due(&self, seats: &Seats, memory: &Memory, domain: u32, busy: bool) -> u64 {
         let interval = if busy {
             match self.spread {
-                Spread::Load => memory.interval * load::busy_factor(&seats.domains.all[domain as usize]),
+                Spread::Load => {
+                    memory.interval * balance_2_6::busy_factor(&seats.domains.all[domain as usize])
+                }
                 _ => {
                     // e4d32e4d5444: a tick less, so that domains do not look together.
                     let whole = (memory.interval * self.busy_factor).div_ceil(seats.tick) * seats.tick;
@@ -254,7 +237,7 @@ impl Spreading {
             let cpus = &seats.domains.all[domain as usize].cpus;
             let task = take(seats, now, cpu, cpus, memory.failed).or_else(|| {
                 let active = self.spread == Spread::Modern;
-                active.then(|| modern::active(seats, cpu, cpus, memory)).flatten()
+                active.then(|| balance_eevdf::active(seats, cpu, cpus, memory)).flatten()
             });
             if task.is_none() && seats.waiting.most(cpus) > 0 {
                 memory.failed += 1;
@@ -263,8 +246,8 @@ impl Spreading {
             return task.map(|_| 1);
         }
         let excess = match self.spread {
-            Spread::Load => load::excess(seats, inner, domain),
-            _ => modern::excess(seats, now, inner, domain),
+            Spread::Load => balance_2_6::excess(seats, inner, domain),
+            _ => balance_eevdf::excess(seats, now, inner, domain),
         };
         let Some(mut excess) = excess else {
             memory.failed = 0;

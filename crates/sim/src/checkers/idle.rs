@@ -9,7 +9,7 @@
 //! the first one looks for all: 20 ticks and five such intervals for each CPU that may be before it in the row, but at most a
 //! second.
 
-use super::{Checker, Found, Law, Scene, Terms, Who};
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
 use crate::kernel::Kind;
 use crate::world::{Activity, ThreadSeen};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl Checker for Idle {
             let long = now.at.since(*since);
             if long > bound {
                 let text = format!("waits on CPU {} while CPU {cpu} rests for {long}: {bound}", thread.cpu);
-                found.add(Law::Idle, Some(Who::of(thread)), text);
+                found.add(Invariant::Idle, Some(Who::of(thread)), text);
             }
         }
         self.resting = resting.into_iter().map(|(cpu, (_, since))| (cpu, since)).collect();
