@@ -3,7 +3,7 @@
 use super::{Phase, World, finite};
 use crate::progress::Progress;
 use crate::sched::{State, emptiest};
-use trimtab_core::ids::{Id, NodeId, OsCpu, OsNode, Pu, ThreadId};
+use trimtab_core::ids::{Id, NodeId, OsNode, Pu, ThreadId};
 use trimtab_core::set::{CpuSet, Set};
 use trimtab_core::time::{Moment, Span};
 
@@ -21,7 +21,7 @@ pub enum Refused {
 impl<P: Progress> World<P> {
     /// The thread with a number, while it lives.
     pub(crate) fn watched(&self, id: ThreadId) -> Option<usize> {
-        self.watched.get(id.index()).copied().flatten().map(|at| at as usize)
+        self.roster.watched(id.index())
     }
 
     /// Where a thread may run, `None` inside for anywhere; `None` when it has ended or nobody looks after it.
@@ -43,7 +43,7 @@ impl<P: Progress> World<P> {
     /// [`Refused`] says why not.
     pub fn confine(&mut self, id: ThreadId, cpus: &CpuSet) -> Result<(), Refused> {
         let at = self.watched(id).ok_or(Refused::Vanished)?;
-        let pus = self.pus(cpus);
+        let pus = self.hardware.pus(cpus);
         if !pus.iter().any(|pu| self.seats.cpus[pu.index()].usable) {
             return Err(Refused::Cpus);
         }
@@ -69,12 +69,12 @@ impl<P: Progress> World<P> {
     /// [`Refused`] says why not.
     pub fn fetch(&mut self, id: ThreadId, to: OsNode) -> Result<(), Refused> {
         let at = self.watched(id).ok_or(Refused::Vanished)?;
-        let nodes = self.model.machine.nodes();
+        let nodes = self.hardware.model().machine.nodes();
         let to = nodes.iter().position(|node| node.os == to).ok_or(Refused::Memory)?;
-        let program = self.threads[at].program;
-        for other in 0..self.threads.len() {
-            if self.threads[other].program == program && self.threads[other].phase != Phase::Over {
-                let cost = self.progress.fetch(Moment(self.now), other, NodeId::from_index(to));
+        let program = self.roster[at].program;
+        for other in 0..self.roster.len() {
+            if self.roster[other].program == program && self.roster[other].phase != Phase::Over {
+                let cost = self.memory.fetch(Moment(self.timeline.now()), other, NodeId::from_index(to));
                 self.delay(other, cost);
             }
         }
@@ -112,7 +112,7 @@ impl<P: Progress> World<P> {
         if runs {
             self.settle(cpu);
         }
-        self.threads[at].debt += cost.0 as f64;
+        self.roster[at].debt += cost.0 as f64;
         if runs {
             self.arm(cpu);
         }
@@ -144,7 +144,7 @@ impl<P: Progress> World<P> {
     /// The CPUs that may be used from now on. Threads on others are moved; one whose mask has none of them left may run
     /// anywhere until one returns. Without any, nothing changes.
     pub fn set_usable(&mut self, cpus: &CpuSet) {
-        let pus = self.pus(cpus);
+        let pus = self.hardware.pus(cpus);
         if pus.is_empty() {
             return;
         }
@@ -181,29 +181,25 @@ impl<P: Progress> World<P> {
     /// The CPUs that may be used.
     pub fn usable(&self) -> CpuSet {
         let usable = (0..self.cpus()).filter(|&cpu| self.seats.cpus[cpu].usable);
-        usable.map(|cpu| self.os(cpu)).collect()
-    }
-
-    pub(super) fn os(&self, cpu: usize) -> OsCpu {
-        self.model.machine.os(Pu::from_index(cpu))
+        usable.map(|cpu| self.hardware.os(cpu)).collect()
     }
 
     /// Ends a program: all its threads, at once.
     pub fn stop(&mut self, program: usize) {
-        let Some(started) = self.programs.get_mut(program) else { return };
         // What has ended cannot be ended any more.
-        if started.ended.is_some() {
+        if self.agenda.get(program).is_none_or(|started| started.ended.is_some()) {
             return;
         }
+        let started = &mut self.agenda[program];
         started.stopped = true;
         started.jobs = Some(0);
         let begun = started.begun;
-        for at in 0..self.threads.len() {
-            if self.threads[at].program as usize == program && self.threads[at].phase != Phase::Over {
+        for at in 0..self.roster.len() {
+            if self.roster[at].program as usize == program && self.roster[at].phase != Phase::Over {
                 self.end(at);
             }
         }
-        if !begun && finite(&self.programs[program].program) {
+        if !begun && finite(&self.agenda[program].program) {
             self.program_over(program);
         }
     }

@@ -1,11 +1,12 @@
 //! Programs start, threads are born and end.
 
+use super::timeline::Slot;
 use super::{Phase, Started, Team, Thread, World};
 use crate::program::{Bind, Body, Program};
 use crate::progress::{Progress, quiet};
 use crate::sched::{Task, Why};
 use trimtab_core::ids::{Id, Pu};
-use trimtab_core::set::{CpuSet, Set};
+use trimtab_core::set::Set;
 use trimtab_core::time::{Moment, Span};
 
 /// What a new thread is given.
@@ -20,45 +21,39 @@ struct Birth {
 impl<P: Progress> World<P> {
     /// Adds a program, to start when it says, or at once if that is past. The answer is its number.
     pub fn add(&mut self, program: Program) -> usize {
-        let (start, at) = self.enroll(program);
-        // The last one first; of equal ones, the one added first comes first.
-        let place = self.agenda.partition_point(|&(when, _)| when > start);
-        self.agenda.insert(place, (start, at));
+        let (start, started) = self.enrolled(program);
+        let at = self.agenda.insert(start, started);
         self.plan_agenda();
-        at as usize
+        at
     }
 
     /// Adds many programs: each as if alone, and together in no more time than it takes to sort them.
     pub(super) fn add_all(&mut self, programs: impl IntoIterator<Item = Program>) {
-        for program in programs {
-            let due = self.enroll(program);
-            self.agenda.push(due);
-        }
-        self.agenda.sort_unstable_by(|one, other| other.cmp(one));
+        let programs: Vec<(u64, Started)> =
+            programs.into_iter().map(|program| self.enrolled(program)).collect();
+        self.agenda.extend(programs);
         self.plan_agenda();
     }
 
     /// The run is not over before as many are let go: programs that end are still to be added.
     pub(crate) fn hold(&mut self, programs: u32) {
-        self.open += programs;
+        self.agenda.hold(programs);
     }
 
     /// One that was waited for has been added.
     pub(crate) fn let_go(&mut self) {
-        self.open = self.open.saturating_sub(1);
+        self.agenda.let_go();
     }
 
-    /// Takes a program in; the answer is when it starts, and its number.
-    fn enroll(&mut self, program: Program) -> (u64, u32) {
-        let at = self.programs.len();
-        let start = program.start.0.max(self.now);
-        self.open += u32::from(finite(&program));
-        let mask = program.mask.as_ref().map(|mask| self.pus(mask));
+    /// A program as it is before its start, and when that is.
+    fn enrolled(&self, program: Program) -> (u64, Started) {
+        let start = program.start.0.max(self.timeline.now());
+        let mask = program.mask.as_ref().map(|mask| self.hardware.pus(mask));
         let jobs = match program.body {
             Body::Churn { jobs, .. } => jobs,
             _ => Some(0),
         };
-        self.programs.push(Started {
+        let started = Started {
             mask,
             team: 0,
             alive: 0,
@@ -68,43 +63,34 @@ impl<P: Progress> World<P> {
             ended: None,
             stopped: false,
             program,
-        });
-        (start, at as u32)
+        };
+        (start, started)
     }
 
     fn plan_agenda(&mut self) {
-        let slot = self.agenda_slot();
-        match self.agenda.last() {
-            Some(&(when, _)) => self.events.plan(slot, when),
-            None => self.events.cancel(slot),
+        match self.agenda.next() {
+            Some(when) => self.timeline.plan(Slot::Agenda, when),
+            None => self.timeline.cancel(Slot::Agenda),
         }
-    }
-
-    /// PUs of a set of CPUs, as far as the machine has them.
-    pub(super) fn pus(&self, cpus: &CpuSet) -> Set<Pu> {
-        cpus.iter().filter_map(|cpu| self.model.machine.pu(cpu)).collect()
     }
 
     /// Starts what is due.
     pub(super) fn start_due(&mut self) {
-        while let Some(&(when, at)) = self.agenda.last()
-            && when <= self.now
-        {
-            self.agenda.pop();
-            if !self.programs[at as usize].stopped {
-                self.start(at as usize);
+        while let Some(at) = self.agenda.take_due(self.timeline.now()) {
+            if !self.agenda[at].stopped {
+                self.start(at);
             }
         }
         self.plan_agenda();
     }
 
     fn start(&mut self, at: usize) {
-        self.programs[at].begun = true;
-        let program = &self.programs[at].program;
+        self.agenda[at].begun = true;
+        let program = &self.agenda[at].program;
         let (threads, body) = (program.threads, program.body.clone());
         let team = self.teams.len() as u32;
         self.teams.push(Team::default());
-        self.programs[at].team = team;
+        self.agenda[at].team = team;
         match body {
             Body::Spmd { work, interval, imbalance, .. } => {
                 for rank in 0..threads {
@@ -153,45 +139,38 @@ impl<P: Progress> World<P> {
                 }
             }
         }
-        if self.programs[at].alive == 0 {
+        if self.agenda[at].alive == 0 {
             self.program_over(at);
         }
     }
 
     /// The next process of a churn, if there is to be one.
     pub(super) fn next_job(&mut self, at: usize) {
-        let started = &mut self.programs[at];
+        let started = &mut self.agenda[at];
         let Body::Churn { work, .. } = started.program.body else { return };
         if started.stopped || started.jobs == Some(0) {
             return;
         }
         started.jobs = started.jobs.map(|jobs| jobs - 1);
         let (rank, team) = (started.born, started.team);
-        let mut rng = self.rng.nth(at as u64).nth(u64::from(rank));
+        let mut rng = self.random.threads.nth(at as u64).nth(u64::from(rank));
         let work = (work.0 as f64 * rng.exponential()).max(1.0);
         self.bear(at, &Birth { rank, team, segment: work, last: work, segments: 1 });
     }
 
     fn bear(&mut self, program: usize, birth: &Birth) {
-        let at = match self.free.pop() {
-            Some(free) => free as usize,
-            None => {
-                self.threads.push(Thread::nobody());
-                self.seats.tasks.push(Task::default());
-                self.events.grow(self.alarm_slot(self.threads.len()));
-                self.threads.len() - 1
-            }
-        };
+        let (at, more) = self.roster.place();
+        if more {
+            self.seats.tasks.push(Task::default());
+            self.timeline.grow(self.roster.len());
+        }
         let home = self.home(program, birth.rank);
-        let started = &mut self.programs[program];
+        let started = &mut self.agenda[program];
         started.alive += 1;
         started.born += 1;
         let of = &started.program;
-        let id = of.balanced.then_some(self.watched.len() as u32);
-        if id.is_some() {
-            self.watched.push(Some(at as u32));
-        }
-        self.threads[at] = Thread {
+        let id = of.balanced.then(|| self.roster.watch(at));
+        self.roster[at] = Thread {
             program: program as u32,
             id,
             rank: birth.rank,
@@ -200,7 +179,7 @@ impl<P: Progress> World<P> {
             segments: birth.segments,
             team: birth.team,
             stalls: !quiet(&of.footprint),
-            rng: self.rng.nth(program as u64).fork("jitter").nth(u64::from(birth.rank)),
+            rng: self.random.threads.nth(program as u64).fork("jitter").nth(u64::from(birth.rank)),
             home: home.clone(),
             ..Thread::nobody()
         };
@@ -208,16 +187,16 @@ impl<P: Progress> World<P> {
         self.seats.uneven |= weight != 1024;
         self.seats.tasks[at] = Task::born(weight, group, birth.rank);
         self.seats.set_mask(at, home);
-        self.progress.born(Moment(self.now), at, program, &self.programs[program].program.footprint);
+        self.memory.born(Moment(self.timeline.now()), at, program, &self.agenda[program].program.footprint);
         if birth.segment.is_finite() {
             self.begin_segment(at);
         } else {
-            (self.threads[at].phase, self.threads[at].left) = (Phase::Computes, f64::INFINITY);
+            (self.roster[at].phase, self.roster[at].left) = (Phase::Computes, f64::INFINITY);
         }
-        if !matches!(self.programs[program].program.body, Body::Churn { .. }) {
+        if !matches!(self.agenda[program].program.body, Body::Churn { .. }) {
             self.teams[birth.team as usize].members.push(at as u32);
         }
-        let whole = self.programs[program].team;
+        let whole = self.agenda[program].team;
         if whole != birth.team {
             self.teams[whole as usize].members.push(at as u32);
         }
@@ -225,13 +204,13 @@ impl<P: Progress> World<P> {
         self.settle(cpu);
         self.seats.tasks[at].cpu = cpu as u32;
         self.scheduler.joins(&mut self.seats, at, cpu, Why::New);
-        self.seats.push(at, cpu, self.now);
+        self.seats.push(at, cpu, self.timeline.now());
         self.came(at, cpu);
     }
 
     /// Where a program's runtime lets a thread run.
     fn home(&self, program: usize, rank: u32) -> Option<Set<Pu>> {
-        let started = &self.programs[program];
+        let started = &self.agenda[program];
         let of = &started.program;
         let one = |place: usize| {
             let all: Vec<Pu> = match &started.mask {
@@ -251,50 +230,36 @@ impl<P: Progress> World<P> {
             }
             Bind::List(places) => places
                 .get(rank % places.len().max(1))
-                .map(|cpus| self.pus(cpus))
+                .map(|cpus| self.hardware.pus(cpus))
                 .or_else(|| started.mask.clone()),
         }
     }
 
     /// What is done when a thread has left its queue for good.
     pub(super) fn buried(&mut self, at: usize) {
-        self.threads[at].phase = Phase::Over;
-        self.progress.ended(Moment(self.now), at);
-        self.events.cancel(self.alarm_slot(at));
-        let thread = &self.threads[at];
+        self.roster[at].phase = Phase::Over;
+        self.memory.ended(Moment(self.timeline.now()), at);
+        self.timeline.cancel(Slot::Alarm(at));
+        let thread = &self.roster[at];
         self.counters.done += thread.done;
         self.counters.asked += if thread.asked.is_finite() { thread.asked } else { 0.0 };
         self.counters.ran = self.counters.ran + Span(thread.run);
         let program = thread.program as usize;
-        if let Some(id) = thread.id {
-            self.watched[id as usize] = None;
-            self.ended.push(id);
-        }
-        if matches!(self.programs[program].program.body, Body::Churn { .. }) {
-            self.free.push(at as u32);
-        }
-        self.programs[program].alive -= 1;
-        if self.programs[program].alive == 0 && self.programs[program].jobs == Some(0) {
+        let again = matches!(self.agenda[program].program.body, Body::Churn { .. });
+        self.roster.retire(at, again);
+        self.agenda[program].alive -= 1;
+        if self.agenda[program].alive == 0 && self.agenda[program].jobs == Some(0) {
             self.program_over(program);
         }
     }
 
     pub(super) fn program_over(&mut self, at: usize) {
-        let started = &mut self.programs[at];
-        if started.ended.is_none() {
-            started.ended = Some(self.now);
-            self.open -= u32::from(finite(&started.program));
-        }
+        self.agenda.end(at, self.timeline.now());
     }
 }
 
-/// Whether a program ends by itself.
-pub(crate) fn finite(program: &Program) -> bool {
-    !matches!(program.body, Body::Hog { .. } | Body::Churn { jobs: None, .. })
-}
-
 impl Thread {
-    fn nobody() -> Self {
+    pub(super) fn nobody() -> Self {
         Self {
             program: 0,
             id: None,
