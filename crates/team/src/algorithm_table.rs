@@ -4,9 +4,9 @@
 //! measurements on small machines say ([`Table::usual`]) and can be replaced by what was measured here ([`crate::tune`]). It is plain
 //! data: ranks that had different ones would wait for each other for ever, so one rank reads it and the others get it from that one.
 //!
-//! **Manner.** Two more things can matter to which way is quickest: how strictly a call is synchronised, since loose calls overlap and strict ones
+//! **CallClass.** Two more things can matter to which way is quickest: how strictly a call is synchronised, since loose calls overlap and strict ones
 //! do not, and how much work an element is, since ways that share the work out pay more where it is dear. Both are read from the
-//! call itself ([`Manner::of`]). What was not measured in a manner goes as in the nearest one that was. Integers and floating point numbers of 32 and
+//! call itself ([`CallClass::of`]). What was not measured in a manner goes as in the nearest one that was. Integers and floating point numbers of 32 and
 //! 64 bits are one kind of work: memory bounds them all.
 //!
 //! **Properties.** Pure. Whatever table is installed, every call gives the same bits: ways differ in time alone.
@@ -29,7 +29,7 @@ pub fn class(bytes: usize) -> usize {
 /// A way of carrying out a call that moves data. Messages that fit beside a flag go there whatever is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum Algorithm {
     /// Each round carries as much as fits into a cell.
     #[default]
     Whole,
@@ -46,7 +46,7 @@ pub enum Way {
     Relayed,
 }
 
-impl Way {
+impl Algorithm {
     /// The ways among which to choose for a call of so many bytes, with cells of `cell` bytes; the usual one first.
     pub fn candidates(kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Vec<Self> {
         let usual = Self::usual(kind, bytes, cell, crowded);
@@ -101,20 +101,20 @@ pub struct Table {
     /// How ranks meet.
     pub barrier: Barrier,
     /// What was chosen for calls in the usual manner, by kind and class of size.
-    pub ways: BTreeMap<Kind, BTreeMap<usize, Way>>,
+    pub ways: BTreeMap<Kind, BTreeMap<usize, Algorithm>>,
     /// The number of each rank's group of those that share a cache; empty where nothing is known.
     #[serde(default)]
     pub groups: Vec<u32>,
     /// What was chosen for others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub others: BTreeMap<Manner, BTreeMap<Kind, BTreeMap<usize, Way>>>,
+    pub others: BTreeMap<CallClass, BTreeMap<Kind, BTreeMap<usize, Algorithm>>>,
 }
 
 /// In which manner a call is made, as far as the quickest way can depend on it: see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
-pub enum Manner {
+pub enum CallClass {
     /// Own buffers may be used again when it returns; elements are plain numbers.
     #[default]
     Mine,
@@ -130,7 +130,7 @@ pub enum Manner {
     HeavyStrict,
 }
 
-impl Manner {
+impl CallClass {
     /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Mine, Self::Loose, Self::Strict, Self::HeavyMine, Self::HeavyLoose, Self::HeavyStrict];
@@ -199,23 +199,25 @@ impl Table {
     }
 
     /// The way of a call in the usual manner.
-    pub fn way(&self, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Way {
-        let measured = self.chosen(Manner::Mine, kind, class(bytes));
-        measured.map_or_else(|| Way::usual(kind, bytes, cell, crowded), |(way, _)| way).within(kind, cell)
+    pub fn way(&self, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Algorithm {
+        let measured = self.chosen(CallClass::Mine, kind, class(bytes));
+        measured
+            .map_or_else(|| Algorithm::usual(kind, bytes, cell, crowded), |(way, _)| way)
+            .within(kind, cell)
     }
 
     /// What was chosen for calls of a manner, or of the nearest for which anything was.
-    pub fn chosen(&self, manner: Manner, kind: Kind, class: usize) -> Option<(Way, Manner)> {
+    pub fn chosen(&self, manner: CallClass, kind: Kind, class: usize) -> Option<(Algorithm, CallClass)> {
         manner.nearest().iter().find_map(|near| {
-            let ways = if *near == Manner::Mine { Some(&self.ways) } else { self.others.get(near) };
+            let ways = if *near == CallClass::Mine { Some(&self.ways) } else { self.others.get(near) };
             ways?.get(&kind)?.get(&class).map(|way| (*way, *near))
         })
     }
 
     /// Chooses a way for calls of a manner, a kind and a class of size.
-    pub fn choose(&mut self, manner: Manner, kind: Kind, class: usize, way: Way) {
+    pub fn choose(&mut self, manner: CallClass, kind: Kind, class: usize, way: Algorithm) {
         let ways =
-            if manner == Manner::Mine { &mut self.ways } else { self.others.entry(manner).or_default() };
+            if manner == CallClass::Mine { &mut self.ways } else { self.others.entry(manner).or_default() };
         ways.entry(kind).or_default().insert(class, way);
     }
 }
@@ -224,20 +226,21 @@ impl Table {
 #[derive(Debug)]
 pub struct Flat {
     table: Table,
-    ways: Box<[Option<Way>]>,
+    ways: Box<[Option<Algorithm>]>,
 }
 
 impl Flat {
     /// Places of a flat table.
-    pub const PLACES: usize = Manner::ALL.len() * KINDS * CLASSES;
+    pub const PLACES: usize = CallClass::ALL.len() * KINDS * CLASSES;
 
     /// The table's.
     pub fn new(table: Table) -> Self {
         let mut ways = vec![None; Self::PLACES].into_boxed_slice();
-        for manner in Manner::ALL {
+        for manner in CallClass::ALL {
             // The farthest first, so that what is nearer lies over it.
             for near in manner.nearest().iter().rev() {
-                let chosen = if *near == Manner::Mine { Some(&table.ways) } else { table.others.get(near) };
+                let chosen =
+                    if *near == CallClass::Mine { Some(&table.ways) } else { table.others.get(near) };
                 for (kind, classes) in chosen.into_iter().flatten() {
                     for (class, way) in classes.iter().filter(|(class, _)| **class < CLASSES) {
                         ways[Self::place(manner, *kind, *class)] = Some(*way);
@@ -250,7 +253,7 @@ impl Flat {
 
     /// Where in the table.
     #[inline(always)]
-    pub fn place(manner: Manner, kind: Kind, class: usize) -> usize {
+    pub fn place(manner: CallClass, kind: Kind, class: usize) -> usize {
         (manner as usize * KINDS + (kind as usize - 1)) * CLASSES + class
     }
 
@@ -261,15 +264,15 @@ impl Flat {
 
     /// The way of a call.
     #[inline(always)]
-    pub fn way(&self, manner: Manner, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Way {
+    pub fn way(&self, manner: CallClass, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Algorithm {
         match self.ways[Self::place(manner, kind, class(bytes))] {
             Some(way) => way.within(kind, cell),
-            None => Way::usual(kind, bytes, cell, crowded),
+            None => Algorithm::usual(kind, bytes, cell, crowded),
         }
     }
 
     /// Lets calls of one place go another way, `None` for the usual, beside the table. Answers what was there.
-    pub fn divert(&mut self, place: usize, way: Option<Way>) -> Option<Way> {
+    pub fn divert(&mut self, place: usize, way: Option<Algorithm>) -> Option<Algorithm> {
         std::mem::replace(&mut self.ways[place], way)
     }
 }
@@ -277,7 +280,7 @@ impl Flat {
 /// Kinds of calls, whose numbers begin with 1.
 const KINDS: usize = Kind::ALL.len();
 
-impl Way {
+impl Algorithm {
     /// As near to it as cells and the kind allow: tables may be of another version, or somebody's joke.
     fn within(self, kind: Kind, cell: usize) -> Self {
         let most = cell.ilog2() as u8;
@@ -308,8 +311,8 @@ mod tests {
         for kind in Kind::ALL {
             for bytes in [0, 8, 112, 113, 5000, 1 << 20] {
                 for crowded in [false, true] {
-                    let all = Way::candidates(kind, bytes, 32 << 10, crowded);
-                    assert_eq!(all[0], Way::usual(kind, bytes, 32 << 10, crowded));
+                    let all = Algorithm::candidates(kind, bytes, 32 << 10, crowded);
+                    assert_eq!(all[0], Algorithm::usual(kind, bytes, 32 << 10, crowded));
                     let mut unique = all.clone();
                     unique.sort();
                     unique.dedup();
@@ -328,27 +331,27 @@ mod tests {
                 | (sync.enter as u64) << 24
                 | (sync.leave as u64) << 28
         };
-        let manner = |sync, elements, kind| Manner::of(what(sync, elements, kind));
-        assert_eq!(manner(Sync::MINE, Type::F64, Kind::Allreduce), Manner::Mine);
-        assert_eq!(manner(Sync::LOOSE, Type::BF16, Kind::Allreduce), Manner::HeavyLoose);
-        assert_eq!(manner(Sync::STRICT, Type::BF16, Kind::Broadcast), Manner::Strict);
+        let manner = |sync, elements, kind| CallClass::of(what(sync, elements, kind));
+        assert_eq!(manner(Sync::MINE, Type::F64, Kind::Allreduce), CallClass::Mine);
+        assert_eq!(manner(Sync::LOOSE, Type::BF16, Kind::Allreduce), CallClass::HeavyLoose);
+        assert_eq!(manner(Sync::STRICT, Type::BF16, Kind::Broadcast), CallClass::Strict);
         let half = Sync { enter: When::None, leave: When::All };
-        assert_eq!(manner(half, Type::F16, Kind::Scan), Manner::HeavyStrict);
+        assert_eq!(manner(half, Type::F16, Kind::Scan), CallClass::HeavyStrict);
         let own = what(Sync::MINE, Type::F64, Kind::Reduce) | 15 << 16;
-        assert_eq!(Manner::of(own), Manner::HeavyMine);
+        assert_eq!(CallClass::of(own), CallClass::HeavyMine);
 
         let (kind, bytes) = (Kind::Allreduce, 1 << 20);
         let mut table = Table::usual(false);
         let way = |table: &Table, manner| Flat::new(table.clone()).way(manner, kind, bytes, 32 << 10, false);
-        assert_eq!(way(&table, Manner::HeavyLoose), Way::Slices(14));
-        table.choose(Manner::Mine, kind, class(bytes), Way::Pieces(13));
-        assert!(Manner::ALL.into_iter().all(|manner| way(&table, manner) == Way::Pieces(13)));
-        table.choose(Manner::HeavyMine, kind, class(bytes), Way::Whole);
-        assert_eq!(way(&table, Manner::HeavyStrict), Way::Whole);
-        assert_eq!(way(&table, Manner::Strict), Way::Pieces(13));
+        assert_eq!(way(&table, CallClass::HeavyLoose), Algorithm::Slices(14));
+        table.choose(CallClass::Mine, kind, class(bytes), Algorithm::Pieces(13));
+        assert!(CallClass::ALL.into_iter().all(|manner| way(&table, manner) == Algorithm::Pieces(13)));
+        table.choose(CallClass::HeavyMine, kind, class(bytes), Algorithm::Whole);
+        assert_eq!(way(&table, CallClass::HeavyStrict), Algorithm::Whole);
+        assert_eq!(way(&table, CallClass::Strict), Algorithm::Pieces(13));
         assert_eq!(
-            table.chosen(Manner::HeavyStrict, kind, class(bytes)),
-            Some((Way::Whole, Manner::HeavyMine))
+            table.chosen(CallClass::HeavyStrict, kind, class(bytes)),
+            Some((Algorithm::Whole, CallClass::HeavyMine))
         );
         let text = serde_json::to_string(&table).unwrap();
         assert_eq!(serde_json::from_str::<Table>(&text).unwrap(), table);
@@ -357,10 +360,10 @@ mod tests {
     #[test]
     fn tables_of_others_do_no_harm() {
         let mut table = Table::usual(false);
-        table.ways.insert(Kind::Broadcast, BTreeMap::from([(class(1 << 20), Way::Slices(60))]));
-        table.ways.insert(Kind::Allreduce, BTreeMap::from([(class(1 << 20), Way::Slices(0))]));
-        assert_eq!(table.way(Kind::Broadcast, 1 << 20, 32 << 10, false), Way::Whole);
-        assert_eq!(table.way(Kind::Allreduce, 1 << 20, 32 << 10, false), Way::Slices(10));
-        assert_eq!(table.way(Kind::Allreduce, 100, 32 << 10, false), Way::Whole);
+        table.ways.insert(Kind::Broadcast, BTreeMap::from([(class(1 << 20), Algorithm::Slices(60))]));
+        table.ways.insert(Kind::Allreduce, BTreeMap::from([(class(1 << 20), Algorithm::Slices(0))]));
+        assert_eq!(table.way(Kind::Broadcast, 1 << 20, 32 << 10, false), Algorithm::Whole);
+        assert_eq!(table.way(Kind::Allreduce, 1 << 20, 32 << 10, false), Algorithm::Slices(10));
+        assert_eq!(table.way(Kind::Allreduce, 100, 32 << 10, false), Algorithm::Whole);
     }
 }

@@ -7,9 +7,9 @@
 //! among themselves; a broadcast goes to the speakers, and from each to its own. Other broadcasts go down a *tree* of ranks.
 //!
 //! **Properties.** Pure, but for [`domains`], which reads what the kernel says of caches. Groups are part of the table that rank 0 hands to all
-//! ([`crate::choice`]): ranks that saw different ones would wait for each other for ever.
+//! ([`crate::algorithm_table`]): ranks that saw different ones would wait for each other for ever.
 
-use crate::area::Mask;
+use crate::shared_layout::Mask;
 
 /// A set of processors, as masks have it.
 pub type Cpus = [u64; Mask::WORDS];

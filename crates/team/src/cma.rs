@@ -15,13 +15,13 @@
 //! it returns; who has read looks for that afterwards, and then does not believe what it read.
 //!
 //! **Properties.** Others' memory is only read, and by the kernel alone: whatever it holds meanwhile, no more than bytes can be wrong. Calls that were started, and
-//! those with an operator of the caller's own, do not show their buffers, as in [`crate::direct`].
+//! those with an operator of the caller's own, do not show their buffers, as in [`crate::in_process`].
 
-use crate::area::{Area, Cause};
 use crate::call::{Call, Kind};
+use crate::endpoint::Endpoint;
 use crate::segment::memfd::Mapping;
 use crate::segment::owner::Claim;
-use crate::station::Station;
+use crate::shared_layout::{Area, Cause};
 use crate::{Error, Result};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -50,7 +50,7 @@ const ELSEWHERE: u64 = 1 << 63;
 
 /// Where a rank's buffer lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lies {
+pub(crate) enum BufferLocation {
     /// It is not shown: its bytes come through cells.
     Nowhere,
     /// At an address here.
@@ -59,7 +59,7 @@ pub(crate) enum Lies {
     There(u64),
 }
 
-impl Lies {
+impl BufferLocation {
     /// So many bytes further.
     pub(crate) fn add(self, bytes: usize) -> Self {
         match self {
@@ -229,7 +229,7 @@ pub(crate) fn wanted(option: bool, said: Option<&str>) -> Result<bool> {
     }
 }
 
-impl Station {
+impl Endpoint {
     /// From now on ranks read these processes' memory, or nobody's; all must say the same.
     pub(crate) fn set_peers(&self, peers: Option<Peers>) {
         self.pull.set(peers.is_some());
@@ -252,14 +252,14 @@ impl Station {
     }
 
     /// Where a rank says that so many bytes of its buffer are.
-    pub(crate) fn lies(&self, told: u64, bytes: usize) -> Result<Lies> {
+    pub(crate) fn lies(&self, told: u64, bytes: usize) -> Result<BufferLocation> {
         if told == 0 {
-            return Ok(Lies::Nowhere);
+            return Ok(BufferLocation::Nowhere);
         }
         if self.pull.get() && told & ELSEWHERE != 0 {
-            return Ok(Lies::There(told & !ELSEWHERE));
+            return Ok(BufferLocation::There(told & !ELSEWHERE));
         }
-        self.resident(told, bytes).map(Lies::Here)
+        self.resident(told, bytes).map(BufferLocation::Here)
     }
 
     /// Whether that is an address of another process.
@@ -350,14 +350,14 @@ impl Station {
                 let lies = self.residents.borrow()[rank as usize].add(skip + at);
                 let source = match lies {
                     _ if rank == self.rank => call.input.wrapping_add(skip + at),
-                    Lies::Here(here) => here.cast_const(),
-                    Lies::There(there) => {
+                    BufferLocation::Here(here) => here.cast_const(),
+                    BufferLocation::There(there) => {
                         let place = scratch.wrapping_add(rank as usize * each);
                         // SAFETY: the scratch has so many bytes for each rank.
                         unsafe { self.fetch(rank, there, place, bytes, last) }?;
                         place
                     }
-                    Lies::Nowhere => return Err(Error::Revoked(self.rank)),
+                    BufferLocation::Nowhere => return Err(Error::Revoked(self.rank)),
                 };
                 self.sources.borrow_mut()[rank as usize] = source;
             }

@@ -1,18 +1,18 @@
 //! A station: what one rank knows and does to work with the others of one team.
 //!
-//! **Idea.** Every algorithm is written once, as an `async fn` over [`Station::reach`]. A blocking call polls it once, and its waits wait; a call
+//! **Idea.** Every algorithm is written once, as an `async fn` over [`Endpoint::reach`]. A blocking call polls it once, and its waits wait; a call
 //! that was started polls it now and then, and its waits return. Calls of one rank are carried out in the order in which they were made.
 //!
 //! **Properties.** The counts of tickets and barriers are the same on all ranks whenever all have made the same calls, as every
 //! algorithm is chosen by what all ranks know alike.
 
-use crate::area::{Area, Cause, SLOTS, Said};
+use crate::algorithm_table::{Algorithm, CallClass, Flat, Table};
 use crate::barrier::Barrier;
+use crate::cache_groups::Groups;
 use crate::call::Kind;
-use crate::choice::{Flat, Manner, Table, Way};
+use crate::cma::BufferLocation;
 use crate::flag::{Flag, Ticket, reached};
-use crate::near::Groups;
-use crate::pull::Lies;
+use crate::shared_layout::{Area, Cause, Posted, SLOTS};
 use crate::wait::{Faults, Patience, linger, wake};
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
@@ -32,7 +32,7 @@ pub trait Company {
 }
 
 /// See the module.
-pub struct Station {
+pub struct Endpoint {
     /// Flags and stages.
     pub area: Area,
     /// This rank.
@@ -41,12 +41,12 @@ pub struct Station {
     pub crowded: bool,
     /// All ranks are threads of this process, and no other has the memory.
     pub(crate) private: bool,
-    /// And nobody was given it: [`crate::direct`].
+    /// And nobody was given it: [`crate::in_process`].
     pub(crate) direct: Cell<bool>,
-    /// Ranks read each other's memory through the kernel: [`crate::pull`].
+    /// Ranks read each other's memory through the kernel: [`crate::cma`].
     pub(crate) pull: Cell<bool>,
     /// Whose memory that is; nobody's where they cannot.
-    pub(crate) peers: RefCell<Option<Rc<crate::pull::Peers>>>,
+    pub(crate) peers: RefCell<Option<Rc<crate::cma::Peers>>>,
     /// For what was read of others and is to be combined.
     pub(crate) scratch: RefCell<Vec<u64>>,
     /// The last ticket taken.
@@ -55,7 +55,7 @@ pub struct Station {
     pub(crate) barriers: Cell<Ticket>,
     /// How many of them were central.
     pub(crate) centrals: Cell<Ticket>,
-    said: Cell<Said>,
+    said: Cell<Posted>,
     /// Up to which ticket others are known to have done with this rank's slots.
     seen: Vec<Cell<Ticket>>,
     /// Whether waits wait.
@@ -69,7 +69,7 @@ pub struct Station {
     /// Says that a wait is to end.
     pub(crate) interrupt: Cell<Option<fn() -> bool>>,
     /// What others said when last looked at, to see whether it stays.
-    heard: RefCell<Vec<Said>>,
+    heard: RefCell<Vec<Posted>>,
     /// How ranks meet, and which way calls go.
     pub(crate) barrier_by: Cell<Barrier>,
     /// Whether they meet at a centre amid calls, too: where they share processors.
@@ -86,7 +86,7 @@ pub struct Station {
     /// Addresses of what is folded: one for each rank.
     pub(crate) sources: RefCell<Vec<*const u8>>,
     /// Where others' inputs lie, of the call under way.
-    pub(crate) residents: RefCell<Vec<Lies>>,
+    pub(crate) residents: RefCell<Vec<BufferLocation>>,
 }
 
 /// Where a wait needs every rank.
@@ -94,9 +94,9 @@ pub const ANYBODY: u32 = u32::MAX;
 /// Every so many polls in vain faults are looked for.
 const POLLS: u32 = 64;
 
-const NOTHING: Said = Said { number: 0, signature: 0, root: 0, what: 0, count: 0 };
+const NOTHING: Posted = Posted { number: 0, signature: 0, root: 0, what: 0, count: 0 };
 
-impl Station {
+impl Endpoint {
     /// A rank's station in a new area.
     pub fn new(
         area: Area,
@@ -138,7 +138,7 @@ impl Station {
             heap: (heap.0.expose_provenance(), heap.1),
             blocks: Cell::new(0),
             sources: RefCell::new(vec![std::ptr::null(); ranks]),
-            residents: RefCell::new(vec![Lies::Nowhere; ranks]),
+            residents: RefCell::new(vec![BufferLocation::Nowhere; ranks]),
         }
     }
 
@@ -207,14 +207,14 @@ impl Station {
     }
 
     /// Lets calls of one place in the table go another way for now, `None` for the usual. All ranks do so at the same call.
-    pub(crate) fn divert(&self, place: usize, way: Option<Way>) -> Option<Way> {
+    pub(crate) fn divert(&self, place: usize, way: Option<Algorithm>) -> Option<Algorithm> {
         self.ways.borrow_mut().divert(place, way)
     }
 
     /// The way of a call of so many bytes.
-    pub(crate) fn way(&self, kind: Kind, bytes: usize) -> Way {
+    pub(crate) fn way(&self, kind: Kind, bytes: usize) -> Algorithm {
         // What the call is else, it said when it began.
-        let manner = Manner::of(self.said.get().what);
+        let manner = CallClass::of(self.said.get().what);
         self.ways.borrow().way(manner, kind, bytes, self.area.cell_bytes(), self.crowded)
     }
 
@@ -224,7 +224,7 @@ impl Station {
         let number = self.said.get().number + 1;
         // So that who left a call out is found out at the next, even if that is the same.
         let signature = signature ^ number as u32;
-        let said = Said { number, signature, root, what, count };
+        let said = Posted { number, signature, root, what, count };
         if self.area.lines(0).alarm.heard().is_some() {
             return Err(self.alarmed(&said));
         }
@@ -235,7 +235,7 @@ impl Station {
 
     /// What to say of an alarm, to who calls `ours`.
     #[cold]
-    fn alarmed(&self, ours: &Said) -> Error {
+    fn alarmed(&self, ours: &Posted) -> Error {
         // What its finder said before it.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         // Another's word: a rank that there is not is nobody.
@@ -378,7 +378,7 @@ impl Station {
 
     /// What another rank found, or this one before, as this one sees it.
     #[cold]
-    fn found(&self, finder: u32, ours: &Said) -> Error {
+    fn found(&self, finder: u32, ours: &Posted) -> Error {
         // Another's words.
         let heard = self.area.lines(finder).finding.heard().filter(|(of, ..)| *of < self.ranks());
         let Some((of, theirs, finders)) = heard else { return Error::Revoked(finder) };
@@ -440,7 +440,7 @@ impl Station {
 }
 
 struct Waiting<'a> {
-    station: &'a Station,
+    station: &'a Endpoint,
     flag: &'a Flag,
     wanted: Ticket,
     of: u32,
@@ -474,7 +474,7 @@ impl Faults for Waiting<'_> {
 
 /// A wait for a flag.
 pub struct Reach<'a> {
-    station: &'a Station,
+    station: &'a Endpoint,
     flag: &'a Flag,
     wanted: Ticket,
     of: u32,
@@ -496,7 +496,7 @@ impl Future for Reach<'_> {
     }
 }
 
-impl Station {
+impl Endpoint {
     /// A wait that returns to be polled again, unless it is in vain.
     #[cold]
     fn polled(&self, flag: &Flag, wanted: Ticket, of: u32) -> Poll<Result<u64>> {

@@ -13,12 +13,12 @@
 //! the caller's own, do not show their buffers: the first may be dropped at any time, the second may be unwound.
 
 use crate::Result;
-use crate::area::Cause;
 use crate::call::Call;
-use crate::station::Station;
+use crate::endpoint::Endpoint;
+use crate::shared_layout::Cause;
 
 /// While it lives, this rank may be at others' own memory.
-pub struct Touch<'a>(Option<&'a Station>);
+pub struct Touch<'a>(Option<&'a Endpoint>);
 
 impl Drop for Touch<'_> {
     fn drop(&mut self) {
@@ -28,14 +28,14 @@ impl Drop for Touch<'_> {
     }
 }
 
-impl Station {
+impl Endpoint {
     /// Whether all ranks are threads that may show each other their buffers; all must say the same.
     pub fn set_direct(&self, direct: bool) {
         self.direct.set(direct);
     }
 
     /// Where a buffer of a call is, for the others: an address among threads, else its place in the heap plus one, or an address elsewhere
-    /// ([`crate::pull`]). Zero if it is not shown.
+    /// ([`crate::cma`]). Zero if it is not shown.
     pub(crate) fn place_of(&self, call: &Call, address: *const u8) -> u64 {
         let offset = self.offset_of(address);
         if !self.direct.get() {

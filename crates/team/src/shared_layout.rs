@@ -52,9 +52,9 @@ pub struct Lines {
     pub quota: Quota,
     /// What it found that others call, where it raised the alarm for that.
     pub finding: Finding,
-    /// Whether it is at others' own memory just now: see [`crate::direct`].
+    /// Whether it is at others' own memory just now: see [`crate::in_process`].
     pub touching: Touching,
-    /// Where others may see whether it is the process that they take it for: see [`crate::pull`].
+    /// Where others may see whether it is the process that they take it for: see [`crate::cma`].
     pub mark: Mark,
     /// Whether a call of its has failed, so that what it shows is no more what it was.
     pub withdrawn: Touching,
@@ -248,7 +248,7 @@ struct Words {
 
 /// A copy of an [`Intent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said {
+pub struct Posted {
     /// Which operation of the team's, from 1.
     pub number: u64,
     /// The operation's signature.
@@ -263,7 +263,7 @@ pub struct Said {
 
 impl Words {
     #[inline(always)]
-    fn say(&self, said: Said) {
+    fn say(&self, said: Posted) {
         self.signature.store(said.signature, Ordering::Relaxed);
         self.root.store(said.root, Ordering::Relaxed);
         self.what.store(said.what, Ordering::Relaxed);
@@ -271,8 +271,8 @@ impl Words {
         self.number.store(said.number, Ordering::Release);
     }
 
-    fn heard(&self) -> Said {
-        Said {
+    fn heard(&self) -> Posted {
+        Posted {
             number: self.number.load(Ordering::Acquire),
             signature: self.signature.load(Ordering::Relaxed),
             root: self.root.load(Ordering::Relaxed),
@@ -285,12 +285,12 @@ impl Words {
 impl Intent {
     /// Says what is begun.
     #[inline(always)]
-    pub fn say(&self, said: Said) {
+    pub fn say(&self, said: Posted) {
         self.0.say(said);
     }
 
     /// What it says just now.
-    pub fn heard(&self) -> Said {
+    pub fn heard(&self) -> Posted {
         self.0.heard()
     }
 }
@@ -307,14 +307,14 @@ pub struct Finding {
 
 impl Finding {
     /// Says what this rank does, and what another.
-    pub fn say(&self, rank: u32, theirs: Said, ours: Said) {
+    pub fn say(&self, rank: u32, theirs: Posted, ours: Posted) {
         self.theirs.say(theirs);
         self.ours.say(ours);
         self.of.store(u64::from(rank) + 1, Ordering::Release);
     }
 
     /// Who was found to do what, and what the finder did; nothing if nothing was found.
-    pub fn heard(&self) -> Option<(u32, Said, Said)> {
+    pub fn heard(&self) -> Option<(u32, Posted, Posted)> {
         let of = self.of.load(Ordering::Acquire).checked_sub(1)?;
         Some((u32::try_from(of).ok()?, self.theirs.heard(), self.ours.heard()))
     }
