@@ -35,7 +35,7 @@ INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimt
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
 BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_pipeline balance_hog uncore_lists
 
-.PHONY: build help guide test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test lint install uninstall clean
+.PHONY: build help guide test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -85,6 +85,11 @@ corpus: ## run programs of others plainly and by trimtab, and compare (an hour o
 corpus-test: ## test the runner of the corpus, without its programs: seconds
 	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then python3 -B -m unittest discover --start-directory corpus/tests --top-level-directory corpus; \
 	else echo 'SKIPPED: the runner of the corpus: no Python 3.9 or newer here'; fi
+
+check-all: ## run everything that can fail: all of .ci/run, counted misses, the whole corpus (an hour or more)
+	TRIMTAB_BEDS=all .ci/run
+	$(MAKE) --no-print-directory test-misses
+	$(MAKE) --no-print-directory corpus ARGS='--rounds 0'
 
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab
 	scripts/packages build demo

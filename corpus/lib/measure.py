@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, replace
 
 from . import same, supply
+from .cpus import list_of
 from .result import Measured, Result
 from .sample import Surroundings, take
-from .tree import list_of
 from .variant import Start, start
 
 RETAKES = 2  # of a sample that differs while others were busy

@@ -25,7 +25,7 @@ class Same:
     keep: tuple = ()  # patterns of lines that are compared; without any, all are
     drop: tuple = ()  # patterns of lines that are left out
     mask: tuple = ()  # patterns of words that differ from run to run: times, process ids, addresses
-    threads: str = "same"  # or ignored: the most threads seen at once
+    threads: str = "same"  # or ignored: how many threads and processes are started
     masks: str = "hold"  # or ignored: no thread's mask reaches beyond the hold
     environment: tuple = ()  # variables that the program must see as they are plainly, or not at all
 

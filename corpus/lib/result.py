@@ -17,7 +17,7 @@ class Measured:
     differences: list = field(default_factory=list)  # each once
     words: list = field(default_factory=list)  # lines that trimtab wrote, each once
     late: int = 0  # samples that ended before a balancer was there: nothing was tried
-    threads: int = None
+    threads: int = None  # that were started, and processes
     environment: dict = field(default_factory=dict)
 
     def differ(self, found):

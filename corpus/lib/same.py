@@ -2,7 +2,7 @@
 
 import re
 
-from .tree import list_of
+from .cpus import list_of
 
 OWN = "trimtab:"  # how lines begin that trimtab itself writes on standard error
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
@@ -37,8 +37,10 @@ def differences(same, plain, other):
 def seen_differences(same, plain, other):
     """The same of what was seen of processes and threads."""
     found = []
-    if same.threads == "same" and other.threads != plain.threads:
-        found.append(f"{other.threads} threads instead of {plain.threads}")
+    if same.threads == "same" and None not in (plain.threads, other.threads) and other.threads != plain.threads:
+        found.append(f"starts {other.threads} threads instead of {plain.threads}")
+    if same.threads == "same" and plain.lost + other.lost:
+        found.append(f"threads not counted: {plain.lost + other.lost} records of births were lost")
     if same.masks == "hold" and other.held is not None:
         for mask, name in other.masks.items():
             if not mask <= other.held:

@@ -12,8 +12,9 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
+from .cpus import cpus_of
 from .load import NOISY_PERCENT, Load
-from .tree import Watch, below, cpus_of, parents
+from .tree import Watch, below, parents
 
 GRACE_SECONDS = 0.5  # for processes that outlive the first one, as daemons that were told to end
 DETACH_SECONDS = 10.0  # for a balancer to notice that its program ended
@@ -78,9 +79,9 @@ def take(start, surroundings, files=(), watched=False, attach_after=0.1):
     with open(paths[0], "wb") as out, open(paths[1], "wb") as err, open(paths[2], "wb") as words:
         before = Load()
         begin = time.perf_counter()
-        child = subprocess.Popen(start.command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                 start_new_session=True)
         try:
+            child = subprocess.Popen(start.command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                     start_new_session=True)
             if watch:
                 watch.start()
             balancer = beside(start, child, attach_after, environment, words)
@@ -89,8 +90,10 @@ def take(start, surroundings, files=(), watched=False, attach_after=0.1):
             sample.attach = detached(balancer, paths[2])
         finally:
             if watch and watch.is_alive():
-                sample.seen = watch.stop()
+                watch.stop()
             sample.left = swept()
+            if watch:
+                sample.seen = watch.counted()
     after = Load()
     sample.others_percent, sample.cpu_seconds = after.others_percent(before), after.own - before.own
     sample.out, sample.err = (path.read_bytes()[:OUTPUT_AT_MOST] for path in paths[:2])

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from . import machine, options as runner_options, record, table
+from . import births, machine, options as runner_options, record, table
 from .measure import Measuring, Overdue, Plan
 from .places import PROGRAMS
 from .program import Fault, every
@@ -54,13 +54,15 @@ def measured(programs, options):
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     adopt_orphans()
     trimtab = options.trimtab.resolve()
-    about = machine.describe(trimtab, options.seed, options.rounds)
+    about = {**machine.describe(trimtab, options.seed, options.rounds), "births_refused": births.refusal()}
     plan = Plan(trimtab, options.variant, options.rounds, options.seed, options.quiet_check,
                 time.monotonic() + options.seconds)
     supply = Supply(options.places, options.install, say)
     path = options.json or options.places.root / "record.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     say(f"seed {options.seed}, {options.rounds} rounds, {about['trimtab']} ({about['build']}), {len(programs)} programs")
+    if about["births_refused"]:
+        say(f"NOT COUNTED: threads, which need root or a lower kernel.perf_event_paranoid ({about['births_refused']})")
     results = []
     try:
         for number, program in enumerate(programs, 1):
@@ -129,6 +131,8 @@ def summary(about, results):
     late = [result.name for result in results if any(measured.late for measured in result.variants.values())]
     if late:
         print(f"NOT ATTACHED TO: some samples of {len(late)} programs ended before: {', '.join(late)}")
+    if about.get("births_refused"):
+        print(f"NOT COUNTED: the threads of all programs ({about['births_refused']})")
     unjudged = [result.name for result in results if about["rounds"] and not result.skipped and result.unjudged()]
     if unjudged:
         print(f"NOT JUDGED: the time of {len(unjudged)} programs, of which too few samples were quiet: {', '.join(unjudged)}")

@@ -1,10 +1,13 @@
-"""The process tree below the runner, as /proc shows it."""
+"""The process tree below the runner: its masks and variables as /proc shows them, its threads by the kernel's records."""
 
 import collections
 import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from .births import Births, Refused
+from .cpus import cpus_of
 
 LOOK_SECONDS = 0.01  # between two looks
 STEADY_LOOKS = 5  # that a thread must have the same mask in: hwloc, when it discovers a machine, visits every CPU for a moment
@@ -14,10 +17,11 @@ STEADY_LOOKS = 5  # that a thread must have the same mask in: hwloc, when it dis
 class Seen:
     """What became visible of a sample's processes."""
 
-    threads: int = 0  # the most at one moment
+    threads: int = None  # and processes that were started; None where they could not be counted
     masks: dict = field(default_factory=dict)  # set of CPUs that a thread had for some looks -> name of its process
     environments: dict = field(default_factory=dict)  # name of a process -> its variables at its start
     held: frozenset = None  # CPUs that the ledger said are held; None where no run was seen
+    lost: int = 0  # records of births, without which threads cannot be counted
 
 
 def parents():
@@ -46,23 +50,11 @@ def below(root, of):
     return found
 
 
-def cpus_of(words):
-    """The CPUs of a kernel's list, as 0-3,8."""
-    cpus = set()
-    for part in words.strip().split(","):
-        first, _, last = part.partition("-")
-        if first:
-            cpus.update(range(int(first), int(last or first) + 1))
-    return frozenset(cpus)
-
-
-def list_of(cpus):
-    """The kernel's list of CPUs, for messages."""
-    return ",".join(str(cpu) for cpu in sorted(cpus))
-
-
 class Watch(threading.Thread):
-    """Looks at the tree until it is told to stop. Processes of trimtab's own programs are left out."""
+    """Looks at the tree until it is told to stop. Processes of trimtab's own programs are left out.
+
+    Made by the thread that starts the sample, before it does.
+    """
 
     def __init__(self, trimtab, holds):
         super().__init__(daemon=True)
@@ -72,20 +64,36 @@ class Watch(threading.Thread):
         self.seen = Seen()
         self.looks = collections.Counter()  # (thread, mask) -> looks
         self.over = threading.Event()
+        try:
+            self.births = Births()
+        except Refused:
+            self.births = None  # the session has said so
 
     def run(self):
+        there = False
         while not self.over.wait(LOOK_SECONDS):
-            self.look()
-            if self.seen.held is None and self.seen.threads and self.holds:
+            there = self.look() or there
+            if self.births:
+                self.births.gather()
+            if self.seen.held is None and there and self.holds:
                 self.seen.held = self.holds()
 
     def stop(self):
+        """Ends the looks. Births go on being counted until `counted`: a program may leave processes behind."""
         self.over.set()
         self.join()
+
+    def counted(self):
+        """What was seen, when all that the sample started has ended."""
+        if self.births:
+            self.seen.threads = self.births.count({os.path.basename(path) for path in self.own})
+            self.seen.lost = self.births.lost
+            self.births.close()
         return self.seen
 
     def look(self):
-        threads = 0
+        """Whether a program was there."""
+        there = False
         for process in below(os.getpid(), parents()):
             try:
                 path = os.readlink(f"/proc/{process}/exe")
@@ -95,22 +103,22 @@ class Watch(threading.Thread):
             except OSError:
                 continue
             name = os.path.basename(path)
-            threads += sum(self.look_at(process, task, name) for task in tasks)
+            for task in tasks:
+                self.look_at(process, task, name)
             self.environment_of(process, name)
-        self.seen.threads = max(self.seen.threads, threads)
+            there = there or bool(tasks)
+        return there
 
     def look_at(self, process, task, name):
-        """1 if the thread is there."""
         try:
             status = Path(f"/proc/{process}/task/{task}/status").read_text(errors="replace")
         except OSError:
-            return 0
+            return
         for line in status.splitlines():
             if line.startswith("Cpus_allowed_list:"):
                 self.looks[task, line] += 1
                 if self.looks[task, line] == STEADY_LOOKS:
                     self.seen.masks.setdefault(cpus_of(line.partition(":")[2]), name)
-        return 1
 
     def environment_of(self, process, name):
         if name in self.seen.environments:

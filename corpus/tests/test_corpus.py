@@ -11,7 +11,7 @@ from pathlib import Path
 CORPUS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CORPUS))
 
-from lib import interval, load, options, program, record, same, session, supply, table, tree, variant  # noqa: E402
+from lib import births, cpus, interval, load, options, program, record, same, session, supply, table, tree, variant  # noqa: E402
 from lib.places import PAGE, PROGRAMS, SOURCES, Places  # noqa: E402
 from lib.result import Measured, Result  # noqa: E402
 from lib.sample import Sample, Surroundings, adopt_orphans, held_cpus, take  # noqa: E402
@@ -123,6 +123,12 @@ class Comparing(unittest.TestCase):
         self.assertEqual(self.difference("E = 1.0", "E = 1.1", mode="numbers", tolerance=1e-6), "1.1 instead of 1.0")
         self.assertIn("other words", self.difference("E = 1.0", "F = 1.0", mode="numbers", tolerance=1e-6))
 
+    def test_threads_that_could_not_be_counted_are_no_difference_and_lost_records_are_one(self):
+        counted, unknown, lost = tree.Seen(2), tree.Seen(None), tree.Seen(None, lost=7)
+        self.assertEqual(same.seen_differences(program.Same(), counted, unknown), [])
+        self.assertEqual(same.seen_differences(program.Same(), counted, lost), ["threads not counted: 7 records of births were lost"])
+        self.assertEqual(same.seen_differences(program.Same(threads="ignored"), counted, lost), [])
+
     def test_a_status_comes_with_the_last_words_and_without_the_output_that_is_then_missing(self):
         found = same.differences(program.Same(), Sample(status=0, out=b"a"), Sample(status=1, err=b"x\nFatal error\n"))
         self.assertEqual(found, ["status 1 instead of 0 ('Fatal error')"])
@@ -143,7 +149,7 @@ class Comparing(unittest.TestCase):
         plain = tree.Seen(2, {frozenset({0, 1}): "a"}, {"a": {}}, None)
         other = tree.Seen(3, {frozenset({0, 1}): "a"}, {"a": {"X": "1"}}, frozenset({0}))
         self.assertEqual(same.seen_differences(program.Same(environment=("X",)), plain, other),
-                         ["3 threads instead of 2", "a may run on CPUs 0,1, held are 0", "a sees X '1' instead of not at all"])
+                         ["starts 3 threads instead of 2", "a may run on CPUs 0,1, held are 0", "a sees X '1' instead of not at all"])
         self.assertEqual(same.changed_variables(plain, other), {"added": ["X"], "removed": [], "changed": []})
 
 
@@ -182,8 +188,8 @@ class Machines(unittest.TestCase):
         self.assertEqual(load.others_percent(0.9, 1.0, 1.0), 0)
 
     def test_lists_of_cpus_are_read_and_written(self):
-        self.assertEqual(tree.cpus_of("0-2,8\n"), {0, 1, 2, 8})
-        self.assertEqual(tree.list_of({8, 1}), "1,8")
+        self.assertEqual(cpus.cpus_of("0-2,8\n"), {0, 1, 2, 8})
+        self.assertEqual(cpus.list_of({8, 1}), "1,8")
 
     def test_descendants_are_found_at_any_depth(self):
         self.assertEqual(sorted(tree.below(1, {2: 1, 3: 2, 4: 3, 9: 8})), [2, 3, 4])
@@ -192,6 +198,50 @@ class Machines(unittest.TestCase):
         self.assertEqual(held_cpus('{"holds": [{"cpus": "0"}, {"cpus": "2-3"}]}'), {0, 2, 3})
         self.assertIsNone(held_cpus('{"holds": []}'))
         self.assertIsNone(held_cpus("nothing"))
+
+
+class Records(unittest.TestCase):
+    """The runner is process 1, and trimtab's programs are t."""
+
+    def started(self, *steps):
+        records = []
+        for time, (what, process, other) in enumerate(steps):
+            if what == "executes":
+                records.append(births.Became(time, process, other))
+            else:
+                thread, parent = (other, process) if what == "thread" else (process, other)
+                records.append(births.Born(time, process, thread, parent))
+        random.Random(3).shuffle(records)
+        return births.started(records, 1, {"t"})
+
+    def test_a_program_its_threads_and_its_processes_are_counted(self):
+        plain = [("forks", 10, 1), ("executes", 10, "a"), ("thread", 10, 11), ("forks", 12, 10), ("thread", 12, 13), ("executes", 12, "b")]
+        self.assertEqual(self.started(*plain), 4)
+
+    def test_the_runners_own_threads_and_other_processes_are_not(self):
+        self.assertEqual(self.started(("thread", 1, 5), ("forks", 10, 1), ("forks", 90, 80), ("thread", 80, 81), ("executes", 90, "a")), 0)
+
+    def test_trimtabs_processes_are_not_and_what_they_become_is(self):
+        run = [("forks", 10, 1), ("executes", 10, "t"), ("thread", 10, 11), ("executes", 10, "a"), ("thread", 10, 12)]
+        self.assertEqual(self.started(*run), 2)
+        balanced = [("forks", 10, 1), ("executes", 10, "t"), ("forks", 20, 10), ("thread", 10, 11), ("executes", 20, "a"), ("thread", 20, 21)]
+        self.assertEqual(self.started(*balanced), 2)
+
+    def test_a_process_counts_once_whatever_it_executes(self):
+        self.assertEqual(self.started(("forks", 10, 1), ("executes", 10, "taskset"), ("executes", 10, "a")), 1)
+
+    def test_a_launchers_child_that_becomes_trimtab_counts_as_the_program_behind_it(self):
+        rank = [("forks", 10, 1), ("executes", 10, "mpirun"), ("forks", 20, 10)]
+        self.assertEqual(self.started(*rank, ("executes", 20, "a")), 2)
+        self.assertEqual(self.started(*rank, ("executes", 20, "t"), ("executes", 20, "a")), 2)
+        self.assertEqual(self.started(*rank, ("executes", 20, "t"), ("forks", 30, 20), ("executes", 30, "a")), 2)
+
+    def test_a_process_id_may_come_again(self):
+        self.assertEqual(self.started(("forks", 10, 1), ("executes", 10, "a"), ("forks", 20, 10), ("forks", 20, 10)), 3)
+
+    def test_names_are_as_long_as_the_kernel_keeps_them(self):
+        records = [births.Born(0, 10, 10, 1), births.Became(1, 10, "trimtab-discove")]
+        self.assertEqual(births.started(records, 1, {"trimtab-discover"}), 0)
 
 
 class Requirements(unittest.TestCase):
@@ -227,9 +277,31 @@ class Samples(unittest.TestCase):
 
     def test_threads_masks_and_variables_are_seen(self):
         seen = self.take("sleep", "0.5", watched=True).seen
-        self.assertEqual(seen.threads, 1)
         self.assertEqual(len(seen.masks), 1)
         self.assertTrue(any(variables.get("A") == "1" for variables in seen.environments.values()))
+
+
+    def births(self, *command):
+        """What three samples of a command start; all the same."""
+        if refused := births.refusal():
+            self.skipTest(f"births cannot be counted here: {refused}")
+        counts = {self.take(*command, watched=True).seen.threads for _ in range(3)}
+        self.assertEqual(len(counts), 1, counts)
+        return counts.pop()
+
+    def test_threads_that_live_for_a_moment_are_counted(self):
+        script = "import threading\nfor _ in range(40):\n t = threading.Thread(target=int)\n t.start()\n t.join()"
+        self.assertEqual(self.births(sys.executable, "-S", "-E", "-c", script), 41)
+
+    def test_processes_that_live_for_a_moment_are_counted_and_executions_are_not(self):
+        self.assertEqual(self.births("sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do env; done"), 10)
+        self.assertEqual(self.births("env", "env", "env"), 1)
+
+    def test_more_births_than_a_buffer_holds_are_counted(self):
+        self.assertEqual(self.births("sh", "-c", "i=0; while [ $i -lt 20000 ]; do (:); i=$((i + 1)); done"), 20001)
+
+    def test_processes_that_are_left_behind_are_counted(self):
+        self.assertEqual(self.births("sh", "-c", "(sleep 0.1; env; :) & :"), 4)
 
 
 class Sessions(unittest.TestCase):
@@ -261,6 +333,11 @@ class Sessions(unittest.TestCase):
         self.assertEqual(out.getvalue().splitlines()[-1], "2 passed, 3 failed, 1 skipped")
         self.assertIn("SKIPPED: absent: no registry has it", out.getvalue())
         self.assertIn("NOT JUDGED: the time of 2 programs, of which too few samples were quiet: busy, wrong", out.getvalue())
+
+    def test_what_could_not_be_counted_is_said(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            session.summary({**self.ABOUT, "births_refused": "perf_event_open: Operation not permitted"}, self.results())
+        self.assertIn("NOT COUNTED: the threads of all programs (perf_event_open: Operation not permitted)", out.getvalue())
 
     def test_a_record_is_read_as_it_was_written(self):
         with tempfile.TemporaryDirectory() as folder:

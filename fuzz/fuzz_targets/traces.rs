@@ -1,7 +1,7 @@
 //! Traces: whatever is read is played, folded into columns and written again.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use trimtab_core::account::{Keep, Playback, Timeline};
+use trimtab_core::telemetry::account::{Keep, Playback, Timeline};
 use trimtab_core::trace::{Line, Trace};
 
 fuzz_target!(|text: &str| {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::FileTypeExt;
-use trimtab_core::audit::{Audited, ThreadAudit};
+use trimtab_core::telemetry::run_summary::{RunSummary, ThreadSummary};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 
@@ -57,7 +57,7 @@ impl Place {
     /// It cannot be written.
     pub fn write(
         &mut self,
-        audited: &Audited,
+        audited: &RunSummary,
         met: &Met,
         command: &str,
         append: bool,
@@ -75,13 +75,13 @@ impl Place {
     }
 }
 
-fn json(audited: &Audited, met: &Met, command: &str) -> Result<String, anyhow::Error> {
+fn json(audited: &RunSummary, met: &Met, command: &str) -> Result<String, anyhow::Error> {
     #[derive(Serialize)]
     struct Document<'a> {
         schema: &'static str,
         command: &'a str,
         #[serde(flatten)]
-        audited: &'a Audited,
+        audited: &'a RunSummary,
         meetings: &'a Met,
     }
     Ok(serde_json::to_string(&Document { schema: SCHEMA, command, audited, meetings: met })? + "\n")
@@ -107,9 +107,9 @@ fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
 }
 
 /// Text for people.
-pub fn text(audited: &Audited, met: &Met) -> String {
+pub fn text(audited: &RunSummary, met: &Met) -> String {
     let mut out = String::new();
-    let Audited {
+    let RunSummary {
         seconds,
         looks,
         run,
@@ -152,7 +152,7 @@ pub fn text(audited: &Audited, met: &Met) -> String {
         line(format!("{remote} of its pages remote to its threads, {huge} of its own memory in huge pages"));
     }
     met.section().into_iter().for_each(line);
-    let mut longest: Vec<&ThreadAudit> = threads.iter().collect();
+    let mut longest: Vec<&ThreadSummary> = threads.iter().collect();
     longest.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.tid));
     let mut table = Table::new(&[
         ("THREAD", Align::Right),
@@ -206,7 +206,7 @@ pub fn text(audited: &Audited, met: &Met) -> String {
 }
 
 /// The CPUs where a thread ran most.
-fn places(thread: &ThreadAudit) -> String {
+fn places(thread: &ThreadSummary) -> String {
     let mut cpus: Vec<_> = thread.cpus.iter().filter(|(_, share)| *share > 0.0).collect();
     cpus.sort_by(|(one, a), (other, b)| b.total_cmp(a).then(one.cmp(other)));
     let named: Vec<String> =
@@ -220,7 +220,8 @@ fn places(thread: &ThreadAudit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trimtab_core::audit::{Audit, Close};
+    use trimtab_core::telemetry::Accumulator;
+    use trimtab_core::telemetry::run_summary::CloseSample;
 
     #[test]
     fn a_cpu_is_never_busy_more_than_all_the_time() {
@@ -238,8 +239,8 @@ mod tests {
     #[test]
     fn a_run_of_which_nothing_was_seen_says_so() {
         let machine = trimtab_core::topology::parse_synthetic("core:2").unwrap();
-        let audited =
-            Audit::new().report(&machine, &machine.cpus(), Some(Span::from_ms(5)), &Close::default());
+        let (totals, spent) = (Accumulator::default(), Some(Span::from_ms(5)));
+        let audited = RunSummary::of(&totals, &machine, &machine.cpus(), spent, &CloseSample::default());
         assert_eq!(
             text(&audited, &Met::default()),
             "trimtab: 0 ms, 5.0 ms on CPUs; it ended before a look could find its threads\n"

@@ -17,9 +17,10 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use trimtab_core::hash::{fnv1a, fnv1a_hex};
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::stats::Better;
-use trimtab_team::tune::store::fingerprint;
+use trimtab_linux::machine::fingerprint;
 
 /// The form of a file.
 pub const SCHEMA: &str = "trimtab.kept/1";
@@ -138,7 +139,8 @@ impl Kept {
     /// It cannot be written as JSON.
     pub fn text(&self) -> Result<String> {
         let profile = serde_json::to_value(self)?;
-        let file = File { schema: SCHEMA.to_owned(), checksum: checksum(&profile.to_string()), profile };
+        let file =
+            File { schema: SCHEMA.to_owned(), checksum: fnv1a_hex(profile.to_string().as_bytes()), profile };
         Ok(serde_json::to_string_pretty(&file)? + "\n")
     }
 
@@ -154,7 +156,7 @@ impl Kept {
                 file.schema.chars().take(40).collect::<String>()
             );
         }
-        if checksum(&file.profile.to_string()) != file.checksum {
+        if fnv1a_hex(file.profile.to_string().as_bytes()) != file.checksum {
             bail!("its checksum is wrong");
         }
         serde_json::from_value(file.profile).context("it is damaged")
@@ -299,24 +301,8 @@ fn asked(place: &PlaceArgs) -> String {
     if words.is_empty() { "auto".to_owned() } else { words.join(" ") }
 }
 
-/// FNV-1a: against accidents, not against enemies, who could write the file anew anyway.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
-}
-
-fn checksum(text: &str) -> String {
-    format!("{:016x}", hash(text.as_bytes()))
-}
-
-/// Of a text of any length, for comparing outputs.
-pub fn mark(bytes: &[u8]) -> String {
-    format!("{:016x}", hash(bytes))
-}
-
 fn short(bytes: &[u8]) -> u32 {
-    let hash = hash(bytes);
+    let hash = fnv1a(bytes.iter().copied());
     (hash ^ (hash >> 32)) as u32
 }
 

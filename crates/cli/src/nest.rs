@@ -10,8 +10,9 @@ use crate::say::{self, Volume};
 use crate::world::World;
 use anyhow::anyhow;
 use trimtab_core::handoff::{Missed, NestHandoff, Report, Roots};
+use trimtab_core::place::Plan;
 use trimtab_core::place::nesting::{Advice, Listing, Nest, NestError, Resolved, Teams, Tree, advise};
-use trimtab_core::place::{OpenMp, Plan};
+use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_linux::program::Program;
@@ -110,7 +111,7 @@ impl Nesting {
     }
 
     /// What to tell the user of these teams, for a program that links this OpenMP runtime.
-    pub fn advice(&self, openmp: Option<OpenMp>) -> Vec<Advice> {
+    pub fn advice(&self, openmp: Option<Runtime>) -> Vec<Advice> {
         let mut advice = self.teams.advice();
         // The plan is as small as the teams: what they leave idle is seen in what they might have had.
         for wider in self.free.iter().flat_map(|free| advise(free, self.resolved())) {
@@ -122,14 +123,14 @@ impl Nesting {
             }
         }
         let nested = self.resolved().levels().iter().skip(1).any(|(threads, _)| *threads > 1);
-        if openmp == Some(OpenMp::Gnu) && nested {
+        if openmp.is_some_and(|runtime| runtime.row().recreates_inner_teams) && nested {
             advice.push(Advice::ThreadsMadeAnew);
         }
         advice
     }
 
     /// Every thread, and the advice for a program that links this OpenMP runtime.
-    pub fn listing(&self, openmp: Option<OpenMp>) -> Listing {
+    pub fn listing(&self, openmp: Option<Runtime>) -> Listing {
         Listing { advice: self.advice(openmp), ..Listing::new(&self.teams) }
     }
 
@@ -160,7 +161,7 @@ pub fn for_calls(machine: &Machine, plan: &Plan, program: &Program, report: Repo
 pub fn tell(
     world: &World,
     nesting: &Nesting,
-    openmp: Option<OpenMp>,
+    openmp: Option<Runtime>,
     out_of_reach: Option<&str>,
     strict: bool,
     volume: Volume,

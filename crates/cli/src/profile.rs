@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use trimtab_core::audit::{Audited, Close};
 use trimtab_core::place::waiting::Waiting;
 use trimtab_core::profile::Profile;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
+use trimtab_core::telemetry::run_summary::{CloseSample, RunSummary};
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::words::plural;
@@ -102,11 +102,11 @@ pub struct Rest<'a> {
     /// What was counted of meetings.
     pub met: &'a Met,
     /// What looks saw of it.
-    pub audited: Option<&'a Audited>,
+    pub audited: Option<&'a RunSummary>,
     /// Threads that worked at the same time, as looks saw.
     pub worked: u64,
     /// What close looks saw of it.
-    pub close: &'a Close,
+    pub close: &'a CloseSample,
     /// What caches missed.
     pub misses_per_kilo: Option<f64>,
     /// What it is.

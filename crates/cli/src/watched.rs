@@ -9,19 +9,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use trimtab_core::audit::{Close, Counted};
 use trimtab_core::balance::{Act, Decision, Outcome, Reason, Settled, Wanted};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Left, Notice, Sample, Unfetched};
+use trimtab_core::sampling_budget::CLOSE_SAMPLES;
 use trimtab_core::set::CpuSet;
+use trimtab_core::telemetry::run_summary::{CloseSample, SwitchCounts};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 use trimtab_linux::host::{Live, LiveError, Restored};
 use trimtab_linux::perf::{Missing, Why};
 
-/// How much longer than a close look the time until the next one is at least: a hundredth of one core goes into looking.
-const PATIENCE: u32 = 100;
 /// The next close look comes when the run is so much older, in hundredths, than at the last.
 const LATER_PERCENT: u32 = 110;
 /// And never later than this after the last. Chosen.
@@ -147,15 +146,15 @@ impl Watched {
     }
 
     /// What closer looks found.
-    pub fn close(&self, machine: &Machine) -> Close {
+    pub fn close(&self, machine: &Machine) -> CloseSample {
         let audit = self.live.audit();
         let nodes = machine.nodes().iter().map(|node| (node.os, machine.cpus_of(&node.near))).collect();
-        let counted = |thread: &trimtab_linux::host::ThreadAudit| Counted {
+        let counted = |thread: &trimtab_linux::host::ThreadAudit| SwitchCounts {
             sleeps: thread.voluntary,
             preempted: thread.involuntary,
             migrations: thread.migrations,
         };
-        Close {
+        CloseSample {
             threads: audit.threads.iter().map(|thread| (thread.id, counted(thread))).collect(),
             remote: audit.remote_share(&nodes),
             huge: audit.huge_share(),
@@ -217,7 +216,7 @@ impl Host for Watched {
             }
             let (now, cost) = (began.elapsed(), spent().saturating_sub(before));
             let later = (now * LATER_PERCENT / 100).min(now + SELDOM);
-            *due = later.max(now + cost * PATIENCE);
+            *due = later.max(now + Duration::from(CLOSE_SAMPLES.payoff(cost.into())));
         }
         if let Some(usable) = &self.respected {
             for info in &mut sample.news {

@@ -3,19 +3,14 @@
 use crate::metrics::Figures;
 use crate::recorder::Recorder;
 use crate::say::{self, Volume};
-use std::collections::BTreeMap;
-use trimtab_core::account::Tally;
-use trimtab_core::audit::Audit;
 use trimtab_core::balance::{Finding, Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
-use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Metric, Observer};
 use trimtab_core::set::CpuSet;
+use trimtab_core::telemetry::Accumulator;
+use trimtab_core::telemetry::account::Tally;
 use trimtab_core::trace::Header;
 use trimtab_core::words::plural;
-
-/// Of so many threads it is known what caches missed. Chosen: more than work at a time.
-const MISSED_MAX: usize = 8_192;
 
 /// Who is told.
 #[derive(Debug)]
@@ -24,10 +19,8 @@ pub struct Watching {
     settings: Settings,
     /// The trace, if one is wanted.
     recorder: Option<Recorder>,
-    /// What is added up, if a report is wanted.
-    pub audit: Option<Audit>,
-    /// Misses of the last cache, and instructions, by thread, if they are wanted.
-    missed: Option<BTreeMap<ThreadId, (u64, u64)>>,
+    /// What is added up, if a report or a profile is wanted.
+    pub totals: Option<Accumulator>,
     /// Figures for others, if they are wanted.
     figures: Option<Figures>,
     /// How much is said.
@@ -46,31 +39,15 @@ impl Watching {
     ) -> Self {
         let settings = header.settings.clone();
         let mut watching =
-            Self { settings, recorder, audit: None, missed: None, figures, volume, tally: Tally::default() };
+            Self { settings, recorder, totals: None, figures, volume, tally: Tally::default() };
         watching.record(|recorder| recorder.begin(header));
         watching
     }
 
-    /// Adds up for a report what is seen from now on.
-    pub fn audited(mut self, wanted: bool) -> Self {
-        self.audit = wanted.then(Audit::new);
+    /// Adds up what is seen from now on, if `wanted`: for a report or a profile.
+    pub fn accumulating(mut self, wanted: bool) -> Self {
+        self.totals = wanted.then(Accumulator::default);
         self
-    }
-
-    /// Adds up what hardware counts of caches, if `wanted`.
-    pub fn missing(mut self, wanted: bool) -> Self {
-        self.missed = wanted.then(BTreeMap::new);
-        self
-    }
-
-    /// Misses of the last cache for 1,000 instructions; `None` where they were not counted.
-    pub fn misses_per_kilo(&self) -> Option<f64> {
-        let sums = self
-            .missed
-            .as_ref()?
-            .values()
-            .fold((0u64, 0u64), |sums, one| (sums.0.saturating_add(one.0), sums.1.saturating_add(one.1)));
-        (sums.1 > 0).then(|| 1e3 * sums.0 as f64 / sums.1 as f64)
     }
 
     /// Runs the loop until the host says that it is over, or `each` says stop; then looks once more, if that is added up.
@@ -89,27 +66,17 @@ impl Watching {
             self.step(step);
             each(&self.tally, self.recorder.as_ref())
         })?;
-        if let Some(audit) = &mut self.audit
+        if let Some(totals) = &mut self.totals
             && let Ok(sample) = host.observe(&Wanted::all())
         {
-            audit.take(&sample);
+            totals.add(&sample);
         }
         Ok(())
     }
 
     fn step(&mut self, step: &Step<'_>) {
-        if let Some(audit) = &mut self.audit {
-            audit.take(step.sample);
-        }
-        if let Some(missed) = &mut self.missed {
-            for thread in &step.sample.threads {
-                let counts = thread.counts.and_then(|counts| counts.llc_misses.zip(counts.instructions));
-                if let Some(counts) =
-                    counts.filter(|_| missed.len() < MISSED_MAX || missed.contains_key(&thread.id))
-                {
-                    missed.insert(thread.id, counts);
-                }
-            }
+        if let Some(totals) = &mut self.totals {
+            totals.add(step.sample);
         }
         if let Some(figures) = &mut self.figures {
             figures.take(step);

@@ -22,10 +22,11 @@ use std::io::{PipeReader, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use trimtab_core::audit::{Auditor, Close};
 use trimtab_core::balance::{Kind, Policy, Settings, policy};
 use trimtab_core::drive::Go;
 use trimtab_core::set::CpuSet;
+use trimtab_core::telemetry::run_summary::{CloseSample, RunSummary};
+use trimtab_core::telemetry::{ReportSampler, counter_totals};
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
@@ -130,7 +131,7 @@ impl Asked {
 
     fn policy(&self, machine: &Machine) -> Box<dyn Policy> {
         if self.at_leisure {
-            Box::new(Auditor::default())
+            Box::new(ReportSampler::default())
         } else {
             policy(self.kind, machine, &self.settings)
         }
@@ -200,7 +201,7 @@ impl Bell {
 struct Seen {
     watching: Watching,
     usable: CpuSet,
-    close: Close,
+    close: CloseSample,
     facts: Option<Facts>,
     began: Instant,
 }
@@ -274,8 +275,8 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run
         if let Some(mut profile) = profile {
             let used = usage::of_all_children().unwrap_or_default().since(used_before);
             let Seen { watching, usable, close, facts, .. } = &seen;
-            let audit = watching.audit.as_ref();
-            let audited = audit.map(|audit| audit.report(&run.machine, usable, spent, close));
+            let totals = watching.totals.as_ref();
+            let summary = totals.map(|totals| RunSummary::of(totals, &run.machine, usable, spent, close));
             let rest = crate::profile::Rest {
                 machine: &run.machine,
                 usable,
@@ -283,10 +284,10 @@ pub fn stay(world: &World, mut child: Child, asked: Asked, told: Told, run: &Run
                 used,
                 facts: facts.as_ref(),
                 met: &met,
-                audited: audited.as_ref(),
-                worked: audit.map_or(0, |audit| audit.at_once(WORKED)),
+                audited: summary.as_ref(),
+                worked: totals.map_or(0, |totals| totals.at_once(WORKED)),
                 close,
-                misses_per_kilo: watching.misses_per_kilo(),
+                misses_per_kilo: totals.and_then(counter_totals::misses_per_kilo),
                 program: &run.program,
                 end,
             };
@@ -319,8 +320,7 @@ impl Post {
             machine: self.machine.clone(),
         };
         let volume = self.volume;
-        let mut watching =
-            Watching::begin(header, self.recorder, self.figures, volume).audited(reports).missing(profiles);
+        let mut watching = Watching::begin(header, self.recorder, self.figures, volume).accumulating(reports);
         let counting = self.asked.counting.choice();
         // The run bound its program on purpose: that holds also when a cpuset grows.
         let options = Options { keep: self.keeper, counting, bound: true, ..Options::default() };
@@ -334,11 +334,11 @@ impl Post {
             }
             // It may have ended before the first look.
             Err(LiveError::Ended(_) | LiveError::NoProcess(_)) => {
-                return Seen { watching, usable, close: Close::default(), facts, began };
+                return Seen { watching, usable, close: CloseSample::default(), facts, began };
             }
             Err(error) => {
                 say::warning(volume, &format!("the program is not watched: {error}"));
-                return Seen { watching, usable, close: Close::default(), facts, began };
+                return Seen { watching, usable, close: CloseSample::default(), facts, began };
             }
         };
         if let Err(error) = watching.watch(&mut host, &mut *policy, &usable, &mut |_, _| Go::On) {
@@ -377,9 +377,9 @@ fn finish(
     if balances {
         say::headline(run.volume, &format!("{kind}: {}", watching.summary()));
     }
-    if let (Some(audit), Some(report)) = (&watching.audit, report) {
-        let audited = audit.report(&run.machine, usable, spent, close);
-        report.write(&audited, met, &run.label, run.guest_reports).context("the report cannot be written")?;
+    if let (Some(totals), Some(report)) = (&watching.totals, report) {
+        let summary = RunSummary::of(totals, &run.machine, usable, spent, close);
+        report.write(&summary, met, &run.label, run.guest_reports).context("the report cannot be written")?;
     }
     Ok(())
 }

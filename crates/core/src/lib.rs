@@ -7,31 +7,32 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod account;
 pub mod advise;
-pub mod audit;
 pub mod balance;
 pub mod check;
 pub mod contrast;
-pub mod counting;
+pub mod counter_budget;
 pub mod counts;
 pub mod drive;
 pub mod escapes;
+pub mod fingerprint;
 pub mod handoff;
+pub mod hash;
 pub mod ids;
 pub mod meetings;
-pub mod meter;
 pub mod observe;
-pub mod pace;
+
 pub mod penalty;
 pub mod place;
 pub mod profile;
 pub mod replay;
+pub mod sampling_budget;
 pub mod set;
 pub mod setting;
 pub mod stats;
 pub mod study;
 pub mod tags;
+pub mod telemetry;
 pub mod time;
 pub mod toll;
 pub mod topology;

@@ -14,7 +14,8 @@
 //!
 //! Properties: what makes no sense is not read; a row that is being written is at worst one meeting behind; missing is not zero.
 
-use crate::profile::{Intervals, Runtime};
+use crate::place::runtimes::Runtime;
+use crate::profile::Intervals;
 use crate::time::Span;
 
 /// The variable that names the page file to guests.
@@ -104,18 +105,8 @@ const LEADER_BITS: u32 = 16;
 
 /// The bit of a runtime.
 pub const fn bit(runtime: Runtime) -> u64 {
-    1 << match runtime {
-        Runtime::Libgomp => 0,
-        Runtime::Libomp => 1,
-        Runtime::OpenMpi => 2,
-        Runtime::Mpich => 3,
-        Runtime::Team => 4,
-        Runtime::Pthread => 5,
-    }
+    1 << runtime as u64
 }
-
-const RUNTIMES: [Runtime; 6] =
-    [Runtime::Libgomp, Runtime::Libomp, Runtime::OpenMpi, Runtime::Mpich, Runtime::Team, Runtime::Pthread];
 
 /// The bucket of a time: one each from two to the power of n, and from root of two times that.
 pub const fn bucket(ns: u64) -> usize {
@@ -210,7 +201,7 @@ pub fn read(bytes: &[u8]) -> Option<Meetings> {
         guests: head[header::GUESTS],
         threads: at_once(&spans),
         lost: head[header::NEXT].saturating_sub(ROWS as u64),
-        runtimes: RUNTIMES.into_iter().filter(|runtime| by & bit(*runtime) != 0).collect(),
+        runtimes: Runtime::all().filter(|runtime| by & bit(*runtime) != 0).collect(),
         intervals: intervals(count, sum, &buckets),
         waiting: Span(waited).share_of(Span(spanned)),
         waiting_between: least.zip(shares.iter().copied().reduce(f64::max)),

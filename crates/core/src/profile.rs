@@ -9,6 +9,7 @@
 //! Source: the inter-barrier interval as the best predictor of what oversubscription costs is from Iancu, Hofmeyr, Blagojević and Zheng,
 //! "Oversubscription on Multicore Processors", IPDPS 2010.
 
+use crate::place::runtimes::Runtime;
 use crate::setting::Setting;
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
@@ -65,24 +66,6 @@ pub struct Profile {
     pub overhead: Option<f64>,
     /// What could not be seen, and why.
     pub unseen: Vec<String>,
-}
-
-/// What runs a program's threads.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Runtime {
-    /// GCC's OpenMP.
-    Libgomp,
-    /// LLVM's or Intel's OpenMP.
-    Libomp,
-    /// Open MPI.
-    OpenMpi,
-    /// MPICH and its like.
-    Mpich,
-    /// Teams of this project.
-    Team,
-    /// POSIX threads with barriers of the C library.
-    Pthread,
 }
 
 /// Times between meetings.

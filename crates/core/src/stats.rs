@@ -15,7 +15,10 @@
 //!
 //! Source: B. Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13, the percentile interval.
 
+pub mod comparison;
 pub mod correlation;
+
+pub use comparison::{Better, Comparison, Verdict, compare};
 
 use serde::Serialize;
 
@@ -42,43 +45,6 @@ pub struct Estimate {
     pub median: f64,
     /// Where the true one is, with 95 % confidence; `None` for fewer than [`SAMPLES_MIN`] samples.
     pub interval: Option<Interval>,
-}
-
-/// Whether more is better.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Better {
-    /// As of a bandwidth.
-    More,
-    /// As of a time.
-    Less,
-}
-
-/// What a comparison comes to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The candidate is better than the baseline.
-    Better,
-    /// It is worse.
-    Worse,
-    /// The interval holds 1: these samples show no difference.
-    NoDifference,
-    /// There are too few samples, or no ratio.
-    Unknown,
-}
-
-/// A candidate beside a baseline.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Comparison {
-    /// How the baseline did.
-    pub baseline: Option<Estimate>,
-    /// How the candidate did.
-    pub candidate: Option<Estimate>,
-    /// How many times as good the candidate is: above 1 it gains, below it loses.
-    pub gain: Option<Estimate>,
-    /// In a word.
-    pub verdict: Verdict,
 }
 
 /// The middle sample, or the mean of the two middle ones.
@@ -111,21 +77,6 @@ pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estim
     };
     let interval = enough.then(|| interval(draw));
     Some(Estimate { median: middle(&above) / middle(&below), interval })
-}
-
-/// Compares.
-pub fn compare(baseline: &[f64], candidate: &[f64], better: Better, seed: u64) -> Comparison {
-    let gain = match better {
-        Better::More => ratio_of_medians(candidate, baseline, seed),
-        Better::Less => ratio_of_medians(baseline, candidate, seed),
-    };
-    let verdict = match gain.and_then(|gain| gain.interval) {
-        None => Verdict::Unknown,
-        Some(Interval { low, .. }) if low > 1.0 => Verdict::Better,
-        Some(Interval { high, .. }) if high < 1.0 => Verdict::Worse,
-        Some(_) => Verdict::NoDifference,
-    };
-    Comparison { baseline: estimate(baseline, seed), candidate: estimate(candidate, seed), gain, verdict }
 }
 
 /// The numbers below `count` in an order that looks random: the same for the same seed.
@@ -246,27 +197,6 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_give_no_verdict() {
-        let comparison = compare(&[1.0; 4], &[9.0; 9], Better::More, 1);
-        assert_eq!(comparison.verdict, Verdict::Unknown);
-        assert_eq!(comparison.gain.map(|gain| gain.median), Some(9.0));
-    }
-
-    #[test]
-    fn verdicts_follow_the_direction() {
-        let (small, large) = ([1.0, 1.1, 1.2, 1.0, 1.1], [2.0, 2.1, 2.0, 2.2, 2.1]);
-        for (baseline, candidate, better, verdict) in [
-            (small, large, Better::More, Verdict::Better),
-            (small, large, Better::Less, Verdict::Worse),
-            (large, small, Better::More, Verdict::Worse),
-            (large, small, Better::Less, Verdict::Better),
-            (small, small, Better::More, Verdict::NoDifference),
-        ] {
-            assert_eq!(compare(&baseline, &candidate, better, 1).verdict, verdict);
-        }
-    }
-
-    #[test]
     fn five_samples_reach_from_the_least_to_the_most() {
         let found = estimate(&[5.0, 1.0, 4.0, 2.0, 3.0], 1).unwrap().interval.unwrap();
         assert_eq!(found, Interval { low: 1.0, high: 5.0 });
@@ -286,17 +216,6 @@ mod tests {
             let share = holds.count() as f64 / 200.0;
             assert!(share >= least, "{count} samples: {share}");
         }
-    }
-
-    #[test]
-    fn no_difference_is_seldom_taken_for_one() {
-        let mut random = Random(11);
-        let mut draw = || -> Vec<f64> { (0..7).map(|_| 1.0 + random.below(1000) as f64).collect() };
-        let wrong = (0..200).filter(|&seed| {
-            let verdict = compare(&draw(), &draw(), Better::More, seed).verdict;
-            matches!(verdict, Verdict::Better | Verdict::Worse)
-        });
-        assert!(wrong.count() <= 16, "more than 8 % false alarms");
     }
 
     proptest! {
@@ -351,13 +270,6 @@ mod tests {
             let most = |samples: &[f64]| samples.iter().copied().fold(0.0, f64::max);
             prop_assert!(least(&above) / most(&below) <= low && low <= high);
             prop_assert!(high <= most(&above) / least(&below));
-        }
-
-        #[test]
-        fn a_difference_far_beyond_the_spread_is_found(samples in samples(), seed: u64) {
-            let far: Vec<f64> = samples.iter().map(|sample| sample + 1e7).collect();
-            prop_assert_eq!(compare(&samples, &far, Better::More, seed).verdict, Verdict::Better);
-            prop_assert_eq!(compare(&samples, &far, Better::Less, seed).verdict, Verdict::Worse);
         }
     }
 }

@@ -7,17 +7,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of it is test")]
 
+use flate2::read::GzDecoder;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Read as _;
 use trimtab_core::advise::load::{Load, WAKE, Way};
-use trimtab_core::advise::{Advice, Gain, Situation, Topic, Verdict, advise};
+use trimtab_core::advise::{Advice, Conclusion, Gain, Situation, Topic, advise};
+use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::waiting::Yield;
-use trimtab_core::profile::{Intervals, Profile, Runtime};
+use trimtab_core::profile::{Intervals, Profile};
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 
-const SIMULATED: &str = include_str!("../../../experiments/advise/simulated.csv");
+const SIMULATED: &[u8] = include_bytes!("../../../experiments/advise/simulated.csv.gz");
 const PROGRAMS: &str = include_str!("../../../experiments/advise/measured.csv");
 const LIVE: [(&str, &str); 4] = [
     ("bench-6.18", include_str!("../../../experiments/simulator/live/bench-6.18.csv")),
@@ -77,8 +80,10 @@ fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
 }
 
 fn simulated() -> Records {
+    let mut text = String::new();
+    GzDecoder::new(SIMULATED).read_to_string(&mut text).unwrap();
     let mut records = Records::new();
-    for line in lines(SIMULATED) {
+    for line in lines(&text) {
         let [machine, kernel, cpus, threads, rivals, total, _, wait, policy, bound, phases, seconds] =
             line[..]
         else {
@@ -388,7 +393,7 @@ fn programs() -> Scores {
             let seconds = intervals[&which] * median(ways[&(threads, wait)].clone());
             let all = advise(&profile(&point, run, seconds), &machine(), &at);
             let mut now = (threads, wait);
-            for advice in all.iter().filter(|advice| advice.verdict == Verdict::Change) {
+            for advice in all.iter().filter(|advice| advice.verdict == Conclusion::Change) {
                 let before = now;
                 for (knob, value) in advice.setting.iter() {
                     match (knob, value) {
@@ -423,7 +428,7 @@ fn scores() -> Scores {
                 let all = advise(&profile(point, run, seconds), &machine, &situation(point, run));
                 // Each piece is judged after those before it.
                 let mut now = run;
-                for advice in all.iter().filter(|advice| advice.verdict == Verdict::Change) {
+                for advice in all.iter().filter(|advice| advice.verdict == Conclusion::Change) {
                     let after = changed(point, now, advice);
                     let before = std::mem::replace(&mut now, after);
                     let was = runs.get(&after).zip(runs.get(&before)).map(|(after, before)| after / before);

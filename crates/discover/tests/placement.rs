@@ -11,6 +11,7 @@ mod common;
 use common::{captured, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::check::check;
+use trimtab_core::hash::fnv1a;
 use trimtab_core::ids::{Id, NodeId, OsCpu};
 use trimtab_core::place::{
     Amount, KindChoice, Plan, Request, Shape, Slot, Smt, Strategy, Stride, Taken, plan,
@@ -69,9 +70,7 @@ fn surroundings(machine: &Machine, seed: u8) -> Vec<Taken> {
 /// Scrambles a number: the same for the same salt, everywhere.
 fn mix(salt: &[u8], number: u32) -> u64 {
     let bytes = salt.iter().copied().chain(number.to_le_bytes());
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    hash >> 20
+    fnv1a(bytes) >> 20
 }
 
 /// Every request on every machine in every surrounding; what is planned is checked, what is refused is counted.

@@ -25,8 +25,14 @@ use crate::text::{self, ReadError};
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use trimtab_core::fingerprint::hardware;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{Machine, SyntheticError, parse_synthetic};
+
+/// The fingerprint of this machine's hardware and kernel, which is the same after each boot.
+pub fn fingerprint() -> String {
+    hardware(&|path| std::fs::read_to_string(path).ok())
+}
 
 /// Where root may leave a model for everyone: exactly what `trimtab-discover live` prints. `/run` forgets it at boot.
 pub const SYSTEM_CACHE: &str = "/run/trimtab/machine";

@@ -12,7 +12,7 @@ mod mention;
 mod resolve;
 mod script;
 
-pub use elf::{Binary, Linkage, Runtime, WordSize};
+pub use elf::{Binary, Linkage, WordSize};
 pub use family::Family;
 pub use resolve::{ResolveError, resolve};
 

@@ -6,7 +6,7 @@
 use rustix::io::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::path::Path;
-use trimtab_core::counting::Thrift;
+use trimtab_core::counter_budget::Thrift;
 use trimtab_core::counts::Rung;
 use trimtab_linux::perf::{Choice, Group, Recipe, Role, Spec, Standing, Why, look};
 

@@ -7,8 +7,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use trimtab_core::place::runtimes::Runtime;
 use trimtab_linux::program::{
-    Binary, Family, Kind, Linkage, Program, ResolveError, Runtime, SecureExec, WordSize, resolve,
+    Binary, Family, Kind, Linkage, Program, ResolveError, SecureExec, WordSize, resolve,
 };
 
 /// An executable with the parts that are read, and nothing to run.
@@ -207,7 +208,7 @@ fn executables_say_what_they_link() {
         assert_eq!((seen.machine, seen.linkage()), (if wide { 62 } else { 3 }, Linkage::Dynamic));
         assert_eq!(seen.loader.as_deref(), LOADER);
         assert_eq!(seen.needed, ["libm.so.6", "libgomp.so.1", "lib\\x1bc.so.6"]);
-        assert_eq!((seen.openmp, seen.go), (Some(Runtime::Gnu), false));
+        assert_eq!((seen.openmp, seen.go), (Some(Runtime::Libgomp), false));
     }
     let seen = binary(&PLAIN).unwrap();
     assert_eq!((seen.linkage(), seen.needed.len(), seen.openmp, seen.go), (Linkage::Static, 0, None, false));
@@ -223,25 +224,6 @@ fn go_programs_are_known_by_their_note_or_their_section() {
     assert!(go(Made { section: Some(".go.buildinfo"), ..PLAIN }));
     assert!(go(Made { section: Some(".go.buildinfo"), wide: false, loader: LOADER, ..PLAIN }));
     assert!(!go(Made { note: Some("GNU"), section: Some(".go.buildinfo2"), ..PLAIN }));
-}
-
-#[test]
-fn openmp_runtimes_are_known_under_packagers_names() {
-    for (name, runtime) in [
-        ("libgomp.so.1", Some(Runtime::Gnu)),
-        ("libgomp-a34b3233.so.1.0.0", Some(Runtime::Gnu)),
-        ("libomp.so", Some(Runtime::Llvm)),
-        ("libomp.so.5", Some(Runtime::Llvm)),
-        ("libomp-14.so.5", Some(Runtime::Llvm)),
-        ("libiomp5.so", Some(Runtime::Intel)),
-        ("libompstub.so", None),
-        ("libgomp-plugin", None),
-        ("libgomp", None),
-        ("libm.so.6", None),
-        ("", None),
-    ] {
-        assert_eq!(Runtime::of_library(name), runtime, "{name:?}");
-    }
 }
 
 #[test]
@@ -397,7 +379,7 @@ fn the_size_of_a_file_does_not_matter() {
     let files = Files::new();
     let path = files.put("large", Made { loader: LOADER, needed: &["libomp.so.5"], ..PLAIN }.build(), 0o755);
     std::fs::File::options().write(true).open(&path).unwrap().set_len(64 << 30).unwrap();
-    assert_eq!(look(&path).binary.unwrap().openmp, Some(Runtime::Llvm));
+    assert_eq!(look(&path).binary.unwrap().openmp, Some(Runtime::Libomp));
 }
 
 #[test]

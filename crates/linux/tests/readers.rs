@@ -2,6 +2,8 @@
 //!
 //! The second test holds the wall for the linker: a program that uses discovery, sampler and counter reader has none of the writer in it.
 
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
 use object::{Object, ObjectSymbol};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};

@@ -14,6 +14,7 @@
 //! - It never aborts and never prints, but for the report that a user asked for, and leaves `errno` alone. After a fault
 //!   of its own it stands down: everything passes through from then on.
 //! - What the program set itself stays: an affinity in a thread attribute, a mask a thread gave itself outside of regions.
+//!   A thread that this library put on its slot counts the CPUs of the plan, as the others do (`narrowed`).
 //! - It holds no lock while it calls anybody, keeps no descriptor and starts no thread. Its state is in static storage;
 //!   only for nested teams, and for counting, does it allocate, in ordinary code of the thread that opens one.
 //! - It asks the loader for nothing that musl or an older glibc lacks (`imports`, `unwinder`). Where it is loaded by
@@ -43,6 +44,7 @@ mod ending;
 #[cfg_attr(test, allow(dead_code))]
 mod failure;
 mod fork;
+mod holders;
 mod imports;
 mod leave;
 #[cfg_attr(test, allow(dead_code))]
@@ -119,7 +121,7 @@ pub extern "C-unwind" fn get_nprocs_conf() -> c_int {
     count::configured(|| real::get_nprocs_conf().into()) as c_int
 }
 
-/// A thread's mask; of the calling thread, its own and not the place of a region that is over.
+/// A thread's mask; of the calling thread, its own and not the place of a region that is over, nor its slot.
 ///
 /// # Safety
 /// As `sched_getaffinity(2)`.
@@ -139,7 +141,7 @@ pub unsafe extern "C-unwind" fn sched_getaffinity(
     result
 }
 
-/// A thread's mask; of the calling thread, its own and not the place of a region that is over.
+/// A thread's mask; of the calling thread, its own and not the place of a region that is over, nor its slot.
 ///
 /// # Safety
 /// As `pthread_getaffinity_np(3)`.
@@ -156,6 +158,44 @@ pub unsafe extern "C-unwind" fn pthread_getaffinity_np(
     if result == 0 && thread == unsafe { libc::pthread_self() } {
         // SAFETY: the call has filled the mask.
         unsafe { narrowed::widen(0, bytes, mask) };
+    }
+    result
+}
+
+/// Sets a thread's mask, which is then the program's and no longer this library's.
+///
+/// # Safety
+/// As `sched_setaffinity(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sched_setaffinity(
+    process: pid_t,
+    bytes: size_t,
+    mask: *const cpu_set_t,
+) -> c_int {
+    nest::relax();
+    // SAFETY: the caller's contract.
+    let result = unsafe { real::sched_setaffinity(process, bytes, mask) };
+    if result == 0 {
+        narrowed::note_set_task(process);
+    }
+    result
+}
+
+/// Sets a thread's mask, which is then the program's and no longer this library's.
+///
+/// # Safety
+/// As `pthread_setaffinity_np(3)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pthread_setaffinity_np(
+    thread: pthread_t,
+    bytes: size_t,
+    mask: *const cpu_set_t,
+) -> c_int {
+    nest::relax();
+    // SAFETY: the caller's contract.
+    let result = unsafe { real::pthread_setaffinity_np(thread, bytes, mask) };
+    if result == 0 {
+        narrowed::note_set_thread(thread);
     }
     result
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering:
 use trimtab_core::meetings::{
     BYTES, HEADER, MAGIC, ROW, ROWS, VARIABLE, bit, bucket, header, joined, region, row,
 };
-use trimtab_core::profile::Runtime;
+use trimtab_core::place::runtimes::{RANK_VARIABLES, Runtime};
 
 /// The page file; null where nobody wants to know.
 static BASE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
@@ -32,8 +32,6 @@ static LEADS: AtomicBool = AtomicBool::new(true);
 const TRIALS: u64 = 32;
 /// ... and how often, of which the least counts. Chosen: together some ten microseconds.
 const BATCHES: u32 = 6;
-/// Where launchers say which rank this is.
-const RANKS: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"];
 /// For a thread that found no row.
 const NO_ROW: usize = usize::MAX;
 
@@ -104,7 +102,7 @@ fn open() -> Option<()> {
         unsafe { libc::munmap(map, BYTES) };
         return None;
     }
-    let rank = RANKS.into_iter().find_map(plan::variable);
+    let rank = RANK_VARIABLES.into_iter().find_map(plan::variable);
     LEADS.store(rank.is_none_or(|rank| rank == "0"), Relaxed);
     BASE.store(base, Release);
     add(word(base, header::GUESTS), 1);

@@ -17,7 +17,7 @@ use std::mem::transmute;
 use std::ops::ControlFlow;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
-use trimtab_core::profile::Runtime;
+use trimtab_core::place::runtimes::Runtime;
 
 /// "Some other error" of both: only said to who calls MPI where there is none.
 const OTHER_ERROR: c_int = 15;

@@ -1,16 +1,33 @@
-//! The mask of an initial thread that an OpenMP runtime has bound to its first place.
+//! The mask of a thread that this run has narrowed to a slot, as the program is told it.
 //!
-//! Problem: a runtime that was told the slots as its places binds the initial thread to one CPU, GNU's even
-//! before `main`. Libraries that then count the affinity mask, as OpenBLAS and oneTBB do, would see one CPU, where
-//! they see all CPUs of the run without the places. Idea: the thread is asked for its mask by calls of the C
-//! library, so those answer with the mask of the plan while the thread is on a slot of it. Inside a parallel region
-//! they answer with the place: a program that asks there wants to see it. System calls and `/proc` answer as the
-//! kernel does.
+//! Problem: programs size their pools by the mask of the thread that asks, as Rust's standard library, OpenBLAS and oneTBB do.
+//! Two kinds of threads have one CPU here and would have the whole hold without this library: a thread that was born on
+//! its slot ([`birth`](crate::birth)), and the initial thread, which an OpenMP runtime that was told the slots as its
+//! places binds to the first, GNU's even before `main`. Idea: a thread is asked for its mask by calls of the C library, so
+//! those answer with the mask of the plan while the thread is on its slot. System calls and `/proc` answer as the
+//! kernel does, and so does every question for a born thread that another thread asks.
+//!
+//! What the program bound by itself is answered as it is:
+//!
+//! - A mask in a thread's attribute: such a thread takes no slot.
+//! - A mask that a call of the C library set for a born thread, even if it is exactly the slot
+//!   ([`holders`](crate::holders)). GNU's runtime binds threads by such calls. One that a system call set is seen where it is
+//!   another than the slot.
+//! - The mask of a thread on which an OpenMP runtime of LLVM's family starts, which counts CPUs and binds threads by system
+//!   calls: it is widened then ([`ompt`](crate::ompt)), and left to the runtime.
+//! - The place of the initial thread inside a parallel region: a program that asks there wants to see it.
+//!
+//! A program that reads its mask, sets another and restores the first (hwloc, oneTBB, OpenBLAS) sets the plan's mask. The
+//! thread has that from then on and floats in the hold, as without this library. It is not put back on its slot: the
+//! program may as well have meant to unbind it, and a program is not contradicted in what it set.
 
 use crate::cpus::Cpus;
+use crate::holders::HOLDERS;
+use crate::nest;
 use crate::plan::{self, Plan};
 use crate::real::Symbol;
-use libc::{c_int, cpu_set_t, pid_t, size_t};
+use crate::slots::{self, TURNS};
+use libc::{c_int, cpu_set_t, pid_t, pthread_t, size_t};
 use std::mem::transmute;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -43,27 +60,69 @@ fn runtime_binds(plan: &Plan) -> bool {
     binds
 }
 
-/// Replaces the mask that a call has answered, of `bytes` bytes, by the plan's, where the mask is the initial thread's
-/// and a slot. `process` is the process or thread that was asked for, 0 for the calling thread.
+/// Notes that the program has set the mask of a thread of this process, by the kernel's id; 0 is the calling one.
+pub(crate) fn note_set_task(task: pid_t) {
+    match slots::of_this_thread() {
+        Some(turn) if task == 0 => HOLDERS.note_turn(turn),
+        _ if task == 0 => {}
+        _ => with_turns(|turns| HOLDERS.note_task(task, turns)),
+    }
+}
+
+/// Notes that the program has set the mask of a thread.
+pub(crate) fn note_set_thread(thread: pthread_t) {
+    with_turns(|turns| HOLDERS.note_thread(thread, turns, |turn| TURNS.is_taken(turn)));
+}
+
+/// Does `work` with the number of turns, in the planned process where there are some.
+fn with_turns(work: impl FnOnce(usize)) {
+    if let Some(plan) =
+        plan::current().filter(|plan| plan.has_places_for_threads() && plan.is_of_this_process())
+    {
+        work(plan.slots());
+    }
+}
+
+/// Replaces the mask that a call has answered, of `bytes` bytes, by the plan's, where the mask is a slot by this run's
+/// doing. `process` is the process or thread that was asked for, 0 for the calling thread.
 ///
 /// # Safety
 /// `mask` is valid for writes of `bytes` bytes and initialised.
 pub(crate) unsafe fn widen(process: pid_t, bytes: size_t, mask: *mut cpu_set_t) {
-    let Some(plan) = plan::current().filter(|plan| plan.is_of_this_process() && runtime_binds(plan)) else {
-        return;
-    };
-    // SAFETY: neither call has preconditions.
-    let (own, thread) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
-    let initial = process == own || (process == 0 && thread == i64::from(own));
-    let whole = plan.mask().end().div_ceil(8);
-    if !initial || bytes < whole || in_region() {
+    let Some(plan) = plan::current().filter(|plan| plan.is_of_this_process()) else { return };
+    if bytes < plan.mask().end().div_ceil(8) {
         return;
     }
     // SAFETY: the caller's contract.
     let answer = unsafe { std::slice::from_raw_parts_mut(mask.cast::<u8>(), bytes) };
     let mut seen = Cpus::new();
     seen.become_bytes(answer);
-    if (0..plan.slots()).any(|slot| plan.is_slot(slot, &seen)) {
+    if is_narrowed_by_runtime(plan, process, &seen) || is_narrowed_by_birth(plan, process, &seen) {
         plan.mask().write_bytes(answer);
     }
+}
+
+/// Whether this is the initial thread, and the runtime has bound it as the plan says.
+fn is_narrowed_by_runtime(plan: &Plan, process: pid_t, seen: &Cpus) -> bool {
+    // SAFETY: no preconditions.
+    let own = unsafe { libc::getpid() };
+    let is_initial = process == own || (process == 0 && this_task() == own);
+    is_initial
+        && runtime_binds(plan)
+        && !in_region()
+        && (0..plan.slots()).any(|slot| plan.is_slot(slot, seen))
+}
+
+/// Whether this is the calling thread, which was born on its slot, and nothing has moved it since.
+fn is_narrowed_by_birth(plan: &Plan, process: pid_t, seen: &Cpus) -> bool {
+    let Some(turn) = slots::of_this_thread() else { return false };
+    (process == 0 || process == this_task())
+        && plan.is_slot(slots::slot_of(turn, plan.slots()), seen)
+        && !HOLDERS.is_set(turn)
+        && !nest::is_narrowed()
+}
+
+fn this_task() -> pid_t {
+    // SAFETY: no preconditions.
+    unsafe { libc::syscall(libc::SYS_gettid) as pid_t }
 }

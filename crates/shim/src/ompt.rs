@@ -18,14 +18,14 @@
 //! - BOLT runs OpenMP threads as user-level threads: what is bound there is another thing. It is left alone.
 
 use crate::meter;
-use crate::nest::{self, Runtime, Team};
-use crate::{objects, plan, real};
+use crate::nest::{self, Team};
+use crate::{narrowed, objects, plan, real, wide};
 use libc::{c_char, c_int, c_uint, c_void};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
-use trimtab_core::profile;
+use trimtab_core::place::runtimes::Runtime;
 
 /// A word that the runtime keeps for a tool.
 type Word = *mut *mut c_void;
@@ -63,8 +63,11 @@ static TOOL: Shared = Shared(std::cell::UnsafeCell::new(Tool { initialize, final
 
 /// Called by a runtime as it starts. Null: no tool.
 ///
-/// A runtime counts the CPUs of the thread it starts on. That may be inside a region of another runtime.
+/// A runtime counts the CPUs of the thread it starts on, by system calls, and may bind it by such. That thread may be on its
+/// slot, or inside a region of another runtime.
 pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
+    wide::for_good();
+    narrowed::note_set_task(0);
     // SAFETY: the caller's own arguments.
     if let Some(other) = unsafe { real::ompt_start_tool(version, name) } {
         return other;
@@ -72,7 +75,6 @@ pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
     if !(nest::is_active() || meter::is_on()) || names_another_tool() || is_on_user_level_threads() {
         return null_mut();
     }
-    nest::widen_until_next_team();
     TOOL.0.get()
 }
 
@@ -162,7 +164,7 @@ thread_local! {
 impl Regions {
     /// Puts a region where it stays until [`give_up`](Self::give_up), on top of those that are open.
     fn push(&self, team: Option<Team>) -> *mut Region {
-        let meetings = meter::Region::open(profile::Runtime::Libomp);
+        let meetings = meter::Region::open(Runtime::Libomp);
         let region = Region { team, meetings, below: self.open.get() };
         let room = self.room.replace(null_mut());
         let place = if room.is_null() {
@@ -204,7 +206,7 @@ unsafe extern "C-unwind" fn parallel_begin(
         return unsafe { region.write(null_mut()) };
     }
     let is_ours = !task.is_null() && !is_of_runtime(code.addr());
-    let team = is_ours.then(|| nest::open(requested, Runtime::Llvm));
+    let team = is_ours.then(|| nest::open(requested, Runtime::Libomp));
     let opened = REGIONS.with(|regions| regions.push(team));
     // SAFETY: the word is the tool's to write.
     unsafe { region.write(if is_ours { opened.cast() } else { null_mut() }) };
@@ -250,7 +252,7 @@ unsafe extern "C-unwind" fn sync_region(
     if end == SCOPE_BEGIN {
         return meter::barrier_begins();
     }
-    meter::barrier_ends(profile::Runtime::Libomp, !region.is_null());
+    meter::barrier_ends(Runtime::Libomp, !region.is_null());
 }
 
 /// Whether all of a team meet there: not where one waits for its tasks, and not in leagues.

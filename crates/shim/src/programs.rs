@@ -89,7 +89,7 @@ macro_rules! starters {
 
 /// `execve` and its kin.
 fn before<T>(exec: impl FnOnce() -> T) -> T {
-    wide::before_exec();
+    wide::for_good();
     exec()
 }
 
@@ -223,7 +223,7 @@ mod many {
         environment: impl FnOnce(usize) -> List,
         exec: unsafe fn(Text, List, List) -> c_int,
     ) -> c_int {
-        wide::before_exec();
+        wide::for_good();
         // SAFETY: the file comes first, then the words up to a null.
         let (file, word) = (unsafe { call.argument(0) }, |at: usize| unsafe { call.argument(1 + at) });
         let count = (0..).take_while(|&at| !word(at).is_null()).count();

@@ -55,6 +55,8 @@ static GET_NPROCS_CONF: Symbol = Symbol::new(c"get_nprocs_conf");
 static OMPT_START_TOOL: Symbol = Symbol::new(c"ompt_start_tool");
 static SCHED_GETAFFINITY: Symbol = Symbol::new(c"sched_getaffinity");
 static PTHREAD_GETAFFINITY: Symbol = Symbol::new(c"pthread_getaffinity_np");
+static SCHED_SETAFFINITY: Symbol = Symbol::new(c"sched_setaffinity");
+static PTHREAD_SETAFFINITY: Symbol = Symbol::new(c"pthread_setaffinity_np");
 static DLCLOSE: Symbol = Symbol::new(c"dlclose");
 static PTHREAD_BARRIER_WAIT: Symbol = Symbol::new(c"pthread_barrier_wait");
 static SCHED_YIELD: Symbol = Symbol::new(c"sched_yield");
@@ -71,6 +73,8 @@ pub(crate) fn resolve() {
         &OMPT_START_TOOL,
         &SCHED_GETAFFINITY,
         &PTHREAD_GETAFFINITY,
+        &SCHED_SETAFFINITY,
+        &PTHREAD_SETAFFINITY,
         &DLCLOSE,
         &PTHREAD_BARRIER_WAIT,
         &SCHED_YIELD,
@@ -181,6 +185,36 @@ pub(crate) unsafe fn pthread_getaffinity_np(thread: pthread_t, bytes: size_t, ma
     match PTHREAD_GETAFFINITY.found().or_else(|| PTHREAD_GETAFFINITY.look_up()) {
         // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
         Some(get) => unsafe { transmute::<NonNull<c_void>, Get>(get)(thread, bytes, mask) },
+        None => libc::ENOSYS,
+    }
+}
+
+/// The real `sched_setaffinity`; an error where there is none.
+///
+/// # Safety
+/// As `sched_setaffinity(2)`.
+pub(crate) unsafe fn sched_setaffinity(process: pid_t, bytes: size_t, mask: *const cpu_set_t) -> c_int {
+    type Set = unsafe extern "C-unwind" fn(pid_t, size_t, *const cpu_set_t) -> c_int;
+    match SCHED_SETAFFINITY.found().or_else(|| SCHED_SETAFFINITY.look_up()) {
+        // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
+        Some(set) => unsafe { transmute::<NonNull<c_void>, Set>(set)(process, bytes, mask) },
+        None => -1,
+    }
+}
+
+/// The real `pthread_setaffinity_np`; "not implemented" where there is none.
+///
+/// # Safety
+/// As `pthread_setaffinity_np(3)`.
+pub(crate) unsafe fn pthread_setaffinity_np(
+    thread: pthread_t,
+    bytes: size_t,
+    mask: *const cpu_set_t,
+) -> c_int {
+    type Set = unsafe extern "C-unwind" fn(pthread_t, size_t, *const cpu_set_t) -> c_int;
+    match PTHREAD_SETAFFINITY.found().or_else(|| PTHREAD_SETAFFINITY.look_up()) {
+        // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
+        Some(set) => unsafe { transmute::<NonNull<c_void>, Set>(set)(thread, bytes, mask) },
         None => libc::ENOSYS,
     }
 }

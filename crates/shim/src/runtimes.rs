@@ -3,8 +3,8 @@
 //! An OpenMP runtime binds its own threads, by the places it was given or region by region, and it starts helpers that are no
 //! workers at all. Allocators, race detectors and communication libraries start helpers, too. A slot given to one of them is
 //! missing for a thread that computes, and all later threads are on other slots than the plan says. So these threads are recognised
-//! and have the whole mask. They are known by their start routine, which lies in the runtime's library: in each of the libraries listed
-//! here, no thread of the program starts.
+//! and have the whole mask. They are known by their start routine, which lies in the runtime's library: in each of
+//! [`HELPER_LIBRARIES`], no thread of the program starts. A wheel renames its copy (`libgomp-e985bcbb.so.1`) but keeps the beginning.
 //!
 //! ThreadSanitizer is different: it stands in front of `pthread_create` itself, so that all start routines are its own, and clang links it
 //! into the program. What it creates for the program has an attribute always; its own thread has none.
@@ -15,25 +15,7 @@
 use crate::objects::{self, Object};
 use libc::{c_void, pthread_attr_t};
 use std::ops::ControlFlow;
-
-/// How the files of the runtimes begin. A wheel renames its copy (`libgomp-e985bcbb.so.1`) but keeps the beginning.
-const LIBRARIES: [&[u8]; 11] = [
-    // OpenMP.
-    b"libgomp",
-    b"libomp",
-    b"libiomp",
-    b"libnvomp",
-    // An allocator that returns memory in a thread of its own, and a tracer.
-    b"libjemalloc",
-    b"liblttng-ust",
-    // Progress of Open MPI, PMIx and UCX.
-    b"libopen-pal",
-    b"libpmix",
-    b"libucs",
-    // Devices.
-    b"libcuda.",
-    b"libhsa-runtime",
-];
+use trimtab_core::place::runtimes::HELPER_LIBRARIES;
 
 /// A function that every program with ThreadSanitizer in it shows.
 const RACE_DETECTOR: &std::ffi::CStr = c"__tsan_init";
@@ -54,7 +36,7 @@ pub(crate) fn own(routine: *const c_void, attr: *const pthread_attr_t) -> bool {
 
 fn is_runtime(path: &[u8]) -> bool {
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    LIBRARIES.iter().any(|name| file.starts_with(name))
+    HELPER_LIBRARIES.iter().any(|name| file.starts_with(name.as_bytes()))
 }
 
 #[cfg(test)]

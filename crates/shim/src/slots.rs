@@ -8,8 +8,9 @@
 //! All state is static and atomic; nothing is allocated, nothing waits. What a new thread is to run stands in its
 //! turn's entry, since the entry belongs to that thread from before its birth until its end.
 
+use crate::holders::HOLDERS;
 use crate::plan::SLOTS_MAX;
-use libc::{c_void, pthread_key_t};
+use libc::{c_void, pid_t, pthread_key_t};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
@@ -71,6 +72,11 @@ impl Turns {
         None
     }
 
+    /// Whether a turn is taken.
+    pub(crate) fn is_taken(&self, turn: usize) -> bool {
+        self.taken.get(turn / BITS).is_some_and(|word| word.load(SeqCst) >> (turn % BITS) & 1 == 1)
+    }
+
     /// Gives a turn back.
     pub(crate) fn give_back(&self, turn: usize) {
         if let Some(word) = self.taken.get(turn / BITS) {
@@ -114,6 +120,9 @@ pub(crate) fn can_be_given_back() -> bool {
 
 /// Ties a turn to the calling thread: it is given back when the thread ends.
 pub(crate) fn settle(turn: usize) {
+    // SAFETY: neither call has preconditions.
+    let (thread, task) = unsafe { (libc::pthread_self(), libc::syscall(libc::SYS_gettid)) };
+    HOLDERS.enter(turn, thread, task as pid_t);
     set_value(turn + 1);
 }
 
@@ -141,6 +150,7 @@ fn set_value(value: usize) {
 /// Runs as a thread ends.
 extern "C" fn ended(value: *mut c_void) {
     if let Some(turn) = value.addr().checked_sub(1) {
+        HOLDERS.leave(turn);
         TURNS.give_back(turn);
     }
 }

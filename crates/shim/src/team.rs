@@ -4,7 +4,7 @@
 
 use crate::meter::{self, Lead};
 use libc::c_int;
-use trimtab_core::profile::Runtime;
+use trimtab_core::place::runtimes::Runtime;
 
 /// Takes a meeting: beginning and end by the monotonic clock, and whether the thread counts for all of its team.
 type Met = extern "C-unwind" fn(u64, u64, c_int);

@@ -3,7 +3,7 @@
 use crate::meter::{self, Lead};
 use crate::real;
 use libc::{c_int, c_void};
-use trimtab_core::profile::Runtime;
+use trimtab_core::place::runtimes::Runtime;
 
 /// A barrier of POSIX threads. The one thread that it names each time counts the interval.
 ///

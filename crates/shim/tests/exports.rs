@@ -25,7 +25,8 @@ fn exactly_the_intended_symbols_are_exported() {
         "GOMP_parallel_start GOMP_parallel_sections_start GOMP_parallel_end ompt_start_tool dlclose",
         "omp_set_nesting_info omp_set_nesting_info_ trimtab_set_nesting_info trimtab_meter",
         // A thread's own mask, for itself and for the programs it starts.
-        "sched_getaffinity pthread_getaffinity_np execve execv execvp execvpe fexecve execveat",
+        "sched_getaffinity pthread_getaffinity_np sched_setaffinity pthread_setaffinity_np",
+        "execve execv execvp execvpe fexecve execveat",
         "posix_spawn posix_spawnp system popen",
         // Where threads meet and wait: GNU's runtime, and the C library.
         "GOMP_barrier GOMP_barrier_cancel GOMP_loop_end GOMP_loop_end_cancel GOMP_sections_end GOMP_sections_end_cancel",

@@ -134,7 +134,7 @@ fn cxx_threads_throw_and_catch() {
 fn rust_threads_panic_and_are_joined() {
     let Some(program) = Program::built("rustc", "threads.rs", &["--edition=2024"]) else { return };
     if let Some(outcome) = pinned("B/A").run(&program) {
-        assert_eq!(outcome.text(), "A B worker 19900 cpus 2");
+        assert_eq!(outcome.text(), "A B worker 19900 cpus 2 2");
     }
 }
 
@@ -146,10 +146,10 @@ fn python(run: Run, script: &str) -> Option<Outcome> {
 #[test]
 fn python_threads_are_pinned_and_told_the_count() {
     if let Some(outcome) = python(pinned("B/A"), "threads.py") {
-        assert_eq!(outcome.text(), "AB A B AB cpus 2 child 2");
+        assert_eq!(outcome.text(), "AB A B AB cpus 2 child 2 told 2 2 2");
     }
     if let Some(outcome) = python(Run::guest().plan("mask=A slots=A pin=born"), "threads.py") {
-        assert_eq!(outcome.text(), "AB A A A cpus 1 child 1");
+        assert_eq!(outcome.text(), "AB A A A cpus 1 child 1 told 1 1 1");
     }
 }
 

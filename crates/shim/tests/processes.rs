@@ -20,7 +20,7 @@ fn children_of_forks_live_in_the_mask_unless_the_program_placed_their_parent() {
             "initial thread: AB child AB",
             "thread of child: AB",
             "pinned thread: A child AB thread of child AB",
-            "moved thread: A child AB", // to where it was: its slot
+            "moved thread: A child A", // to its slot, but by the program's order
             "moved thread: B child B",
             "initial thread: A child A stays A",
             "initial thread: B child AB stays B", // as an OpenMP runtime does: the place that is slot 0

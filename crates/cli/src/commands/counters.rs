@@ -8,11 +8,12 @@ use crate::world::World;
 use anyhow::Result;
 use serde::Serialize;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counting::{Price, Thrift};
+use trimtab_core::counter_budget::{Price, Thrift};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::drive::{Awake, Host};
-use trimtab_core::meter::{Meter, Metered};
 use trimtab_core::observe::Sample;
+use trimtab_core::telemetry::Accumulator;
+use trimtab_core::telemetry::counter_totals::{self, CounterTotals};
 use trimtab_core::time::Span;
 use trimtab_linux::host::{Live, Options, Root};
 use trimtab_linux::perf::{self, Event, Missing, Role, Standing, Why};
@@ -83,8 +84,8 @@ struct ThreadRow {
     far_share: Option<f64>,
 }
 
-impl From<Metered> for ThreadRow {
-    fn from(thread: Metered) -> Self {
+impl From<CounterTotals> for ThreadRow {
+    fn from(thread: CounterTotals) -> Self {
         let counts = thread.counts.as_ref();
         Self {
             penalty: counts.and_then(Counts::penalty),
@@ -103,7 +104,7 @@ impl From<Metered> for ThreadRow {
 }
 
 impl Document {
-    fn of(standing: &Standing, seen: Option<(Span, Vec<Metered>)>) -> Self {
+    fn of(standing: &Standing, seen: Option<(Span, Vec<CounterTotals>)>) -> Self {
         let (span, threads) = seen.unzip();
         let recipe = standing.recipe.as_ref();
         let event = |(role, event): &(Role, Event)| EventRow { role: role.word(), event: event.name.clone() };
@@ -165,19 +166,19 @@ fn show(world: &World, args: &CountersArgs) -> Result<u8> {
 }
 
 /// Counts the threads of some programs for a while.
-fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<Metered>)> {
+fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<CounterTotals>)> {
     let roots: Vec<Root> = distinct(&args.pids).into_iter().map(|pid| Root::Tree(Pid(pid))).collect();
     let options = Options { hands_off: true, counting: args.events.clone(), ..Options::default() };
     // Nothing is moved: where it might be moved to does not matter.
     let usable = affinity::get(None)?;
     let mut live = Live::with(&world.proc(), &roots, &usable, options)?;
     let wanted = Wanted { places: true, counts: true, ..Wanted::default() };
-    let mut meter = Meter::default();
+    let mut totals = Accumulator::default();
     // The first look finds out what can be counted, which takes its time: it tells who there is.
-    meter.take(&Sample { threads: Vec::new(), ..live.observe(&wanted)? });
+    totals.add(&Sample { threads: Vec::new(), ..live.observe(&wanted)? });
     let first = live.observe(&wanted)?;
     let (begin, lasting) = (first.at, args.time.unwrap_or(LASTING));
-    meter.take(&first);
+    totals.add(&first);
     let mut now = begin;
     while now.since(begin) < lasting {
         let rest = lasting.less(now.since(begin));
@@ -186,12 +187,12 @@ fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<Mete
         }
         let sample = live.observe(&wanted)?;
         now = sample.at;
-        meter.take(&sample);
+        totals.add(&sample);
     }
     // It is there as soon as counts were wanted.
     let standing = live.counting().cloned();
     let standing = standing.unwrap_or_else(|| perf::look(&world.proc(), &world.sys(), &args.events, None));
-    Ok((standing, now.since(begin), meter.threads()))
+    Ok((standing, now.since(begin), counter_totals::threads(&totals)))
 }
 
 /// What a rung tells.
@@ -268,7 +269,7 @@ fn not(missing: &[Missing]) -> Vec<String> {
     lines.into_iter().map(|(rungs, why)| format!("not {rungs}: {why}")).collect()
 }
 
-fn figures(standing: &Standing, span: Span, threads: &[Metered]) -> String {
+fn figures(standing: &Standing, span: Span, threads: &[CounterTotals]) -> String {
     if threads.is_empty() {
         return format!("no thread ran in {span}\n");
     }

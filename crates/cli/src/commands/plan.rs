@@ -12,7 +12,8 @@ use crate::world::World;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use trimtab_core::place::nesting::{self, Listing, Narrowed, narrow};
-use trimtab_core::place::{OpenMp, PlaceError, Plan, Reason, Request, Taken, format, plan};
+use trimtab_core::place::runtimes::Runtime;
+use trimtab_core::place::{PlaceError, Plan, Reason, Request, Taken, format, plan};
 use trimtab_core::topology::{Machine, Marks, draw};
 use trimtab_linux::ledger::LedgerView;
 use trimtab_linux::program::{Program, resolve};
@@ -136,7 +137,7 @@ fn words(machine: &Machine, taken: &Taken, plan: &Plan, args: &PlanArgs) -> Stri
 }
 
 /// The picture of the nested teams, and what there is to know of them.
-fn nested(nesting: Option<&Nesting>, openmp: Option<OpenMp>) -> String {
+fn nested(nesting: Option<&Nesting>, openmp: Option<Runtime>) -> String {
     let Some(nesting) = nesting else { return String::new() };
     let mut text = format!("\nnested teams: {}\n", nesting.resolved());
     if let Some(map) = nesting.teams.declared() {

@@ -25,11 +25,13 @@ use std::ffi::OsString;
 use std::path::Path;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{self, Missed, NestHandoff, Report};
+use trimtab_core::hash::fnv1a;
 use trimtab_core::place::nesting::Nest;
+use trimtab_core::place::runtimes::{BINDING_VARIABLES, Runtime};
 use trimtab_core::place::waiting::{Occupancy, Waiting, Yield, decide};
 use trimtab_core::place::{
-    Action, Amount, Asked as Counts, Binder, Fit, LocalRank, OPENMP, OpenMp, Plan, Reason, State, Stated,
-    Variable, counts, effective, environment, fitted_lines, local_rank, pins_itself, stated,
+    Action, Amount, Asked as Counts, Binder, Fit, LocalRank, OPENMP, Plan, Reason, State, Stated, Variable,
+    counts, effective, environment, fitted_lines, local_rank, pins_itself, stated,
 };
 use trimtab_core::set::CpuSet;
 use trimtab_core::words::plural;
@@ -37,14 +39,11 @@ use trimtab_linux::calibrate::{YieldKind, yield_share};
 use trimtab_linux::child::{self, Two};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
-use trimtab_linux::program::{Family, Program, Runtime, resolve};
+use trimtab_linux::program::{Family, Program, resolve};
 use trimtab_linux::text::printable;
 
 /// Where LLVM's runtime looks for tools.
 const TOOLS: &str = "OMP_TOOL_LIBRARIES";
-
-/// Variables by which a user binds OpenMP threads.
-const BINDINGS: [&str; 4] = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"];
 
 /// Functions by which programs start threads: of POSIX, of C++'s library and of C11.
 const STARTS_THREADS: [&str; 3] = ["pthread_create", "_M_start_thread", "thrd_create"];
@@ -169,7 +168,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let pin = if frees { PinMode::Mask } else { args.run.pin.unwrap_or_default() };
     let binds = pin == PinMode::Auto && !rule.as_ref().is_some_and(|rule| rule.mask_only);
     let openmp = openmp(&program);
-    let bound = BINDINGS.iter().any(|name| user(name).is_some());
+    let bound = BINDING_VARIABLES.iter().any(|name| user(name).is_some());
     let own = leaves_binding_to(&program, openmp);
     let carries = guest::bears(&program).is_ok() && guest::library().is_ok();
     let asked_for = nest.is_some();
@@ -316,11 +315,8 @@ fn taken_for_program(args: &RunArgs) -> Option<String> {
 }
 
 /// The OpenMP runtime a program links.
-pub fn openmp(program: &Program) -> Option<OpenMp> {
-    Some(match program.binary.as_ref()?.openmp? {
-        Runtime::Gnu => OpenMp::Gnu,
-        Runtime::Llvm | Runtime::Intel => OpenMp::Llvm,
-    })
+pub fn openmp(program: &Program) -> Option<Runtime> {
+    program.binary.as_ref()?.openmp
 }
 
 /// The thread count that the command line of a known program states.
@@ -342,12 +338,13 @@ struct OwnBinding {
 /// Programs whose OpenMP threads the runtime must not bind. GNU OpenMP gives every thread that opens
 /// a team by itself the first places, so that the teams of a program that starts threads of its own
 /// meet on the same CPUs. LLVM's runtime deals places round among them.
-fn leaves_binding_to(program: &Program, openmp: Option<OpenMp>) -> Option<OwnBinding> {
+fn leaves_binding_to(program: &Program, openmp: Option<Runtime>) -> Option<OwnBinding> {
     if pins_itself(&program.path.to_string_lossy()).is_some() {
         return Some(OwnBinding { why: "the program binds its own threads", pins: true });
     }
     let starts = |word: &&str| program.mentions(word, nest::SEARCHED) != Some(false);
-    let starts_threads = openmp == Some(OpenMp::Gnu) && STARTS_THREADS.iter().any(starts);
+    let meet = openmp.is_some_and(|runtime| runtime.row().reuses_first_places);
+    let starts_threads = meet && STARTS_THREADS.iter().any(starts);
     starts_threads.then_some(OwnBinding {
         why: "the program starts threads of its own, and each could open a team",
         pins: false,
@@ -358,7 +355,10 @@ fn leaves_binding_to(program: &Program, openmp: Option<OpenMp>) -> Option<OwnBin
 /// library can place them. A binding that the user set stays in force instead.
 fn shape(world: &World, program: &Program, plan: &Plan, omp: Option<&str>) -> Option<Nest> {
     let reachable = program.family.is_none() && guest::bears(program).is_ok() && guest::library().is_ok();
-    if openmp(program).is_none() || !reachable || BINDINGS.iter().any(|name| world.of_user(name).is_some()) {
+    if openmp(program).is_none()
+        || !reachable
+        || BINDING_VARIABLES.iter().any(|name| world.of_user(name).is_some())
+    {
         return None;
     }
     let counts = counts(omp?)?;
@@ -447,11 +447,8 @@ fn job_key(world: &World, rank: &LocalRank) -> u64 {
         Some(format!("{parent} {}", start.0))
     };
     let job = rank.job.clone().or_else(parent).unwrap_or_default();
-    // FNV-1a, 64 bits: a name for a job, not a secret. 0 means no job.
-    let bytes = rank.launcher.bytes().chain([0]).chain(job.bytes());
-    bytes
-        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-        .max(1)
+    // A name for a job, not a secret. 0 means no job.
+    fnv1a(rank.launcher.bytes().chain([0]).chain(job.bytes())).max(1)
 }
 
 fn warn_about(program: &Program, volume: Volume) {

@@ -17,9 +17,9 @@ use crate::say::{self, Volume};
 use anyhow::Result;
 use server::Server;
 use std::sync::{Arc, Mutex, PoisonError};
-use trimtab_core::account::{Account, Keep};
 use trimtab_core::balance::Settings;
 use trimtab_core::drive::Step;
+use trimtab_core::telemetry::account::{Account, Keep};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 

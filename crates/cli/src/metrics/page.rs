@@ -4,8 +4,8 @@
 //! is a series for ever in a database: of the living ones only those that ran longest are told, and how many are not.
 
 use std::fmt::{Display, Write};
-use trimtab_core::account::{Account, ProgramAccount, ThreadAccount};
 use trimtab_core::balance::Finding;
+use trimtab_core::telemetry::account::{Account, ProgramAccount, ThreadAccount};
 
 /// Threads that have series of their own.
 pub(super) const THREADS_MAX: usize = 256;
@@ -65,7 +65,7 @@ pub(super) fn text(account: &Account) -> String {
     );
     programs(&mut page, account);
     threads(&mut page, account);
-    let cpu = |read: &trimtab_core::account::CpuAccount| label(&[("cpu", &read.cpu.to_string())]);
+    let cpu = |read: &trimtab_core::telemetry::account::CpuAccount| label(&[("cpu", &read.cpu.to_string())]);
     page.metric(
         ("cpu_busy_ratio", "gauge", "Share of the time that a CPU ran anything."),
         account.cpus().iter().map(|read| (cpu(read), read.busy)),

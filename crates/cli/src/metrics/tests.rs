@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use trimtab_core::account::{Keep, Playback};
+use trimtab_core::telemetry::account::{Keep, Playback};
 use trimtab_core::trace::Trace;
 
 fn account(run: &Run) -> Account {

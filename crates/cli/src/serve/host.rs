@@ -14,7 +14,7 @@ use trimtab_core::balance::{Decision, Outcome, Wanted};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::Sample;
-use trimtab_core::pace::Pace;
+use trimtab_core::sampling_budget::{Pacer, SamplingBudget};
 use trimtab_core::tags::{Mark, Tag, TagId};
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::host::{Live, LiveError, Restored, Root, RootId, Watch};
@@ -66,7 +66,7 @@ pub struct Served {
     roots: BTreeMap<TagId, BTreeMap<Named, RootId>>,
     /// Of each thing that is named: what of a machine cannot be watched says nothing about the others.
     faults: BTreeMap<TagId, BTreeMap<Named, Fault>>,
-    pace: Pace,
+    pacer: Pacer,
     generation: Option<u64>,
     at: Moment,
     worked: Span,
@@ -85,7 +85,7 @@ impl Served {
             proc,
             roots: BTreeMap::new(),
             faults: BTreeMap::new(),
-            pace: Pace::new(budget),
+            pacer: Pacer::new(SamplingBudget::share(budget)),
             generation: None,
             at: Moment::default(),
             worked: spent(ClockId::ProcessCPUTime),
@@ -241,8 +241,8 @@ impl Served {
         }
         state.homes = homes;
         state.done.threads = threads;
-        state.done.share = self.pace.share();
-        state.done.slowed = self.pace.slowed();
+        state.done.share = self.pacer.share();
+        state.done.slowed = self.pacer.slowed();
         state.faults = fault.into_iter().collect();
     }
 
@@ -297,7 +297,7 @@ impl Host for Served {
         let worked = spent(ClockId::ProcessCPUTime).less(self.live.fetching_cost());
         let cost = worked.less(self.worked);
         self.worked = self.worked.max(worked);
-        let due = self.pace.next(self.at, cost, until);
+        let due = self.pacer.next(self.at, cost, until);
         let mut next = self.at;
         loop {
             // While nothing is tagged there is nothing to look at.
@@ -401,6 +401,6 @@ mod tests {
         .unwrap();
         host.observe(&Wanted::all()).unwrap();
         assert_eq!(host.wait(host.at + Span::from_ms(10)).unwrap(), Awake::Over);
-        assert_eq!(host.pace.slowed(), 1, "50 ms of work are worth 5 s at one per cent");
+        assert_eq!(host.pacer.slowed(), 1, "50 ms of work are worth 5 s at one per cent");
     }
 }

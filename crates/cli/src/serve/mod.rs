@@ -17,9 +17,9 @@ pub use resolve::reach;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use trimtab_core::account::Tally;
 use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{Registry, TagId};
+use trimtab_core::telemetry::account::Tally;
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::process::{StartTime, Tid};
 

@@ -5,8 +5,9 @@
 
 use super::load::{Load, WAKE, Way};
 use super::{ERROR_BESIDE, ERROR_CROWDED, ERROR_LEAST, Gain, Situation};
+use crate::place::runtimes::Runtime;
 use crate::place::waiting::{WaitPolicy, Yield};
-use crate::profile::{Profile, Runtime};
+use crate::profile::Profile;
 use crate::setting::{Knob, Setting};
 use crate::time::Span;
 
@@ -163,23 +164,15 @@ impl<'a> Known<'a> {
     /// thousand rounds, libomp yields, by their sources).
     fn spinning(&self) -> Way {
         match self.profile.runtimes.as_slice() {
-            [Runtime::Libgomp] if self.threads > self.cpus => Way::Moment,
-            [Runtime::Libomp] if self.threads > self.cpus => Way::Yield,
+            [runtime] => Way::of(runtime.row().spins.of(self.threads > self.cpus)),
             _ => Way::Spin,
         }
     }
 
     /// What runtimes do that nobody tells anything; `None` where several differ or none was seen.
     fn by_itself(&self) -> Option<Way> {
-        let way = |runtime: &Runtime| match runtime {
-            // It sees its own threads only: 300,000 rounds are longer than most phases.
-            Runtime::Libgomp if self.threads > self.cpus => Way::Moment,
-            Runtime::Libgomp => Way::Spin,
-            Runtime::Libomp => Way::Yield,
-            Runtime::OpenMpi | Runtime::Mpich => Way::Spin,
-            Runtime::Team => Way::Moment,
-            Runtime::Pthread => Way::Sleep,
-        };
+        // A runtime sees its own threads only.
+        let way = |runtime: &Runtime| Way::of(runtime.row().waits.of(self.threads > self.cpus));
         let mut ways: Vec<Way> = self.profile.runtimes.iter().map(way).collect();
         ways.dedup();
         (ways.len() == 1).then(|| ways.first().copied()).flatten()

@@ -17,6 +17,8 @@
 //! Processors", IPDPS 2010 (interval between barriers, ways to wait, meaning of yield). Constants were set by hand on the calibration half of
 //! `experiments/advise` and `experiments/simulator/live` (`docs/advise.md`), and say where they come from.
 
+use crate::place::waiting::How;
+
 /// A tick, after which a thread that computes is put off its CPU: HZ = 250.
 pub const TICK: f64 = 4e-3;
 /// Waking a thread whose CPU is free, where nobody measured it: as in simulations of a guest with two CPUs.
@@ -58,6 +60,16 @@ pub enum Way {
 }
 
 impl Way {
+    /// What threads do that wait so; a runtime that is left alone spins.
+    pub const fn of(how: How) -> Self {
+        match how {
+            How::Left | How::Spin => Self::Spin,
+            How::Yield => Self::Yield,
+            How::Brief => Self::Moment,
+            How::Sleep => Self::Sleep,
+        }
+    }
+
     /// All.
     pub const ALL: [Self; 4] = [Self::Spin, Self::Yield, Self::Sleep, Self::Moment];
 }

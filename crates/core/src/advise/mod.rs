@@ -99,7 +99,7 @@ impl fmt::Display for Topic {
 /// What comes of a topic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Conclusion {
     /// The setting should be changed.
     Change,
     /// It is good as it is, or nothing can be gained that counts.
@@ -186,7 +186,7 @@ pub struct Advice {
     /// Of which.
     pub topic: Topic,
     /// What comes of it.
-    pub verdict: Verdict,
+    pub verdict: Conclusion,
     /// What to change; empty where nothing is to be.
     pub setting: Setting,
     /// What that brings, or what the best change that was thought of would.
@@ -208,7 +208,7 @@ impl Advice {
     fn about(topic: Topic, rule: &str) -> Self {
         Self {
             topic,
-            verdict: Verdict::NoChange,
+            verdict: Conclusion::NoChange,
             setting: Setting::new(),
             gain: None,
             words: String::new(),
@@ -225,13 +225,13 @@ impl Advice {
     }
 
     fn unsure(mut self, words: impl Into<String>) -> Self {
-        self.verdict = Verdict::Unsure;
+        self.verdict = Conclusion::Unsure;
         self.words = words.into();
         self
     }
 
     fn lacking(mut self, missing: Vec<String>) -> Self {
-        self.verdict = Verdict::Unsure;
+        self.verdict = Conclusion::Unsure;
         self.words = format!("cannot be told: {}", missing.join("; "));
         self.missing = missing;
         self
@@ -252,7 +252,7 @@ impl Advice {
         self.gain = gain;
         match gain {
             Some(gain) if gain.is_sure() && !setting.is_empty() => {
-                self.verdict = Verdict::Change;
+                self.verdict = Conclusion::Change;
                 self.setting = setting;
                 self.words = change.into();
                 self

@@ -1,5 +1,6 @@
 use super::*;
-use crate::profile::{Intervals, Runtime};
+use crate::place::runtimes::Runtime;
+use crate::profile::Intervals;
 use crate::time::Span;
 use crate::topology::parse_synthetic;
 use proptest::prelude::*;
@@ -47,14 +48,14 @@ fn of(topic: Topic, profile: &Profile, situation: &Situation) -> Advice {
 fn changes(advice: &Advice, setting: &str) {
     assert_eq!(
         (advice.verdict, advice.setting.to_string().as_str()),
-        (Verdict::Change, setting),
+        (Conclusion::Change, setting),
         "{advice:#?}"
     );
     assert!(advice.gain.is_some_and(|gain| gain.is_sure()) && !advice.evidence.is_empty(), "{advice:#?}");
 }
 
 #[track_caller]
-fn stays(advice: &Advice, verdict: Verdict, words: &str) {
+fn stays(advice: &Advice, verdict: Conclusion, words: &str) {
     assert_eq!((advice.verdict, advice.setting.is_empty()), (verdict, true), "{advice:#?}");
     assert!(advice.words.contains(words), "{advice:#?}");
 }
@@ -104,24 +105,24 @@ fn what_waking_takes_here_decides_whether_sleepers_should_spin() {
     changes(&advice, "wait=auto");
     assert!(advice.evidence.iter().any(|seen| seen == "waking takes 40 us here, measured"), "{advice:#?}");
     for wake in [None, Some(Span(2_000))] {
-        assert_ne!(advised(wake).verdict, Verdict::Change, "{wake:?}");
+        assert_ne!(advised(wake).verdict, Conclusion::Change, "{wake:?}");
     }
 }
 
 #[test]
 fn threads_that_seldom_meet_are_left_as_many_as_they_are() {
     let advice = of(Topic::Threads, &meets(4, 500_000, "as it is"), &alone());
-    assert_ne!(advice.verdict, Verdict::Change, "{advice:#?}");
+    assert_ne!(advice.verdict, Conclusion::Change, "{advice:#?}");
 }
 
 #[test]
 fn more_threads_than_were_found_good_are_never_advised() {
     let advice = of(Topic::Threads, &meets(2, 1000, "as it is"), &alone());
-    stays(&advice, Verdict::NoChange, "as many threads as CPUs");
+    stays(&advice, Conclusion::NoChange, "as many threads as CPUs");
     let few = Situation { cpus: 4, ..alone() };
     stays(
         &of(Topic::Threads, &meets(2, 1000, "as it is"), &few),
-        Verdict::Unsure,
+        Conclusion::Unsure,
         "not to be seen from one run",
     );
 }
@@ -132,16 +133,16 @@ fn threads_that_spin_beside_one_stranger_leave_the_core_to_it() {
     let beside = Situation { cpus: 16, others: Some(1.0), ..alone() };
     changes(&of(Topic::Sharing, &profile, &beside), "threads=15 cores=15");
     // Everything else is judged as if they had those to themselves.
-    stays(&of(Topic::Balance, &profile, &beside), Verdict::NoChange, "every thread has a CPU");
+    stays(&of(Topic::Balance, &profile, &beside), Conclusion::NoChange, "every thread has a CPU");
     let two = Situation { others: Some(1.0), ..alone() };
-    stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &two), Verdict::Unsure, "might help");
+    stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &two), Conclusion::Unsure, "might help");
     let all = Situation { others: Some(2.0), ..alone() };
     stays(
         &of(Topic::Sharing, &meets(2, 200, "wait=spin"), &all),
-        Verdict::Unsure,
+        Conclusion::Unsure,
         "none that could be had alone",
     );
-    stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &alone()), Verdict::NoChange, "nobody else");
+    stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &alone()), Conclusion::NoChange, "nobody else");
 }
 
 #[test]
@@ -151,14 +152,14 @@ fn waiting_threads_sleep_where_a_quota_is_used_up_by_spinning() {
     let short = Situation { quota: Some(1000), ..alone() };
     changes(&of(Topic::Wait, &profile, &short), "wait=sleep");
     profile.user = profile.user.times(0.3);
-    stays(&of(Topic::Wait, &profile, &short), Verdict::NoChange, "not used up");
+    stays(&of(Topic::Wait, &profile, &short), Conclusion::NoChange, "not used up");
 }
 
 #[test]
 fn sleeping_threads_with_a_cpu_each_are_told_to_spin_only_where_waking_counts() {
     changes(&of(Topic::Wait, &meets(2, 15, "wait=sleep"), &alone()), "wait=auto");
-    stays(&of(Topic::Wait, &meets(2, 100_000, "wait=sleep"), &alone()), Verdict::NoChange, "gain nothing");
-    stays(&of(Topic::Wait, &meets(2, 100, "as it is"), &alone()), Verdict::NoChange, "suits these CPUs");
+    stays(&of(Topic::Wait, &meets(2, 100_000, "wait=sleep"), &alone()), Conclusion::NoChange, "gain nothing");
+    stays(&of(Topic::Wait, &meets(2, 100, "as it is"), &alone()), Conclusion::NoChange, "suits these CPUs");
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn what_is_not_known_is_named_and_nothing_is_changed() {
     ] {
         let situation = if unseen.runtimes.is_empty() { Situation { cpus: 8, ..alone() } } else { alone() };
         let advice = of(Topic::Wait, &unseen, &situation);
-        stays(&advice, Verdict::Unsure, words);
+        stays(&advice, Conclusion::Unsure, words);
         assert!(advice.missing.iter().any(|missing| missing.contains(words)), "{advice:#?}");
     }
     let unknown = Situation { others: None, ..alone() };
@@ -186,14 +187,22 @@ fn moving_threads_is_judged_after_their_number_and_beside_others_left_to_tuning(
     changes(&of(Topic::Threads, &meets(3, 300_000, "wait=sleep"), &bound), "threads=2");
     stays(
         &of(Topic::Balance, &meets(3, 300_000, "wait=sleep"), &bound),
-        Verdict::NoChange,
+        Conclusion::NoChange,
         "nothing to balance",
     );
-    stays(&of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &bound), Verdict::NoChange, "equally long");
+    stays(
+        &of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &bound),
+        Conclusion::NoChange,
+        "equally long",
+    );
     let already = of(Topic::Balance, &meets(3, 300_000, "wait=sleep balance=speed"), &bound);
-    stays(&already, Verdict::NoChange, "balances already");
+    stays(&already, Conclusion::NoChange, "balances already");
     let beside = Situation { others: Some(1.0), ..alone() };
-    stays(&of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &beside), Verdict::Unsure, "goes both ways");
+    stays(
+        &of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &beside),
+        Conclusion::Unsure,
+        "goes both ways",
+    );
 }
 
 #[test]
@@ -207,13 +216,17 @@ fn huge_pages_are_for_programs_whose_first_touches_take_the_kernels_time() {
         ..meets(2, 1000, "as it is")
     };
     changes(&of(Topic::HugePages, &touches(500_000, 0.0, 400), &alone()), "thp=on");
-    stays(&of(Topic::HugePages, &touches(500_000, 0.9, 400), &alone()), Verdict::NoChange, "already");
-    stays(&of(Topic::HugePages, &touches(500, 0.0, 400), &alone()), Verdict::NoChange, "too little memory");
+    stays(&of(Topic::HugePages, &touches(500_000, 0.9, 400), &alone()), Conclusion::NoChange, "already");
+    stays(
+        &of(Topic::HugePages, &touches(500, 0.0, 400), &alone()),
+        Conclusion::NoChange,
+        "too little memory",
+    );
     // No more is gained than the kernel had.
     let little = of(Topic::HugePages, &touches(500_000, 0.0, 10), &alone());
-    assert_ne!(little.verdict, Verdict::Change, "{little:#?}");
+    assert_ne!(little.verdict, Conclusion::Change, "{little:#?}");
     let unseen = Profile { faults: None, ..touches(500_000, 0.0, 400) };
-    stays(&of(Topic::HugePages, &unseen, &alone()), Verdict::Unsure, "how many pages it touched first");
+    stays(&of(Topic::HugePages, &unseen, &alone()), Conclusion::Unsure, "how many pages it touched first");
 }
 
 #[test]
@@ -226,18 +239,18 @@ fn memory_that_is_far_away_is_brought_near_where_misses_are_many() {
     };
     changes(&place(&profile, &far), "memory=local");
     let near = Profile { remote_share: Some(0.05), ..profile.clone() };
-    stays(&place(&near, &far), Verdict::NoChange, "near already");
+    stays(&place(&near, &far), Conclusion::NoChange, "near already");
     let unseen = Profile { misses_per_kilo: None, ..profile.clone() };
-    stays(&place(&unseen, &far), Verdict::Unsure, "cache misses");
-    stays(&place(&profile, &machine()), Verdict::NoChange, "no difference");
+    stays(&place(&unseen, &far), Conclusion::Unsure, "cache misses");
+    stays(&place(&profile, &machine()), Conclusion::NoChange, "no difference");
 }
 
 #[test]
 fn slices_are_never_changed_by_a_rule() {
-    stays(&of(Topic::Slice, &meets(4, 500_000, "wait=spin"), &alone()), Verdict::Unsure, "between ticks");
+    stays(&of(Topic::Slice, &meets(4, 500_000, "wait=spin"), &alone()), Conclusion::Unsure, "between ticks");
     stays(
         &of(Topic::Slice, &meets(2, 100, "wait=spin"), &alone()),
-        Verdict::NoChange,
+        Conclusion::NoChange,
         "every thread has a CPU",
     );
 }
@@ -246,9 +259,9 @@ fn slices_are_never_changed_by_a_rule() {
 fn two_programs_are_kept_apart_where_one_meets_often_and_no_gain_is_promised() {
     let companion = Some(Companion { profile: meets(2, 100_000, "as it is") });
     let pair = Situation { companion, ..alone() };
-    stays(&of(Topic::Sharing, &meets(2, 100, "wait=sleep"), &pair), Verdict::Unsure, "keep them apart");
+    stays(&of(Topic::Sharing, &meets(2, 100, "wait=sleep"), &pair), Conclusion::Unsure, "keep them apart");
     let coarse = of(Topic::Sharing, &meets(2, 100_000, "wait=sleep"), &pair);
-    stays(&coarse, Verdict::Unsure, "may help");
+    stays(&coarse, Conclusion::Unsure, "may help");
     assert!(coarse.gain.is_some());
 }
 
@@ -297,11 +310,11 @@ proptest! {
             prop_assert_eq!(all.len(), Topic::ALL.len());
             for advice in &all {
                 prop_assert!(!advice.words.is_empty() && !advice.rule.is_empty());
-                prop_assert_eq!(advice.verdict == Verdict::Change, !advice.setting.is_empty());
+                prop_assert_eq!(advice.verdict == Conclusion::Change, !advice.setting.is_empty());
                 if let Some(gain) = advice.gain {
                     prop_assert!(0.0 <= gain.low && gain.low <= gain.likely && gain.likely <= gain.high, "{advice:?}");
                 }
-                if advice.verdict == Verdict::Change {
+                if advice.verdict == Conclusion::Change {
                     prop_assert!(advice.gain.is_some_and(|gain| gain.is_sure()), "{advice:?}");
                     prop_assert!(advice.missing.is_empty(), "{advice:?}");
                 }

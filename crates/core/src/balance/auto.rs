@@ -9,7 +9,7 @@
 //! - *Still*: left alone, or spread by the kernel after being freed of crowding masks, and looked at more and more seldom, cheaply. A
 //!   new finding, or another number of computing threads, leads back to being watched; the more often, the more seldom.
 //! - *In turns*: each thread has one core, and [`Rotation`] exchanges places. The interval is the shortest at which looking (at
-//!   every thread that is there, computing or not) and moving cost at most [`COST_MAX`] of a core, within [`PERIOD_MIN`] and the settings'
+//!   every thread that is there, computing or not) and moving cost at most [`TURNS_BUDGET`] of a core, within [`PERIOD_MIN`] and the settings'
 //!   interval, which holds even where it costs more: a thread should be a per cent behind at the end of a short run, not a tenth.
 //!
 //! Both treatments, spreading and taking turns, are trials ([`trial`]): after a while the pace of all and the pace of the last are compared
@@ -29,12 +29,14 @@ use super::case::{Case, PERIOD_MIN, State};
 use super::cost::Costs;
 use super::deal::deal_out;
 use super::diagnosis::{Freed, Sight, Treatment, diagnose};
+use super::lone;
 use super::rotation::{PAIRS_MIN, Rotation, Terms};
 use super::sitter::{Sitter, Standing};
-use super::trial::{self, ALIKE, TRIAL, Verdict};
+use super::trial::{self, ALIKE, Course, TRIAL};
 use super::{Decision, Finding, Kind, Policy, Reason, Settings, Turn, Wanted};
 use crate::ids::ProgramId;
 use crate::observe::Observation;
+use crate::sampling_budget::SamplingBudget;
 use crate::time::{Moment, Span};
 use crate::topology::Machine;
 use std::collections::BTreeMap;
@@ -49,11 +51,11 @@ const WATCH_PLAIN: Span = Span::from_ms(150);
 /// How often it is looked at while it is watched.
 const WATCH_STEP: Span = Span::from_ms(50);
 
-/// The share of a core that looking and moving may cost while taking turns, and looking while standing still.
-const COST_MAX: f64 = 0.004;
+/// What sampling and moving may cost while taking turns, and sampling while standing still.
+const TURNS_BUDGET: SamplingBudget = SamplingBudget::share(0.004);
 
 /// The same while a program is watched, which is for some tenths of a second.
-const COST_WATCH_MAX: f64 = 0.04;
+const WATCH_BUDGET: SamplingBudget = SamplingBudget::share(0.04);
 
 /// A program that is left alone is looked at this many times the interval apart at most.
 const STILL_MAX: u32 = 5;
@@ -175,18 +177,18 @@ impl Auto {
         let (rest, each) = (threads % cpus, threads / cpus);
         let pairs = (rest * (each + 1)).min((cpus - rest) * each).clamp(1, PAIRS_MIN);
         let cost = self.costs.of_look() + self.costs.of_moves(2 * pairs);
-        cost.times(1.0 / COST_MAX).max(PERIOD_MIN).min(self.base.settings.interval)
+        TURNS_BUDGET.payoff(cost).max(PERIOD_MIN).min(self.base.settings.interval)
     }
 
     /// The time to the next look at a program that is left alone, which was looked at so often.
     fn pause(&self, calm: u32) -> Span {
         let times = (1 + calm / 4).min(STILL_MAX);
-        self.base.settings.interval.times(f64::from(times)).max(self.costs.of_look().times(1.0 / COST_MAX))
+        self.base.settings.interval.times(f64::from(times)).max(TURNS_BUDGET.payoff(self.costs.of_look()))
     }
 
     /// The time between two looks at a program that is watched.
     fn watch_step(&self) -> Span {
-        WATCH_STEP.max(self.costs.of_full_look().times(1.0 / COST_WATCH_MAX))
+        WATCH_STEP.max(WATCH_BUDGET.payoff(self.costs.of_full_look()))
     }
 
     fn watched(
@@ -263,17 +265,17 @@ impl Auto {
         if let Some(before) = case.before.take_if(|_| long >= TRIAL) {
             // Spreading bound threads is on trial.
             match trial::spread(&before, &sight) {
-                Verdict::End(reason, finding) => {
+                Course::End(reason, finding) => {
                     case.failed(at);
                     case.enter(State::Still, at);
                     return (self.restore(members, reason), Some(vec![finding]));
                 }
-                Verdict::Unlike if case.stirs(at) => {
+                Course::Unlike if case.stirs(at) => {
                     case.watch_again(at);
                     return (self.restore(members, Reason::Done), None);
                 }
-                Verdict::Unlike => case.before = Some(before),
-                Verdict::On => {}
+                Course::Unlike => case.before = Some(before),
+                Course::On => {}
             }
         }
         if case.before.is_some() {
@@ -310,7 +312,7 @@ impl Auto {
         case.next = at + case.period;
         if case.window.span(at) >= TRIAL.max(case.period.times(8.0)) {
             match self.judge(case) {
-                Verdict::End(reason, finding) => {
+                Course::End(reason, finding) => {
                     let undo = reason == Reason::Undo;
                     if undo {
                         case.failed(at);
@@ -322,13 +324,13 @@ impl Auto {
                         if undo { self.restore(members, reason) } else { self.let_go(members, reason) };
                     return (decisions, Some(vec![finding]));
                 }
-                Verdict::Unlike if case.stirs(at) => {
+                Course::Unlike if case.stirs(at) => {
                     case.watch_again(at);
                     case.next = at + self.watch_step();
                     return (self.restore(members, Reason::Done), None);
                 }
-                Verdict::Unlike => {}
-                Verdict::On => {
+                Course::Unlike => {}
+                Course::On => {
                     case.passed = true;
                     case.settles();
                 }
@@ -336,12 +338,14 @@ impl Auto {
             case.window.restart(at);
         }
         // Newcomers once they have been seen for a whole step: many end before that.
-        let new: Vec<usize> = members
-            .iter()
-            .copied()
+        let sitters = &self.base.seating.sitters;
+        let computing: Vec<usize> = members.iter().copied().filter(|&i| sitters[i].active()).collect();
+        let lone = lone::stay_free(sitters, &computing);
+        let new: Vec<usize> = computing
+            .into_iter()
             .filter(|&i| {
                 let sitter = &self.base.seating.sitters[i];
-                sitter.active()
+                lone.binary_search(&i).is_err()
                     && sitter.wanted.is_some()
                     && sitter.free()
                     && sitter.standing != Standing::Held
@@ -369,22 +373,26 @@ impl Auto {
     }
 
     /// Whether taking turns should go on. The period follows the threads that are there.
-    fn judge(&self, case: &mut Case) -> Verdict {
+    fn judge(&self, case: &mut Case) -> Course {
         let Some(sight) = case.window.sum_up(&self.base.seating) else {
-            return Verdict::End(Reason::Done, Finding::NothingWaits);
+            return Course::End(Reason::Done, Finding::NothingWaits);
         };
         let verdict = trial::turns(case.before.as_ref(), &sight, case.passed, case.period, case.watched);
         case.period = self.period(&sight);
         verdict
     }
 
-    /// One core for each thread.
+    /// One core for each thread. Lone threads stay free, and leave masks that crowd them.
     fn take_seats(&mut self, sight: &Sight, fence: bool, freed: &Freed) -> Vec<Decision> {
-        self.free(freed);
+        let lone = |i: &usize| sight.lone.binary_search(i).is_ok();
+        let (wide, freed): (Freed, Freed) = freed.iter().cloned().partition(|(i, _)| lone(i));
+        let widened = self.spread(&wide);
+        self.free(&freed);
         let new: Vec<usize> = sight
             .threads
             .iter()
             .copied()
+            .filter(|i| !lone(i))
             .filter(|&i| self.base.seating.sitters[i].free() && !self.base.seating.room(i).is_empty())
             .collect();
         let mut decisions = deal_out(
@@ -404,6 +412,7 @@ impl Auto {
                 decision.reason = Reason::Fence { foreign: sight.waited.unwrap_or(0.0) };
             }
         }
+        decisions.extend(widened);
         decisions
     }
 

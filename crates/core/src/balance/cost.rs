@@ -11,6 +11,7 @@
 
 use super::Wanted;
 use crate::observe::Observation;
+use crate::sampling_budget::SmoothedMean;
 use crate::time::Span;
 
 /// What a look costs at all, and per thread: its counters, where it runs, how often it slept. Measured on two machines: 40 to 80 us, 1
@@ -24,8 +25,8 @@ const SLEEPS: Span = Span(6_500);
 const MOVE: Span = Span::from_us(4);
 const COLD: Span = Span::from_us(16);
 
-/// How much of its difference a new round shifts the ratio, once there were some.
-const WEIGHT: f64 = 0.2;
+/// The part by which a new round shifts the ratio, once there were some.
+const RATIO_WEIGHT: f64 = 0.2;
 
 /// The ratio is believed within these.
 const RATIO_MIN: f64 = 0.25;
@@ -34,7 +35,7 @@ const RATIO_MAX: f64 = 64.0;
 /// Learns what rounds cost.
 #[derive(Debug)]
 pub(super) struct Costs {
-    ratio: f64,
+    ratio: SmoothedMean,
     rounds: u32,
     /// Threads that were there at the last look, what was wanted of it, and what by the constants that round cost.
     threads: usize,
@@ -45,7 +46,8 @@ pub(super) struct Costs {
 impl Costs {
     /// Nothing is known; this is wanted first.
     pub(super) fn new(wanted: Wanted) -> Self {
-        Self { ratio: 1.0, rounds: 0, threads: 0, wanted, expected: None }
+        let ratio = SmoothedMean::new(RATIO_WEIGHT).averaging_first().beginning_at(1.0);
+        Self { ratio, rounds: 0, threads: 0, wanted, expected: None }
     }
 
     /// Takes in what the round before cost.
@@ -56,8 +58,7 @@ impl Costs {
         // The first round opens everything.
         if self.rounds > 1 {
             let ratio = cost.share_of(expected).unwrap_or(1.0);
-            let weight = (1.0 / f64::from(self.rounds - 1)).max(WEIGHT);
-            self.ratio += weight * (ratio.clamp(RATIO_MIN, RATIO_MAX) - self.ratio);
+            self.ratio.add(ratio.clamp(RATIO_MIN, RATIO_MAX));
         }
     }
 
@@ -67,20 +68,25 @@ impl Costs {
         self.wanted = wanted.clone();
     }
 
+    /// What rounds cost over what the constants say.
+    fn ratio(&self) -> f64 {
+        self.ratio.get().unwrap_or(1.0)
+    }
+
     /// What a look costs that reads counters only: of every thread that is there, whether it computes or not.
     pub(super) fn of_look(&self) -> Span {
         by_constants(self.threads, &Wanted { places: false, sleeps: false, ..self.wanted.clone() })
-            .times(self.ratio)
+            .times(self.ratio())
     }
 
     /// What a look costs that reads all.
     pub(super) fn of_full_look(&self) -> Span {
-        by_constants(self.threads, &Wanted::all()).times(self.ratio)
+        by_constants(self.threads, &Wanted::all()).times(self.ratio())
     }
 
     /// What so many moves cost.
     pub(super) fn of_moves(&self, moves: usize) -> Span {
-        (MOVE.times(self.ratio) + COLD).times(moves as f64)
+        (MOVE.times(self.ratio()) + COLD).times(moves as f64)
     }
 }
 

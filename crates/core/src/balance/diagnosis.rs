@@ -15,6 +15,7 @@
 //! | threads sleep again and again | sleepers | none |
 //! | nobody waits, cores are alike | nothing waits | none |
 //! | threads give their CPU up thousands of times a second | too fine | none |
+//! | each thread is the only one of its process that computes | lone | none (bound ones are freed) |
 //! | threads wait although there are CPUs enough | hog | one core each, in turns |
 //! | the last is not far behind the mean | kernel rotates | none |
 //! | the last is far behind, cores differ | asymmetric | in turns |
@@ -30,6 +31,7 @@
 use super::Finding;
 use super::doze::{OFTEN, SOME};
 use super::ground::Seat;
+use super::lone;
 use super::seating::Seating;
 use super::sitter::LIGHT_MAX;
 use crate::ids::ThreadId;
@@ -88,6 +90,8 @@ pub(super) struct Window {
 pub(super) struct Sight {
     /// The computing threads, as places in the seating.
     pub(super) threads: Vec<usize>,
+    /// Those of them that are lone and stay free ([`lone::stay_free`]), ascending.
+    pub(super) lone: Vec<usize>,
     /// How many CPUs they may use together.
     pub(super) cpus: u32,
     /// How many of them are somebody else's to place.
@@ -254,6 +258,7 @@ impl Window {
             return None;
         }
         let mean = |sum: f64| sum / count as f64;
+        sight.lone = lone::stay_free(&seating.sitters, &sight.threads);
         sight.cpus = u32::try_from(union.len()).unwrap_or(u32::MAX);
         sight.waited = (counted && wanted > 0.0).then(|| waited / wanted);
         (sight.idle, sight.pace, sight.work) = (mean(sight.idle), mean(sight.pace), mean(sight.work));
@@ -289,11 +294,16 @@ pub(super) fn diagnose(
     if sight.throttled > QUOTA_MIN {
         return still(Finding::Quota { throttled: sight.throttled });
     }
+    let lone = sight.lone.len() == sight.threads.len();
     let sleepers = || Finding::Sleepers { idle: sight.idle };
-    if let Some(Crowd { threads, cpus, freed }) = crowded(sight, seating, across_nodes) {
-        let mut findings = vec![Finding::Bound { threads, cpus }];
+    if let Some(Crowd { threads: bound, cpus, freed }) = crowded(sight, seating, across_nodes) {
+        let mut findings = vec![Finding::Bound { threads: bound, cpus }];
         if sleeps || sight.waited.is_none() {
             findings.push(if sight.waited.is_none() { Finding::NoWaitTimes } else { sleepers() });
+            return (findings, Treatment::Spread(freed));
+        }
+        if lone {
+            findings.push(Finding::Lone { processes: threads });
             return (findings, Treatment::Spread(freed));
         }
         return (findings, Treatment::Turns { fence: false, freed });
@@ -308,6 +318,9 @@ pub(super) fn diagnose(
     let alike = sight.slowest > 1.0 - ALIKE;
     if !sight.others() && alike {
         return still(Finding::NothingWaits);
+    }
+    if lone {
+        return still(Finding::Lone { processes: threads });
     }
     let turns = |finding| (vec![finding], Treatment::Turns { fence: false, freed: Vec::new() });
     if sight.switches.is_some_and(|switches| switches > YIELDS_MIN) {

@@ -79,6 +79,11 @@ pub enum Finding {
     },
     /// The kernel does not count how long threads wait for a CPU, so speeds are shares of elapsed time.
     NoWaitTimes,
+    /// Each computing thread is the only one of its process: it may be about to count the CPUs of its mask, and stays free.
+    Lone {
+        /// How many processes, with one computing thread each.
+        processes: u32,
+    },
     /// All CPUs that may be used share one memory node and one last cache.
     OneUnit,
     /// Nothing can be counted that tells whether memory is near.
@@ -120,6 +125,7 @@ impl Finding {
             Self::NoGain => "no-gain",
             Self::OneCpu { .. } => "one-cpu",
             Self::Unwatched { .. } => "unwatched",
+            Self::Lone { .. } => "lone",
             Self::OneUnit => "one-unit",
             Self::Uncounted => "uncounted",
             Self::Stalls { .. } => "stalls",
@@ -178,6 +184,13 @@ impl fmt::Display for Finding {
             Self::NoWaitTimes => f.write_str(
                 "the kernel does not count time spent waiting for a CPU: speeds are shares of elapsed time",
             ),
+            Self::Lone { processes: 1 } => f.write_str(
+                "one thread computes, and it may be about to count CPUs or to start others: it stays free to move",
+            ),
+            Self::Lone { processes } => write!(
+                f,
+                "{processes} processes compute with one thread each, and have only begun: they stay free to move"
+            ),
             Self::OneUnit => f.write_str(
                 "all CPUs share one memory node and one last cache: no thread can be nearer to its memory",
             ),
@@ -223,6 +236,8 @@ mod tests {
             Finding::NoGain,
             Finding::Unwatched { threads: 2 },
             Finding::OneCpu { threads: 2 },
+            Finding::Lone { processes: 1 },
+            Finding::Lone { processes: 2 },
             Finding::OneUnit,
             Finding::Uncounted,
             Finding::Stalls { threads: 2, share: Some(0.4) },

@@ -23,6 +23,7 @@ mod finding;
 mod float;
 mod ground;
 mod kind;
+mod lone;
 mod pinned;
 mod rotation;
 mod seating;

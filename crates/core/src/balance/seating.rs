@@ -66,7 +66,7 @@ impl Seating {
             let now = seen.threads.iter().map(|view| {
                 while before.next_if(|sitter| sitter.id < view.id()).is_some() {}
                 let known = before.next_if(|sitter| sitter.id == view.id());
-                known.unwrap_or_else(|| Sitter::new(view.id(), view.info.program))
+                known.unwrap_or_else(|| Sitter::new(view.id(), view.info.program, view.info.pid))
             });
             sitters = now.collect();
         }

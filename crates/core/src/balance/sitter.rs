@@ -65,6 +65,10 @@ pub(super) struct Sitter {
     pub(super) id: ThreadId,
     /// Whose.
     pub(super) program: ProgramId,
+    /// Its process, as the kernel numbers it.
+    pub(super) process: u32,
+    /// The CPU time that it was seen to use, in seconds.
+    pub(super) computed: f64,
     /// Where it sits: where it was put, else where it was last seen.
     pub(super) seat: Option<Seat>,
     /// What its mask is.
@@ -109,10 +113,12 @@ pub(super) struct Sitter {
 
 impl Sitter {
     /// One that was just met.
-    pub(super) fn new(id: ThreadId, program: ProgramId) -> Self {
+    pub(super) fn new(id: ThreadId, program: ProgramId, process: u32) -> Self {
         Self {
             id,
             program,
+            process,
+            computed: 0.0,
             seat: None,
             standing: Standing::Own,
             moves: 0,
@@ -193,6 +199,7 @@ impl Sitter {
         }
         self.rates = rates;
         let Some(rates) = &self.rates else { return };
+        self.computed += rates.run * rates.span.seconds();
         self.lately.add(rates);
         let now = rates.run + rates.wait.unwrap_or(0.0);
         // A wait is counted when it is over: one short look says little. Only who neither ran nor waits sleeps for sure.

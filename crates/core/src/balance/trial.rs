@@ -8,6 +8,7 @@
 
 use super::diagnosis::Sight;
 use super::{Finding, Reason};
+use crate::stats::comparison::{Better, Verdict, by_factors};
 use crate::time::Span;
 
 /// How long a treatment has before it is judged: several times round for a few threads.
@@ -19,9 +20,9 @@ pub(super) const ALIKE: f64 = 0.02;
 /// How long a thread sits on a slow seat before the kernel moves it on, about.
 const BLUR: Span = Span::from_ms(20);
 
-/// What came of a trial.
+/// What becomes of a treatment on trial.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Verdict {
+pub(super) enum Course {
     /// The treatment goes on.
     On,
     /// It ends, and why.
@@ -30,8 +31,22 @@ pub(super) enum Verdict {
     Unlike,
 }
 
+/// A pace of less than this part of the one before is worse.
+const WORSE_BELOW: f64 = 1.0 - ALIKE;
+/// A pace of more than this part of the one before is better.
+const BETTER_ABOVE: f64 = 1.0 + ALIKE / 2.0;
+
+/// Compares two paces; below `low` of the one before a pace is worse.
+fn compared(now: f64, before: f64, low: f64) -> Verdict {
+    by_factors(Better::More, before, now, low, BETTER_ABOVE)
+}
+
 fn worse(now: f64, before: f64) -> bool {
-    now < before * (1.0 - ALIKE)
+    compared(now, before, WORSE_BELOW) == Verdict::Worse
+}
+
+fn better(now: f64, before: f64) -> bool {
+    compared(now, before, WORSE_BELOW) == Verdict::Better
 }
 
 /// Judges taking turns once every `period`, which passed an earlier trial or did not. `watch` is how long it was watched before.
@@ -41,25 +56,24 @@ pub(super) fn turns(
     passed: bool,
     period: Span,
     watch: Span,
-) -> Verdict {
+) -> Course {
     let alike = sight.slowest > 1.0 - ALIKE;
     if sight.waited.is_some() && !sight.others() && alike {
-        return Verdict::End(Reason::Done, Finding::NothingWaits);
+        return Course::End(Reason::Done, Finding::NothingWaits);
     }
     if let Some(before) = before {
         if before.threads.len() != sight.threads.len() {
-            return Verdict::Unlike;
+            return Course::Unlike;
         }
         // Who is last changes hands while they take turns, in the kernel's and in ours: over a short time that blurs its pace.
-        let much_worse =
-            |now: f64, before: f64| now < before * (1.0 - ALIKE - BLUR.seconds() / watch.seconds());
-        let better = |now: f64, before: f64| now > before * (1.0 + ALIKE / 2.0);
+        let low = 1.0 - ALIKE - BLUR.seconds() / watch.seconds();
+        let much_worse = |now: f64, before: f64| compared(now, before, low) == Verdict::Worse;
         let last_better = better(sight.last_pace, before.last_pace);
         let lost =
             worse(sight.pace, before.pace) && !last_better || much_worse(sight.last_pace, before.last_pace);
         let vain = !passed && !last_better && !better(sight.pace, before.pace);
         if lost || vain {
-            return Verdict::End(Reason::Undo, Finding::NoGain);
+            return Course::End(Reason::Undo, Finding::NoGain);
         }
     }
     // As many on each core, and nobody else there: the kernel keeps that by itself.
@@ -70,19 +84,19 @@ pub(super) fn turns(
     let settled = sight.lag < period.seconds().max(ALIKE * sight.work);
     if even && alone && settled {
         let spread = sight.lag / sight.work.max(1e-9);
-        return Verdict::End(Reason::Done, Finding::KernelRotates { spread });
+        return Course::End(Reason::Done, Finding::KernelRotates { spread });
     }
-    Verdict::On
+    Course::On
 }
 
 /// Judges letting bound threads go where the kernel wants them.
-pub(super) fn spread(before: &Sight, sight: &Sight) -> Verdict {
+pub(super) fn spread(before: &Sight, sight: &Sight) -> Course {
     if before.threads.len() != sight.threads.len() {
-        Verdict::Unlike
+        Course::Unlike
     } else if worse(sight.last_pace, before.last_pace) && worse(sight.pace, before.pace) {
-        Verdict::End(Reason::Undo, Finding::NoGain)
+        Course::End(Reason::Undo, Finding::NoGain)
     } else {
-        Verdict::On
+        Course::On
     }
 }
 
@@ -110,21 +124,21 @@ mod tests {
         let ms = Span::from_ms;
         let judge = |before: &Sight, now: &Sight, passed| turns(Some(before), now, passed, ms(10), ms(250));
         let before = sight(3, 0.66, 0.5);
-        let undo = Verdict::End(Reason::Undo, Finding::NoGain);
-        assert_eq!(judge(&before, &sight(3, 0.66, 0.65), false), Verdict::On);
+        let undo = Course::End(Reason::Undo, Finding::NoGain);
+        assert_eq!(judge(&before, &sight(3, 0.66, 0.65), false), Course::On);
         assert_eq!(judge(&before, &sight(3, 0.66, 0.5), false), undo, "in vain");
-        assert_eq!(judge(&before, &sight(3, 0.66, 0.5), true), Verdict::On, "it helped before");
+        assert_eq!(judge(&before, &sight(3, 0.66, 0.5), true), Course::On, "it helped before");
         assert_eq!(judge(&before, &sight(3, 0.6, 0.4), true), undo);
-        assert_eq!(judge(&before, &sight(4, 0.5, 0.5), false), Verdict::Unlike);
+        assert_eq!(judge(&before, &sight(4, 0.5, 0.5), false), Course::Unlike);
         assert_eq!(spread(&before, &sight(3, 0.6, 0.4)), undo);
-        assert_eq!(spread(&before, &sight(3, 0.6, 0.6)), Verdict::On);
-        assert_eq!(spread(&before, &sight(2, 0.6, 0.4)), Verdict::Unlike);
+        assert_eq!(spread(&before, &sight(3, 0.6, 0.6)), Course::On);
+        assert_eq!(spread(&before, &sight(2, 0.6, 0.4)), Course::Unlike);
     }
 
     #[test]
     fn what_has_become_even_needs_no_turns() {
         let even = Sight { threads: vec![0, 1], waited: Some(0.0), worst: 0.0, ..sight(2, 1.0, 1.0) };
-        let done = Verdict::End(Reason::Done, Finding::NothingWaits);
+        let done = Course::End(Reason::Done, Finding::NothingWaits);
         assert_eq!(turns(None, &even, false, Span::from_ms(10), Span::from_ms(250)), done);
     }
 }

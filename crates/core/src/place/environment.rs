@@ -17,7 +17,9 @@ use super::Plan;
 use super::fit::{self, Fit};
 use super::nesting::Resolved;
 use super::programs::Stated;
-use super::runtimes::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};
+use super::runtimes::{
+    BINDING_VARIABLES, DefaultCount, OPENMP, PlaceSyntax, Runtime, THREAD_COUNTS, ThreadCount,
+};
 use crate::words::plural;
 use serde::Serialize;
 
@@ -68,19 +70,6 @@ pub struct Variable {
     pub action: Action,
 }
 
-/// Variables by which a user binds OpenMP threads; any one of them means: hands off.
-const BINDINGS: [&str; 4] = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"];
-
-/// The runtime whose threads a plan binds to exact places, by the language its places are told in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OpenMp {
-    /// GCC's libgomp: `OMP_PLACES`.
-    Gnu,
-    /// LLVM's libomp and Intel's libiomp5: `KMP_AFFINITY`. They read `OMP_PLACES` too, but with a list of places there
-    /// version 14 frees memory twice in a forked child, and the program dies.
-    Llvm,
-}
-
 /// What binds the OpenMP threads of a program, if anything does.
 #[derive(Clone, Copy, Debug)]
 pub enum Binder<'a> {
@@ -92,7 +81,7 @@ pub enum Binder<'a> {
     /// open a team.
     Program(&'static str),
     /// The runtime itself, told the slots as its places.
-    Runtime(OpenMp),
+    Runtime(Runtime),
     /// The preload library, by the nested teams that were asked for; the runtime must not bind.
     Teams(&'a Resolved),
     /// The preload library, by the shape that the user's own `OMP_NUM_THREADS` lists. The runtime
@@ -250,7 +239,7 @@ fn nested(user: &dyn Fn(&str) -> Option<String>, levels: usize) -> Vec<Variable>
         count("KMP_HOT_TEAMS_MAX_LEVEL", "OpenMP of LLVM and Intel"),
         variable("OMP_PROC_BIND", "OpenMP", Action::Set { value: "false".to_owned() }),
     ];
-    for name in BINDINGS.into_iter().filter(|&name| name != "OMP_PROC_BIND") {
+    for name in BINDING_VARIABLES.into_iter().filter(|&name| name != "OMP_PROC_BIND") {
         if let Some(value) = user(name) {
             let why = "the nested teams you asked for place the threads instead".to_owned();
             variables.push(variable(name, "OpenMP", Action::Removed { value, why }));
@@ -263,10 +252,11 @@ fn nested(user: &dyn Fn(&str) -> Option<String>, levels: usize) -> Vec<Variable>
 fn places(
     plan: &Plan,
     user: &dyn Fn(&str) -> Option<String>,
-    openmp: Result<OpenMp, String>,
+    openmp: Result<Runtime, String>,
     omp: Option<&str>,
 ) -> Vec<Variable> {
-    let bound: Vec<(&str, String)> = BINDINGS.iter().filter_map(|&name| Some((name, user(name)?))).collect();
+    let bound: Vec<(&str, String)> =
+        BINDING_VARIABLES.iter().filter_map(|&name| Some((name, user(name)?))).collect();
     let variable = |name: &str, action| Variable { name: name.to_owned(), reader: "OpenMP", action };
     if !bound.is_empty() {
         return bound.into_iter().map(|(name, value)| variable(name, Action::Kept { value })).collect();
@@ -283,15 +273,15 @@ fn places(
     };
     if let Some(why) = why_not {
         let unset = |name| variable(name, Action::Unset { why: why.clone() });
-        return BINDINGS[..2].iter().map(|name| unset(name)).collect();
+        return BINDING_VARIABLES[..2].iter().map(|name| unset(name)).collect();
     }
     let list = |open: &str, close: &str| {
         let places: Vec<String> =
             plan.slots.iter().map(|slot| format!("{open}{}{close}", slot.cpu)).collect();
         places.join(",")
     };
-    match openmp {
-        Ok(OpenMp::Llvm) => {
+    match openmp.ok().and_then(|runtime| runtime.row().places) {
+        Some(PlaceSyntax::KmpAffinity) => {
             let value = format!("granularity=fine,explicit,proclist=[{}]", list("", ""));
             vec![variable("KMP_AFFINITY", Action::Set { value })]
         }

@@ -21,14 +21,14 @@ mod programs;
 mod ranks;
 mod reasons;
 mod request;
-mod runtimes;
+pub mod runtimes;
 mod shape;
 mod spread;
 mod stride;
 mod taken;
 pub mod waiting;
 
-pub use environment::{Action, Asked, Binder, OpenMp, Variable, effective, environment, fitted_lines};
+pub use environment::{Action, Asked, Binder, Variable, effective, environment, fitted_lines};
 pub use error::PlaceError;
 pub use fit::{Fit, counts, fitted};
 pub use format::{Format, format};

@@ -25,8 +25,8 @@ mod tests;
 pub use derive::{Pair, Sharing, Summary, best, cells, pairs, sharing};
 pub use read::{About, ReadError, SCHEMA, Study, read};
 
+use crate::place::runtimes;
 use crate::place::waiting::WaitPolicy;
-use crate::profile;
 use crate::setting::{Knob, Setting, SettingError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -46,7 +46,7 @@ pub enum Family {
     Zones,
 }
 
-/// Who runs the threads or ranks.
+/// What runs the threads or ranks: a [`runtimes::Runtime`], and for teams what the ranks are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runtime {
@@ -82,14 +82,14 @@ impl Runtime {
         }
     }
 
-    /// What a profile of such a program names.
-    pub const fn profiled(self) -> profile::Runtime {
+    /// The runtime, whatever its ranks are.
+    pub const fn runtime(self) -> runtimes::Runtime {
         match self {
-            Self::Libgomp => profile::Runtime::Libgomp,
-            Self::Libomp => profile::Runtime::Libomp,
-            Self::OpenMpi => profile::Runtime::OpenMpi,
-            Self::Mpich => profile::Runtime::Mpich,
-            Self::TeamThread | Self::TeamProcess => profile::Runtime::Team,
+            Self::Libgomp => runtimes::Runtime::Libgomp,
+            Self::Libomp => runtimes::Runtime::Libomp,
+            Self::OpenMpi => runtimes::Runtime::OpenMpi,
+            Self::Mpich => runtimes::Runtime::Mpich,
+            Self::TeamThread | Self::TeamProcess => runtimes::Runtime::Team,
         }
     }
 }

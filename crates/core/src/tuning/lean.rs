@@ -1,15 +1,17 @@
 //! Which knobs of the best setting are needed: it is run in turn with what it is without each of them.
 
-use super::judge::{Answer, judge, luck};
+use super::judge::judge;
 use super::search::{Halt, PLAIN, Search, put};
 use super::{End, Stage, Winner};
 use crate::setting::{Knob, Setting};
+use crate::stats::Verdict;
+use crate::stats::comparison::rank_sum_chance;
 use crate::time::Span;
 
 /// Runs for what a knob adds.
 const WITHOUT: (usize, usize) = (3, 7);
 /// What a part of a proven whole adds may be chance once in so many times.
-const LUCK_PART: f64 = 20.0;
+const KNOB_CHANCE_ODDS: f64 = 20.0;
 
 /// A setting with one knob less than the best.
 struct Rival {
@@ -97,15 +99,16 @@ impl Search<'_> {
                 let (answer, comparison) = judge(self.rules, &rival.values, &with);
                 rival.gain = comparison.gain.map(|gain| gain.median);
                 let above = |least: f64| rival.gain.is_some_and(|gain| gain >= least);
-                let unlikely = luck(self.rules.better, &rival.values, &with) * LUCK_PART <= 1.0 + 1e-9;
+                let unlikely =
+                    rank_sum_chance(self.rules.better, &rival.values, &with) * KNOB_CHANCE_ODDS <= 1.0 + 1e-9;
                 let last = round == WITHOUT.1;
                 let least = if last { 1.0 + self.rules.gain_min } else { PLAIN };
                 let needed = unlikely && above(least);
                 rival.needed = match answer {
-                    Answer::Better => Some(true),
+                    Verdict::Better => Some(true),
                     _ if needed => Some(true),
-                    Answer::No => Some(false),
-                    Answer::More => last.then_some(false),
+                    Verdict::Worse | Verdict::NoDifference => Some(false),
+                    Verdict::Unknown => last.then_some(false),
                 };
             }
         }

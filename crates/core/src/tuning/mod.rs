@@ -6,7 +6,7 @@
 //! other, and at last measures the winner anew, in turn with the start. Only these last runs count as evidence: they took no part in the choice.
 //!
 //! What a verdict needs ([`judge`](mod@judge)): the bootstrap interval of the ratio excludes "no gain", the gain is at least [`Rules::gain_min`], and chance alone would
-//! order the runs so at most once in [`judge::LUCK`] comparisons. What a knob adds to the winner is judged in the same manner, and a knob that adds nothing is left out.
+//! order the runs so at most once in [`judge::CHANCE_ODDS`] comparisons. What a knob adds to the winner is judged in the same manner, and a knob that adds nothing is left out.
 //!
 //! Properties: equal answers and seed give equal questions, so that a search is resumed by giving the old answers again; never more time than the budget
 //! but for the run under way; nothing is stored that is inside the noise; a setting in which the program fails is asked no more. Time is what

@@ -1,9 +1,9 @@
 //! The search itself: one knob at a time, joined, once more around, and then the evidence.
 
-use super::judge::{Answer, judge};
+use super::judge::judge;
 use super::{Bench, Choice, End, Found, Ran, Rules, Series, Stage, Winner};
 use crate::setting::{Knob, Setting};
-use crate::stats::{Better, Comparison, Interval, median, shuffled};
+use crate::stats::{Better, Comparison, Interval, Verdict, median, shuffled};
 use crate::time::Span;
 
 /// A run of what is compared with comes before so many of candidates, so that what drifts is the same for both.
@@ -281,13 +281,13 @@ impl Search<'_> {
             }
             let (answer, comparison) = judge(self.rules, &before, &after);
             match answer {
-                Answer::Better => {
+                Verdict::Better => {
                     let (setting, adds) = (candidate.clone(), Vec::new());
                     return Ok(Some(Winner { setting, before, after, comparison, adds }));
                 }
-                Answer::No => return Ok(None),
-                Answer::More if is_narrow(&comparison) => return Ok(None),
-                Answer::More => {}
+                Verdict::Worse | Verdict::NoDifference => return Ok(None),
+                Verdict::Unknown if is_narrow(&comparison) => return Ok(None),
+                Verdict::Unknown => {}
             }
         }
         Ok(None)

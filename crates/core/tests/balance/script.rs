@@ -88,6 +88,14 @@ impl Script {
         }
     }
 
+    /// Puts each thread into the process of this number.
+    pub(crate) fn in_processes(mut self, processes: &[u32]) -> Self {
+        for (infos, &process) in self.infos.iter_mut().zip(&mut self.news).zip(processes) {
+            (infos.0.pid, infos.1.pid) = (process, process);
+        }
+        self
+    }
+
     /// Says whose a thread is to move.
     pub(crate) fn leave(&mut self, at: usize, left: Option<Left>) {
         self.infos[at].left = left;

@@ -475,3 +475,60 @@ fn ticks_and_daemons_are_no_hog() {
     assert!(moved.iter().all(|decision| matches!(decision.reason, Reason::Fence { .. })), "{moved:?}");
     assert_eq!(moved.len(), 2);
 }
+
+/// Whether a thread may use one CPU only afterwards.
+fn is_bound(act: &Act) -> bool {
+    act.to().is_some_and(|to| to.len() == 1)
+}
+
+/// Threads of these processes beside a program that takes half of a CPU: when each was first bound
+/// to one core, in seconds.
+fn first_bound(processes: &[u32], seconds: u64) -> Vec<Option<f64>> {
+    let homes = vec!["0-3"; processes.len()];
+    let mut script =
+        Script::new("core:4 pu:1", Kind::Auto, &settings(100, 1), &homes).in_processes(processes);
+    let did: Vec<_> =
+        (0..processes.len()).map(|at| ran(if at == 0 { 0.5 } else { 1.0 }, at as u32)).collect();
+    let mut bound = vec![None; processes.len()];
+    while script.next.0 < seconds * 1_000_000_000 {
+        let at = script.next.since(Default::default()).seconds();
+        for decision in script.step(&all(&did)).decisions {
+            if is_bound(&decision.act) {
+                bound[decision.thread.0 as usize].get_or_insert(at);
+            }
+        }
+    }
+    bound
+}
+
+#[test]
+fn a_thread_that_computes_alone_beside_another_program_is_never_bound() {
+    assert_eq!(first_bound(&[7], 60), [None]);
+    let team = first_bound(&[7, 7], 2);
+    assert!(team.iter().all(|at| at.is_some_and(|at| at < 0.5)), "{team:?}");
+}
+
+#[test]
+fn ranks_of_one_thread_are_bound_once_they_have_computed_for_five_seconds() {
+    for at in first_bound(&[7, 8, 9], 60) {
+        assert!(at.is_some_and(|at| at > 5.0), "{at:?}");
+    }
+}
+
+#[test]
+fn a_worker_of_one_thread_beside_a_team_begins_free() {
+    let bound = first_bound(&[7, 7, 8], 60);
+    assert!(bound[..2].iter().all(|at| at.is_some_and(|at| at < 0.5)), "{bound:?}");
+    assert!(bound[2].is_some_and(|at| at > 5.0), "{bound:?}");
+}
+
+#[test]
+fn lone_threads_that_are_crowded_are_freed_and_not_bound() {
+    let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0", "0", "0-1"])
+        .in_processes(&[7, 8, 9]);
+    let did = all(&[ran(0.5, 0), ran(0.5, 0), ran(1.0, 1)]);
+    let decisions = script.pass(1.0, &did);
+    assert!(decisions.iter().all(|decision| !is_bound(&decision.act)), "{decisions:?}");
+    let freed = decisions.iter().filter(|decision| decision.act.to().is_some()).count();
+    assert_eq!(freed, 2, "{decisions:?}");
+}

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use trimtab_core::ids::{OsCpu, OsNode, ThreadId};
 use trimtab_core::set::CpuSet;
+use trimtab_core::telemetry::balance;
 use trimtab_core::time::Span;
 
 /// So many threads are kept apart; more are summed up. Chosen: nobody reads a longer list.
@@ -100,8 +101,7 @@ impl Audit {
     pub fn balance(&self, cores: &[CpuSet]) -> Option<f64> {
         let on = self.run_on();
         let of = |core: &CpuSet| -> Span { core.iter().filter_map(|cpu| on.get(&cpu).copied()).sum() };
-        let times: Vec<Span> = cores.iter().map(of).collect();
-        times.iter().min()?.share_of(*times.iter().max()?)
+        balance(cores.iter().map(of))
     }
 
     /// The share of the time waited of the time that CPUs were wanted.

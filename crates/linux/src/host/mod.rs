@@ -66,7 +66,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use trimtab_core::balance::{Decision, Outcome, Wanted};
-use trimtab_core::counting::Thrift;
+use trimtab_core::counter_budget::Thrift;
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Notice, Sample, ThreadInfo};

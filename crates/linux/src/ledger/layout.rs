@@ -15,6 +15,7 @@ use super::error::LedgerError;
 use super::level::Level;
 use std::fmt;
 use std::ops::Range;
+use trimtab_core::hash::fnv1a;
 use trimtab_core::ids::{Id, OsCpu};
 use trimtab_core::set::CpuSet;
 
@@ -79,7 +80,7 @@ pub(super) struct Tag(u64);
 impl Tag {
     /// The tag of the ledgers with this name in the directory with this device and inode.
     pub(super) fn of(device: u64, inode: u64, stem: &str) -> Self {
-        Self(fingerprint(&[device, inode, checksum(stem.bytes())]) & ((1 << TAG_BITS) - 1))
+        Self(fingerprint(&[device, inode, fnv1a(stem.bytes())]) & ((1 << TAG_BITS) - 1))
     }
 
     /// The bytes of all holds with this tag.
@@ -136,14 +137,7 @@ impl fmt::Display for HoldId {
 
 /// FNV-1a over the little-endian bytes of `words`: spreads, finds accidents; no protection against malice.
 pub(super) fn fingerprint(words: &[u64]) -> u64 {
-    checksum(words.iter().flat_map(|word| word.to_le_bytes()))
-}
-
-/// FNV-1a.
-pub(crate) fn checksum(bytes: impl IntoIterator<Item = u8>) -> u64 {
-    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    fnv1a(words.iter().flat_map(|word| word.to_le_bytes()))
 }
 
 #[cfg(test)]

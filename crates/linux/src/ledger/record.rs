@@ -7,8 +7,9 @@
 //! Layout, little endian: magic 4, version 2, flags 2, pid 4, uid 4, start time 8, pid namespace 8, hold 8, job 8,
 //! since 8, label length 2, zero 6, label 184, checksum 8.
 
-use super::layout::{HoldId, checksum};
+use super::layout::HoldId;
 use std::time::Duration;
+use trimtab_core::hash::fnv1a;
 
 /// The size of a record in bytes: four cache lines, and a divisor of the page so that no record straddles two.
 pub const RECORD_BYTES: usize = 256;
@@ -71,7 +72,7 @@ impl Record {
         writer.at = LABEL_AT;
         writer.put(label);
         writer.at = CHECKSUM_AT;
-        let sum = checksum(writer.bytes[..CHECKSUM_AT].iter().copied());
+        let sum = fnv1a(writer.bytes[..CHECKSUM_AT].iter().copied());
         writer.put(&sum.to_le_bytes());
         writer.bytes
     }
@@ -84,7 +85,7 @@ impl Record {
         if reader.take()? != MAGIC || u16::from_le_bytes(reader.take()?) != VERSION {
             return None;
         }
-        if checksum(bytes[..CHECKSUM_AT].iter().copied())
+        if fnv1a(bytes[..CHECKSUM_AT].iter().copied())
             != u64::from_le_bytes(bytes[CHECKSUM_AT..].try_into().ok()?)
         {
             return None;
@@ -154,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn sealed(mut bytes: [u8; RECORD_BYTES]) -> [u8; RECORD_BYTES] {
-        let sum = checksum(bytes[..CHECKSUM_AT].iter().copied());
+        let sum = fnv1a(bytes[..CHECKSUM_AT].iter().copied());
         bytes[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }

@@ -8,6 +8,7 @@
 
 use super::key::{Key, LINES};
 use thiserror::Error;
+use trimtab_core::hash::fnv1a_words;
 use trimtab_core::topology::{Machine, MachineError, Parts};
 
 /// The version of the layout, `Parts` included. Count it up when either changes; a test fails that tells.
@@ -147,17 +148,15 @@ fn difference(found: &[u8], key: &Key) -> &'static str {
     line.and_then(|line| LINES.get(line)).copied().unwrap_or("key")
 }
 
-/// FNV-1a over words of eight bytes instead of single ones: the same mixing step, an eighth of the steps. The last word
-/// is filled with zeros; lengths are checked elsewhere.
+/// FNV-1a over words of eight bytes instead of single ones: an eighth of the steps. The last word is
+/// filled with zeros; lengths are checked elsewhere.
 fn checksum(bytes: &[u8]) -> u64 {
     let word = |chunk: &[u8]| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
         u64::from_le_bytes(word)
     };
-    bytes
-        .chunks(8)
-        .fold(0xcbf2_9ce4_8422_2325, |sum, chunk| (sum ^ word(chunk)).wrapping_mul(0x0100_0000_01b3))
+    fnv1a_words(bytes.chunks(8).map(word))
 }
 
 #[cfg(test)]

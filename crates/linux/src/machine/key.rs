@@ -8,15 +8,7 @@
 use std::path::PathBuf;
 use std::{fs, io};
 use thiserror::Error;
-
-/// The kernel's random name for this boot.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// CPUs that are switched on.
-const CPUS: &str = "/sys/devices/system/cpu/online";
-/// NUMA nodes that are switched on. Absent on kernels without NUMA.
-const NODES: &str = "/sys/devices/system/node/online";
-/// NUMA nodes that have a CPU. Absent on kernels without NUMA.
-const NODES_WITH_CPUS: &str = "/sys/devices/system/node/has_cpu";
+use trimtab_core::fingerprint::{BOOT_ID, CPUS_ONLINE, NODES_ONLINE, NODES_WITH_CPUS};
 
 /// The names of the key's lines, as faults report them.
 pub(super) const LINES: [&str; 5] = [
@@ -50,7 +42,8 @@ impl Key {
     /// # Errors
     /// [`KeyError`] when `/proc` or `/sys` do not say which boot or which CPUs.
     pub fn live() -> Result<Self, KeyError> {
-        Ok(Self::of([&read(BOOT)?, &read(CPUS)?, &read_optional(NODES)?, &read_optional(NODES_WITH_CPUS)?]))
+        let (nodes, nodes_with_cpus) = (read_optional(NODES_ONLINE)?, read_optional(NODES_WITH_CPUS)?);
+        Ok(Self::of([&read(BOOT_ID)?, &read(CPUS_ONLINE)?, &nodes, &nodes_with_cpus]))
     }
 
     /// The key of a machine described by a file: it depends on no state, and is never cached.

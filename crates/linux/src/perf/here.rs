@@ -11,7 +11,7 @@ use crate::sys::residency;
 use crate::text;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
-use trimtab_core::counting::Price;
+use trimtab_core::counter_budget::Price;
 use trimtab_core::counts::Counts;
 use trimtab_core::set::NodeSet;
 

@@ -14,7 +14,7 @@ use super::group::Recipe;
 use super::table::{Events, Processor, Table};
 use super::why::{Missing, Why};
 use rustix::io::Errno;
-use trimtab_core::counting::{Price, Thrift};
+use trimtab_core::counter_budget::{Price, Thrift};
 use trimtab_core::counts::{Counts, Rung};
 
 /// So often events are tried by working at most, some 4 ms each, by the end of each rung that counts: something is left for the lower

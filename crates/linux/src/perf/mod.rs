@@ -2,7 +2,7 @@
 //!
 //! [`look`] climbs the ladder on the machine at hand and says where it stands; [`Group`] counts a thread by the recipe found so.
 //! Without counters, [`locality`] tells at least on which nodes the memory of a process lies. Nothing here chooses what to do
-//! with what is counted, and what follows from its cost is [`trimtab_core::counting`]'s.
+//! with what is counted, and what follows from its cost is [`trimtab_core::counter_budget`]'s.
 
 mod choice;
 mod cpu;

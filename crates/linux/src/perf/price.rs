@@ -5,7 +5,7 @@
 use super::group::{Group, Recipe};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
-use trimtab_core::counting::Price;
+use trimtab_core::counter_budget::Price;
 use trimtab_core::time::Span;
 
 /// So long is each of three things measured at most.

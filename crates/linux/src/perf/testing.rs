@@ -6,7 +6,7 @@ use super::group::Recipe;
 use super::ladder::{Ground, Trial};
 use rustix::io::Errno;
 use std::path::Path;
-use trimtab_core::counting::Price;
+use trimtab_core::counter_budget::Price;
 use trimtab_core::counts::Counts;
 use trimtab_core::time::Span;
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use trimtab_core::place::runtimes::Runtime;
 
 /// Where the identification at the head of the file has the word size.
 const CLASS_AT: usize = 4;
@@ -60,32 +61,6 @@ pub enum Linkage {
     Dynamic,
 }
 
-/// An OpenMP runtime.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Runtime {
-    /// GCC's libgomp.
-    Gnu,
-    /// LLVM's libomp.
-    Llvm,
-    /// Intel's libiomp5.
-    Intel,
-}
-
-impl Runtime {
-    /// The runtime that a library's file name means, with the versions and hashes that packagers put into it.
-    pub fn of_library(name: &str) -> Option<Self> {
-        let is = |stem: &str| {
-            let rest = name.strip_prefix(stem)?;
-            (rest.starts_with(".so") || (rest.starts_with('-') && rest.contains(".so"))).then_some(())
-        };
-        is("libgomp")
-            .map(|()| Self::Gnu)
-            .or(is("libomp").map(|()| Self::Llvm))
-            .or(is("libiomp5").map(|()| Self::Intel))
-    }
-}
-
 impl Binary {
     /// Static or dynamic.
     pub fn linkage(&self) -> Linkage {
@@ -131,7 +106,7 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
             word_size,
             machine: self.header.e_machine(self.endian),
             loader: self.loader(),
-            openmp: needed.iter().find_map(|name| Runtime::of_library(name)),
+            openmp: needed.iter().find_map(|name| Runtime::openmp_library(name)),
             needed,
             go: self.has_go_note() || self.has_go_section().unwrap_or(false),
         })

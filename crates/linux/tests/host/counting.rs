@@ -3,7 +3,7 @@
 
 use crate::scene::{NO_COMPILER, Seen, Worker, eventually, is_root, need};
 use trimtab_core::balance::Wanted;
-use trimtab_core::counting::Thrift;
+use trimtab_core::counter_budget::Thrift;
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::observe::{Notice, Observer};
 use trimtab_core::time::Span;

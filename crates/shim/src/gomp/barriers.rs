@@ -10,7 +10,7 @@ use libc::c_void;
 use std::arch::naked_asm;
 use std::mem::transmute;
 use std::ptr::null_mut;
-use trimtab_core::profile::Runtime;
+use trimtab_core::place::runtimes::Runtime;
 
 /// The libgomp of a caller, and its function `at`.
 fn behind(caller: usize, at: usize) -> Option<(&'static Library, usize)> {

@@ -2,11 +2,11 @@
 
 use super::library::{self, Library, NAMES};
 use crate::meter::{self, Region};
-use crate::nest::{self, Runtime, Team};
+use crate::nest::{self, Team};
 use libc::{c_long, c_uint, c_void};
 use std::cell::Cell;
 use std::ptr::null_mut;
-use trimtab_core::profile;
+use trimtab_core::place::runtimes::Runtime;
 
 /// What a program runs in a team. May unwind: a cancelled thread does.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void);
@@ -45,8 +45,8 @@ impl Call {
             true => unsafe { data.cast::<*mut c_void>().read_unaligned() },
             false => null_mut(),
         };
-        let team = nest::open(threads, Runtime::Gnu);
-        Some(Self { first, routine, data, library, team, region: Region::open(profile::Runtime::Libgomp) })
+        let team = nest::open(threads, Runtime::Libgomp);
+        Some(Self { first, routine, data, library, team, region: Region::open(Runtime::Libgomp) })
     }
 }
 

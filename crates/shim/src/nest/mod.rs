@@ -14,5 +14,5 @@ mod team;
 
 pub(crate) use state::{Refusal, begin, is_active, set, stand_down};
 pub(crate) use team::{
-    Runtime, Team, born_as, forget_in_child, is_narrowed, join_unknown, open, relax, widen_until_next_team,
+    Team, born_as, forget_in_child, is_narrowed, join_unknown, open, relax, widen_until_next_team,
 };

@@ -10,7 +10,6 @@
 
 use super::order::{Order, Part, Seat, Seats, Seen};
 use super::state::{orders, state};
-use super::team::Runtime;
 use crate::cpus::Cpus;
 use crate::{ending, plan, standard_error};
 use std::fmt::Write as _;
@@ -18,20 +17,17 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use trimtab_core::handoff::{Missed, Report};
 use trimtab_core::ids::OsCpu;
+use trimtab_core::place::runtimes::{Kind, RUNTIMES, Runtime};
 use trimtab_core::set::CpuSet;
 
-static GNU: AtomicU64 = AtomicU64::new(0);
-static LLVM: AtomicU64 = AtomicU64::new(0);
+/// The regions that each runtime opened.
+static REGIONS: [AtomicU64; Runtime::COUNT] = [const { AtomicU64::new(0) }; Runtime::COUNT];
 static LEFT_ALONE: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn count_region(runtime: Runtime) {
     // Counted for a report only: a shared counter costs every region of every root.
     if state().is_some_and(|state| state.report != Report::No) {
-        match runtime {
-            Runtime::Gnu => &GNU,
-            Runtime::Llvm => &LLVM,
-        }
-        .fetch_add(1, Relaxed);
+        REGIONS[runtime as usize].fetch_add(1, Relaxed);
     }
 }
 
@@ -142,9 +138,9 @@ fn text() -> String {
             tell_part(&mut text, order, part, at);
         }
     }
-    let (gnu, llvm, alone) = (GNU.load(Relaxed), LLVM.load(Relaxed), LEFT_ALONE.load(Relaxed));
+    let alone = LEFT_ALONE.load(Relaxed);
     let regions = |count: u64| if count == 1 { "1 region".to_owned() } else { format!("{count} regions") };
-    if gnu + llvm == 0 {
+    if REGIONS.iter().all(|regions| regions.load(Relaxed) == 0) {
         text.push_str(
             "trimtab: no parallel region was seen. The program opened none, or its OpenMP runtime is linked into it \
              (-static, libgomp.a) or was opened out of reach (RTLD_DEEPBIND, dlmopen), or is none of GNU's, LLVM's \
@@ -152,7 +148,13 @@ fn text() -> String {
         );
         return text;
     }
-    let _ = writeln!(text, "trimtab: {} of GNU's runtime, {} of LLVM's or Intel's", regions(gnu), llvm);
+    let openmp = RUNTIMES.iter().filter(|row| row.kind == Kind::OpenMp);
+    let counts = openmp.enumerate().map(|(at, row)| {
+        let count = REGIONS[row.runtime as usize].load(Relaxed);
+        let count = if at == 0 { regions(count) } else { count.to_string() };
+        format!("{count} of {}", row.owner)
+    });
+    let _ = writeln!(text, "trimtab: {}", counts.collect::<Vec<_>>().join(", "));
     if orders.is_empty() {
         text.push_str("trimtab: no teams were set, so no thread was placed\n");
     }

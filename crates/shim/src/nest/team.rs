@@ -27,20 +27,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use trimtab_core::handoff::Roots;
 use trimtab_core::ids::{Id, OsCpu};
 use trimtab_core::place::nesting::LEVELS_MAX;
+use trimtab_core::place::runtimes::Runtime;
 
 /// A region that ends less than this after the one before it is one of a rapid series: 0.2 ms, a hundred times what going
 /// back and forth costs (two system calls of about 1.3 µs on the development machine), in ticks of [`now`]. Time stamp
 /// counters tick 2 to 4 million times a millisecond; the limit need not be exact.
 const SERIES: u64 = if cfg!(target_arch = "x86_64") { 500_000 } else { 200_000 };
-
-/// Who forks teams.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Runtime {
-    /// GNU's: never rebinds a thread that it has created, and creates the members of inner teams anew.
-    Gnu,
-    /// LLVM's and Intel's: may bind threads by itself, when it was told places.
-    Llvm,
-}
 
 /// The mask a thread was given last.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,7 +155,7 @@ pub(crate) fn open(requested: u32, runtime: Runtime) -> Team {
         let here = plan::guarded(|| find_seats(outer, thread, level, requested).filter(|_| is_active()));
         Team {
             here: here.unwrap_or(Around { root: outer.and_then(|around| around.root), ..alone }),
-            verify: runtime == Runtime::Llvm && HAS_PLACES.load(Relaxed),
+            verify: runtime.row().rebinds && HAS_PLACES.load(Relaxed),
             born: AtomicU32::new(0),
             outer,
             outer_index: thread.index.get(),

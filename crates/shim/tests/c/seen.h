@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,15 +38,21 @@ static inline cpu_set_t set_of(const char *letters) {
   return set;
 }
 
-/* The mask of the calling thread: "A", "B", "AB", or "?" and the number of CPUs. */
+/* A mask in letters: "A", "B", "AB", or "?" and the number of CPUs. */
+static inline const char *letters_of(const cpu_set_t *set, char text[24]) {
+  int a = CPU_ISSET(cpu_a, set) != 0, b = CPU_ISSET(cpu_b, set) != 0;
+  if (CPU_COUNT(set) != a + b) snprintf(text, 24, "?%d", CPU_COUNT(set));
+  else snprintf(text, 24, "%s%s", a ? "A" : "", b ? "B" : "");
+  return text;
+}
+
+/* Where the calling thread is bound: by a system call, since the C library's answer is another for a thread on a slot. */
 static inline const char *here(void) {
   static __thread char text[24];
   cpu_set_t set;
-  CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
-  int a = CPU_ISSET(cpu_a, &set) != 0, b = CPU_ISSET(cpu_b, &set) != 0;
-  if (CPU_COUNT(&set) != a + b) snprintf(text, sizeof text, "?%d", CPU_COUNT(&set));
-  else snprintf(text, sizeof text, "%s%s", a ? "A" : "", b ? "B" : "");
-  return text;
+  CPU_ZERO(&set);
+  CHECK(syscall(SYS_sched_getaffinity, 0, sizeof set, &set) > 0);
+  return letters_of(&set, text);
 }
 
 static inline int is_here(const char *letters) { return strcmp(here(), letters) == 0; }

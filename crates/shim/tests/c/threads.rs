@@ -19,5 +19,7 @@ fn main() {
     std::panic::set_hook(Box::new(|_| {}));
     assert!(thread::spawn(|| panic!("as planned")).join().is_err());
     let sum: usize = (0..200).map(|i| thread::spawn(move || i)).map(|thread| thread.join().unwrap()).sum();
-    println!("{} {} {name} {sum} cpus {}", masks.0, masks.1, thread::available_parallelism().unwrap());
+    let parallelism = || thread::available_parallelism().unwrap();
+    let born = thread::spawn(parallelism).join().unwrap();
+    println!("{} {} {name} {sum} cpus {} {born}", masks.0, masks.1, parallelism());
 }

@@ -24,6 +24,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use trimtab_core::hash::fnv1a_hex;
 
 /// How long the host listens to one peer.
 pub const PATIENCE: Duration = Duration::from_millis(500);
@@ -77,11 +78,8 @@ pub fn place(key: &str) -> Result<PathBuf> {
         }
         _ => {}
     }
-    // Names may hold anything and be long; paths of sockets may not. FNV-1a, which is the same in every process.
-    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let path = folder.join(format!("{hash:016x}"));
+    // Names may hold anything and be long; paths of sockets may not. The hash is the same in every process.
+    let path = folder.join(fnv1a_hex(key.as_bytes()));
     ours_alone(&path)?;
     Ok(path)
 }

@@ -6,6 +6,7 @@
 //! few samples with the record: one disturbed sample says nothing, a whole window of them says a little, several windows say it.
 
 use serde::{Deserialize, Serialize};
+use trimtab_core::stats::comparison::{Better, Verdict, by_factors};
 
 /// The usual way is left only for one whose best batch takes less than this part of its best.
 pub const CLEARLY: f64 = 0.95;
@@ -28,9 +29,14 @@ impl Candidate {
     }
 }
 
+/// Compares two times that were measured alike; `low` and `high` are parts of the first.
+fn compared(usual: f64, other: f64, low: f64, high: f64) -> Verdict {
+    by_factors(Better::Less, usual, other, low, high)
+}
+
 /// Which candidate is used, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct Selection {
     /// Its number; 0 is the usual one.
     pub winner: usize,
     /// Its best time over the usual one's.
@@ -49,20 +55,20 @@ pub fn halve(candidates: &mut [Candidate]) {
 }
 
 /// The verdict when a race is over.
-pub fn verdict(candidates: &[Candidate]) -> Verdict {
+pub fn verdict(candidates: &[Candidate]) -> Selection {
     let usual = candidates.first().map_or(f64::INFINITY, Candidate::best);
     let best = (0..candidates.len())
         .filter(|at| !candidates[*at].out && candidates[*at].batches.len() >= ENOUGH)
         .min_by(|a, b| candidates[*a].best().total_cmp(&candidates[*b].best()));
-    let stays = |ratio, why: &str| Verdict { winner: 0, ratio, why: why.to_owned() };
+    let stays = |ratio, why: &str| Selection { winner: 0, ratio, why: why.to_owned() };
     let Some(best) = best else { return stays(1.0, "too little was measured to leave the usual way") };
     let ratio = candidates[best].best() / usual;
     if best == 0 {
         stays(1.0, "the usual way is the quickest")
-    } else if !ratio.is_finite() || ratio >= CLEARLY {
+    } else if !ratio.is_finite() || compared(1.0, ratio, CLEARLY, f64::INFINITY) != Verdict::Better {
         stays(ratio, "another is not 5 % quicker, which is within the noise")
     } else {
-        Verdict { winner: best, ratio, why: format!("quicker by {:.0} %", (1.0 - ratio) * 100.0) }
+        Selection { winner: best, ratio, why: format!("quicker by {:.0} %", (1.0 - ratio) * 100.0) }
     }
 }
 
@@ -76,8 +82,10 @@ pub struct Limits {
     pub spend: f64,
 }
 
-/// Rounds after which a candidate that takes more than twice the usual one's time goes at once.
-const HOPELESS: usize = 5;
+/// Batches after which a candidate that is slower than the usual one by [`HOPELESS_FACTOR`] goes at once.
+const HOPELESS_BATCHES: usize = 5;
+/// How many times the usual one's time that is.
+const HOPELESS_FACTOR: f64 = 2.0;
 
 /// A race in the calls of a program: one call a turn.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,14 +116,14 @@ impl Trial {
     }
 
     /// A round is over: microseconds of each turn, `None` where one says nothing. Answers the verdict when the race is over.
-    pub fn round(&mut self, times: &[Option<f64>]) -> Option<Verdict> {
+    pub fn round(&mut self, times: &[Option<f64>]) -> Option<Selection> {
         for (at, time) in self.turns().into_iter().zip(times) {
             self.candidates[at].batches.extend(time.filter(|time| time.is_finite()));
         }
         (self.rounds, self.all) = (self.rounds + 1, self.all + 1);
         self.drop_hopeless();
         if self.cost() > self.limits.spend {
-            return Some(Verdict {
+            return Some(Selection {
                 winner: 0,
                 ratio: 1.0,
                 why: format!(
@@ -135,7 +143,7 @@ impl Trial {
             return None;
         }
         if alone && self.candidates.len() > 1 {
-            return Some(Verdict {
+            return Some(Selection {
                 winner: 0,
                 ratio: 1.0,
                 why: "every other took more than twice its time".to_owned(),
@@ -145,12 +153,14 @@ impl Trial {
     }
 
     fn drop_hopeless(&mut self) {
-        let Some(usual) = self.candidates.first().filter(|usual| usual.batches.len() >= HOPELESS) else {
+        let Some(usual) = self.candidates.first().filter(|usual| usual.batches.len() >= HOPELESS_BATCHES)
+        else {
             return;
         };
-        let bound = usual.best() * 2.0;
+        let usual = usual.best();
+        let hopeless = |best: f64| compared(usual, best, 0.0, HOPELESS_FACTOR) == Verdict::Worse;
         for candidate in self.candidates.iter_mut().skip(1) {
-            candidate.out |= candidate.batches.len() >= HOPELESS && candidate.best() > bound;
+            candidate.out |= candidate.batches.len() >= HOPELESS_BATCHES && hopeless(candidate.best());
         }
     }
 
@@ -198,7 +208,8 @@ impl Drift {
         }
         let record = *self.record.get_or_insert(least);
         self.record = Some(record.min(least));
-        self.slow = if least > record * Self::FACTOR { self.slow + 1 } else { 0 };
+        let slow = compared(record, least, 0.0, Self::FACTOR) == Verdict::Worse;
+        self.slow = if slow { self.slow + 1 } else { 0 };
         self.slow >= Self::OFTEN
     }
 
@@ -266,7 +277,7 @@ mod tests {
     const LIMITS: Limits = Limits { stages: [4, 6, 14], spend: 1e9 };
 
     /// Lets a trial run on simulated times: the verdict, and how many calls it took.
-    fn run(trial: &mut Trial, mut time: impl FnMut(usize) -> Option<f64>) -> (Verdict, usize) {
+    fn run(trial: &mut Trial, mut time: impl FnMut(usize) -> Option<f64>) -> (Selection, usize) {
         let mut calls = 0;
         loop {
             let times: Vec<Option<f64>> = trial.turns().into_iter().map(&mut time).collect();

@@ -17,7 +17,7 @@
 //! the flag and others with one way have no choice. Calls that were started, and calls with buffers in the segment, are counted and
 //! say nothing.
 
-use super::judge::{Candidate, Drift, Limits, Trial, Verdict};
+use super::judge::{Candidate, Drift, Limits, Selection, Trial};
 use super::{Cell as Found, Job, Origin, Tried, candidates, in_force, with};
 use crate::Result;
 use crate::algorithm_table::{CallClass, Flat, class};
@@ -279,7 +279,7 @@ impl Lazy {
 
 impl Watched {
     /// The race is over.
-    fn settle(&mut self, verdict: Verdict) -> Found {
+    fn settle(&mut self, verdict: Selection) -> Found {
         let state = std::mem::replace(&mut self.state, State::Settled(Drift::new(None)));
         let candidates: Vec<Candidate> = match state {
             State::Trying(trial) => trial.candidates().to_vec(),

@@ -34,7 +34,7 @@ use crate::endpoint::Endpoint;
 use crate::rank::Rank;
 use crate::reduce::Operator;
 use crate::{Error, Result};
-use judge::{Candidate, Verdict};
+use judge::{Candidate, Selection};
 use noise::{NOISY, Noise};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
@@ -159,7 +159,7 @@ pub struct Cell {
     /// Candidates in the order in which they were tried, the usual first.
     pub candidates: Vec<Measured>,
     /// Which of them is used from now on, and why.
-    pub verdict: Verdict,
+    pub verdict: Selection,
     /// Whether it is: not where others disturbed every race.
     pub judged: bool,
     /// The share of the machine that others used, where that is known.
@@ -173,7 +173,7 @@ impl Cell {
         job: Job,
         tried: &[Tried],
         candidates: &[Candidate],
-        mut verdict: Verdict,
+        mut verdict: Selection,
         origin: Origin,
     ) -> Self {
         // What is no number could not be read back.
@@ -356,7 +356,7 @@ pub fn tune_watched(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result
         if quiet.is_some_and(|share| share > NOISY) && !plan.accept_noise {
             cell.judged = false;
             let why = "others used the machine while it was measured, every time: left as usual".to_owned();
-            cell.verdict = Verdict { winner: 0, ratio: 1.0, why };
+            cell.verdict = Selection { winner: 0, ratio: 1.0, why };
         }
         overseer.ended(&cell);
         tuning.add(cell);

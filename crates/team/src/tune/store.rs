@@ -8,10 +8,11 @@ use super::Tuning;
 use crate::algorithm_table::Table;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use trimtab_core::fingerprint::hardware;
+use trimtab_core::hash::fnv1a_hex;
 
 /// Of the file's form.
 const VERSION: u32 = 2;
@@ -119,14 +120,6 @@ pub fn keep(key: &str, tuning: Tuning) -> crate::Result<PathBuf> {
     Ok(path)
 }
 
-/// FNV-1a: against accidents, not against enemies, who could write the file anew anyway.
-fn checksum(text: &str) -> String {
-    let hash = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-    format!("{hash:016x}")
-}
-
 impl Store {
     /// An empty one.
     pub fn new(machine: &str) -> Self {
@@ -145,7 +138,7 @@ impl Store {
         };
         let parse = |text: String| -> std::result::Result<Self, String> {
             let file: File = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-            if checksum(&file.store.to_string()) != file.checksum {
+            if fnv1a_hex(file.store.to_string().as_bytes()) != file.checksum {
                 return Err("its checksum is wrong".to_owned());
             }
             let store: Self = serde_json::from_value(file.store).map_err(|error| error.to_string())?;
@@ -166,7 +159,7 @@ impl Store {
     /// Writes the machine's file.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         let store = serde_json::to_value(self)?;
-        let file = File { checksum: checksum(&store.to_string()), store };
+        let file = File { checksum: fnv1a_hex(store.to_string().as_bytes()), store };
         let folder = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
         let draft = folder.join(format!(
@@ -221,32 +214,12 @@ impl Store {
 /// Where a machine's file is: in the cache folder that the environment names.
 pub fn path(cache: Option<PathBuf>, home: Option<PathBuf>, machine: &str) -> Option<PathBuf> {
     let cache = cache.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".cache")))?;
-    Some(cache.join("trimtab/teams").join(format!("{}.json", checksum(machine))))
+    Some(cache.join("trimtab/teams").join(format!("{}.json", fnv1a_hex(machine.as_bytes()))))
 }
 
 /// What makes tables of two machines differ: processor, caches and who shares them, nodes, kernel.
 pub fn fingerprint() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .unwrap_or("")
-        .trim_start_matches([' ', '\t', ':']);
-    let mut text = format!(
-        "{model}; online {}; nodes {}",
-        read("/sys/devices/system/cpu/online"),
-        read("/sys/devices/system/node/online")
-    );
-    for index in 0..5 {
-        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
-        let size = read(&format!("{folder}/size"));
-        if !size.is_empty() {
-            let _ = write!(text, "; {size} of {}", read(&format!("{folder}/shared_cpu_list")));
-        }
-    }
-    let _ = write!(text, "; Linux {}", read("/proc/sys/kernel/osrelease"));
-    text
+    hardware(&|path| std::fs::read_to_string(path).ok())
 }
 
 #[cfg(test)]
@@ -323,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_is_tuned_later_is_kept_beside_the_rest() {
-        use crate::tune::judge::Verdict;
+        use crate::tune::judge::Selection;
         use crate::tune::{Cell, Job, Measured, Origin, Tried};
         use crate::{Kind, barrier::Barrier, algorithm_table::Algorithm, algorithm_table::CallClass};
         let cell = |kind, bytes, tried: Vec<Tried>, winner, judged| Cell {
@@ -332,7 +305,7 @@ mod tests {
                 .into_iter()
                 .map(|tried| Measured { tried, best: Some(1.0), median: Some(2.0), batches: 24 })
                 .collect(),
-            verdict: Verdict { winner, ratio: 0.5, why: "quicker by 50 %".to_owned() },
+            verdict: Selection { winner, ratio: 0.5, why: "quicker by 50 %".to_owned() },
             judged,
             foreign: None,
             origin: Origin::Offline,

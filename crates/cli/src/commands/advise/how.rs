@@ -6,7 +6,7 @@
 use crate::args::AdviseArgs;
 use crate::tuned::{self, TUNABLES};
 use trimtab_core::advise::fitting;
-use trimtab_core::profile::{Profile, Runtime};
+use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
 
 /// Variables by which users say how threads wait: with one of them set, its runtime is left to the user.
@@ -90,7 +90,7 @@ impl How {
             return;
         }
         let told = profile.setting.number(Knob::Threads).map_or(profile.cpus, |told| told as u32);
-        let openmp = profile.runtimes.iter().any(|one| matches!(one, Runtime::Libgomp | Runtime::Libomp));
+        let openmp = profile.runtimes.iter().any(|runtime| runtime.is_openmp());
         if user("OMP_NUM_THREADS").is_some() {
             set("OMP_NUM_THREADS", threads.to_string());
             self.options.push(String::new());
@@ -104,7 +104,7 @@ impl How {
         } else if profile.workers > told {
             self.options.push(String::new());
             let what = match profile.runtimes.as_slice() {
-                [Runtime::OpenMpi | Runtime::Mpich] => "its launcher's -n",
+                [runtime] if runtime.is_mpi() => "its launcher's -n",
                 _ => "an option of its own, if it has one",
             };
             self.cautions.push(format!(
@@ -154,6 +154,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
+    use trimtab_core::place::runtimes::Runtime;
 
     fn args(words: &[&str]) -> AdviseArgs {
         match Cli::parse_from([&["trimtab", "advise"], words, &["./app"]].concat()).command {

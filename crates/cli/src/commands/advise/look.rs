@@ -12,8 +12,9 @@ use anyhow::{Context, Result, anyhow};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use trimtab_core::advise::Situation;
+use trimtab_core::place::runtimes::BINDING_VARIABLES;
 use trimtab_core::place::waiting::Yield;
-use trimtab_core::profile::{Profile, Runtime};
+use trimtab_core::profile::Profile;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
@@ -214,16 +215,13 @@ fn teams(world: &World) -> Vec<u32> {
 
 /// Whether threads are bound: as `trimtab run` binds those of OpenMP while each has a CPU. What the user binds, and what other runtimes do, is not known.
 fn bound(world: &World, profile: &Profile) -> Option<bool> {
-    if ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"]
-        .iter()
-        .any(|name| world.of_user(name).is_some())
-    {
+    if BINDING_VARIABLES.iter().any(|name| world.of_user(name).is_some()) {
         return None;
     }
     if profile.setting.get(Knob::Pin) == Some("mask") {
         return Some(false);
     }
-    let openmp = profile.runtimes.iter().all(|one| matches!(one, Runtime::Libgomp | Runtime::Libomp));
+    let openmp = profile.runtimes.iter().all(|runtime| runtime.is_openmp());
     (openmp && !profile.runtimes.is_empty() && profile.workers <= profile.cpus).then_some(true)
 }
 

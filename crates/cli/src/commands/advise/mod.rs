@@ -26,7 +26,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use trimtab_core::advise::{Advice, Topic, Verdict, advise, together};
+use trimtab_core::advise::{Advice, Conclusion, Topic, advise, together};
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
@@ -180,7 +180,7 @@ fn kept(path: &Path) -> Result<Profile> {
 
 /// What `trimtab tune` would settle that the rules cannot.
 fn tuning(args: &AdviseArgs, all: &[Advice], from: &Setting, command: &[String]) -> Option<String> {
-    let unsure = all.iter().filter(|advice| advice.verdict == Verdict::Unsure);
+    let unsure = all.iter().filter(|advice| advice.verdict == Conclusion::Unsure);
     let mut knobs: Vec<&str> =
         unsure.flat_map(|advice| knobs(advice.topic)).map(|knob| knob.word()).collect();
     knobs.dedup();

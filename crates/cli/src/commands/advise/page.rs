@@ -2,7 +2,7 @@
 
 use super::Document;
 use std::fmt::Write as _;
-use trimtab_core::advise::{Advice, Verdict};
+use trimtab_core::advise::{Advice, Conclusion};
 use trimtab_core::words::plural;
 
 /// In words.
@@ -23,10 +23,10 @@ pub(super) fn words(document: &Document<'_>, notes: &[String]) -> String {
         Some(_) => writeln!(out, ", which nobody else kept busy."),
         None => writeln!(out, "; what others did there is not known."),
     };
-    for advice in document.advice.iter().filter(|advice| advice.verdict == Verdict::Change) {
+    for advice in document.advice.iter().filter(|advice| advice.verdict == Conclusion::Change) {
         change(&mut out, advice);
     }
-    let stays = document.advice.iter().filter(|advice| advice.verdict != Verdict::Change);
+    let stays = document.advice.iter().filter(|advice| advice.verdict != Conclusion::Change);
     for (at, advice) in stays.enumerate() {
         if at == 0 {
             let _ = writeln!(out, "\nNo change:");
@@ -75,7 +75,7 @@ fn change(out: &mut String, advice: &Advice) {
 }
 
 fn stay(out: &mut String, advice: &Advice) {
-    let mark = if advice.verdict == Verdict::Unsure { " (not sure)" } else { "" };
+    let mark = if advice.verdict == Conclusion::Unsure { " (not sure)" } else { "" };
     let _ = writeln!(out, "  {}{mark}: {}", advice.topic, advice.words);
     match advice.gain {
         Some(gain) if !advice.words.contains("times the time") => {

@@ -8,9 +8,9 @@
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use trimtab_core::account::{Account, Keep, Playback, ThreadAccount};
 use trimtab_core::balance::{Decision, Outcome, Settled};
 use trimtab_core::ids::{OsCpu, ProgramId, ThreadId};
+use trimtab_core::telemetry::account::{Account, Keep, Playback, ThreadAccount};
 use trimtab_core::time::Moment;
 use trimtab_core::topology::draw;
 use trimtab_core::trace::Trace;

@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use trimtab_core::account::{Cell, CpuLane, Lane, Point, ProgramAccount, Timeline};
 use trimtab_core::ids::OsCpu;
+use trimtab_core::telemetry::account::{Cell, CpuLane, Lane, Point, ProgramAccount, Timeline};
 use trimtab_core::time::Moment;
 use trimtab_core::topology::draw;
 use trimtab_core::trace::Trace;

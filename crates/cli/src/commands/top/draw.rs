@@ -13,8 +13,8 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
-use trimtab_core::account::{Account, ThreadAccount};
 use trimtab_core::ids::ThreadId;
+use trimtab_core::telemetry::account::{Account, ThreadAccount};
 use trimtab_core::words::plural;
 
 /// Lines about the chosen thread.

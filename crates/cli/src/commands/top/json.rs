@@ -3,10 +3,10 @@
 use super::scene::Around;
 use crate::holds::Row;
 use serde::Serialize;
-use trimtab_core::account::{Account, CpuAccount, Move, ProgramAccount, ThreadAccount};
 use trimtab_core::balance::Finding;
 use trimtab_core::observe::Metric;
 use trimtab_core::set::CpuSet;
+use trimtab_core::telemetry::account::{Account, CpuAccount, Move, ProgramAccount, ThreadAccount};
 use trimtab_core::time::Span;
 use trimtab_core::topology::{Machine, draw};
 

@@ -4,7 +4,7 @@ use super::scene::{Around, CoreLook, Looks};
 use super::width;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use trimtab_core::account::Account;
+use trimtab_core::telemetry::account::Account;
 use trimtab_core::topology::{Machine, Piece, map};
 
 /// The grid in so many columns and at most so many lines; where it is cut the last line says so.

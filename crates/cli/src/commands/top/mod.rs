@@ -41,7 +41,7 @@ use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use terminal::Terminal;
-use trimtab_core::account::Account;
+use trimtab_core::telemetry::account::Account;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 

@@ -5,7 +5,7 @@
 use super::event::Action;
 use ratatui::crossterm::event::KeyCode;
 use std::fmt;
-use trimtab_core::account::{Account, Keep, Playback};
+use trimtab_core::telemetry::account::{Account, Keep, Playback};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::Trace;

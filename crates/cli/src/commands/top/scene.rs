@@ -4,10 +4,10 @@ use crate::holds::{Holds, Row};
 use crate::surroundings::Surroundings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trimtab_core::account::Account;
 use trimtab_core::ids::{CoreId, Id, OsCpu, Pu};
 use trimtab_core::place::{Binding, Taken, pinned_cpus};
 use trimtab_core::set::{CpuSet, MAX_ID};
+use trimtab_core::telemetry::account::Account;
 use trimtab_core::topology::Machine;
 use trimtab_linux::process::State;
 

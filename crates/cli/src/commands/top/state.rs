@@ -6,8 +6,8 @@ use super::scene::{Around, Scene};
 use super::threads::{Row, Sort, rows};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::collections::BTreeSet;
-use trimtab_core::account::Account;
 use trimtab_core::ids::ProgramId;
+use trimtab_core::telemetry::account::Account;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 

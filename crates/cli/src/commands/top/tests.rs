@@ -13,9 +13,9 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 use std::sync::Arc;
-use trimtab_core::account::{Account, Keep, Playback};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::place::Taken;
+use trimtab_core::telemetry::account::{Account, Keep, Playback};
 use trimtab_core::time::Span;
 use trimtab_core::trace::Trace;
 

@@ -4,7 +4,7 @@ use super::scene::{Around, LEGEND, Looks};
 use super::threads::{Row, Sort, clean, headline, percent, rows};
 use crate::table::{Align, Table};
 use std::collections::BTreeSet;
-use trimtab_core::account::Account;
+use trimtab_core::telemetry::account::Account;
 use trimtab_core::topology::{Machine, Piece, draw, map};
 
 /// The look, in lines; `empty` is said where there is no program.

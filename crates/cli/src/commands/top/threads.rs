@@ -3,8 +3,8 @@
 use super::width;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use trimtab_core::account::{Account, ProgramAccount, ThreadAccount};
 use trimtab_core::ids::{ProgramId, ThreadId};
+use trimtab_core::telemetry::account::{Account, ProgramAccount, ThreadAccount};
 use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
 

@@ -6,7 +6,6 @@
 use crate::commands::interrupt::Interrupt;
 use crate::commands::progress::quoted;
 use crate::exit;
-use crate::kept::mark;
 use crate::tuned::words;
 use anyhow::{Context, Result};
 use regex::bytes::Regex;
@@ -20,6 +19,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use trimtab_core::hash::fnv1a_hex;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 use trimtab_core::tuning::Ran;
@@ -228,7 +228,7 @@ impl Trial {
         let lines = printed.split(|byte| *byte == b'\n');
         let kept: Vec<&[u8]> =
             lines.filter(|line| self.metric.as_ref().is_none_or(|metric| !metric.is_match(line))).collect();
-        mark(&kept.join(&b'\n'))
+        fnv1a_hex(&kept.join(&b'\n'))
     }
 }
 

@@ -13,9 +13,9 @@ use super::super::sitter::{Sitter, Standing};
 use super::super::{Act, Decision, Finding, Kind, Policy, Reason, Settings, Settled, Turn, Wanted};
 use super::fence::Fences;
 use super::fetch::Fetches;
-use super::guard::{Gain, Moves, Pace};
+use super::guard::{Gain, Moves, SampleInterval};
 use super::herd::{CALM_LONG, Herd, sum};
-use super::judge::{COUNTED, Least};
+use super::judge::{Least, SAMPLES_MIN};
 use super::ledger::Ledger;
 use super::trial::{End, Mover, Terms, Trial};
 use super::units::Load;
@@ -57,7 +57,7 @@ pub(super) struct Engine<W> {
     way: W,
     random: Random,
     trials: Vec<Trial>,
-    pace: Pace,
+    pace: SampleInterval,
     moves: Moves,
     ledger: Ledger,
     gain: Gain,
@@ -87,7 +87,7 @@ impl<W: Way> Engine<W> {
             way,
             random: Random(settings.seed),
             trials: Vec::new(),
-            pace: Pace::new(settings.interval, settings.penalty.budget),
+            pace: SampleInterval::new(settings.interval, settings.penalty.budget),
             moves: Moves::new(settings.penalty.moves),
             ledger: Ledger::default(),
             gain: Gain::default(),
@@ -286,7 +286,7 @@ impl<W: Way> Engine<W> {
             }
             let unit = self.herd.unit(i)?;
             let book = self.herd.books.get(&view.id());
-            let known = book.is_some_and(|book| book.recent.len() >= COUNTED);
+            let known = book.is_some_and(|book| book.recent.len() >= SAMPLES_MIN);
             let weight = book.and_then(super::herd::Book::weight).unwrap_or(0.0);
             let ready = known && self.herd.movable(i);
             Some(Candidate { i, id: view.id(), unit, ready, weight })

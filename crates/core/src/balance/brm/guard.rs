@@ -13,32 +13,38 @@ use super::herd::Herd;
 use crate::counts::Counts;
 use crate::observe::Observation;
 use crate::penalty::{Index, Mean, change};
+use crate::sampling_budget::SmoothedMean;
 use crate::time::{Moment, Span};
 
 /// Looks are never further apart for their cost.
 const TICK_MAX: Span = Span::from_ms(1_000);
 
-/// How much of its difference a new look shifts the cost.
-const WEIGHT: f64 = 0.1;
+/// The part by which a new look shifts the mean cost.
+const COST_WEIGHT: f64 = 0.1;
 
 /// The tick is told when it has grown by this factor.
 const TOLD: f64 = 1.5;
 
+/// The least budget: a share of nothing would ask for no look at all.
+const SHARE_MIN: f64 = 1e-6;
+
 /// The time between two looks.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct SampleInterval {
     interval: Span,
     budget: f64,
-    cost: Option<f64>,
+    /// Seconds of CPU time of a look.
+    cost: SmoothedMean,
     looks: u32,
     said: Span,
 }
 
-impl Pace {
+impl SampleInterval {
     pub(super) fn new(interval: Span, budget: f64) -> Self {
         // A clock that stands still is no way to look.
         let interval = interval.max(Span::from_us(1));
-        Self { interval, budget, cost: None, looks: 0, said: interval }
+        let cost = SmoothedMean::new(COST_WEIGHT).averaging_first();
+        Self { interval, budget, cost, looks: 0, said: interval }
     }
 
     /// Takes in what the look before cost. True when the tick is much longer than was last told.
@@ -47,9 +53,7 @@ impl Pace {
         self.looks = self.looks.saturating_add(1);
         // The first look opens everything.
         if self.looks > 1 {
-            let cost = cost.seconds();
-            let weight = (1.0 / f64::from(self.looks - 1)).max(WEIGHT);
-            self.cost = Some(self.cost.map_or(cost, |mean| mean + weight * (cost - mean)));
+            self.cost.add(cost.seconds());
         }
         let longer = self.looks > 10 && self.tick().seconds() > TOLD * self.said.seconds();
         if longer {
@@ -60,7 +64,7 @@ impl Pace {
 
     /// The time to the next look.
     pub(super) fn tick(&self) -> Span {
-        let needed = self.cost.map_or(0.0, |cost| cost / self.budget.max(1e-6));
+        let needed = self.cost.get().map_or(0.0, |cost| cost / self.budget.max(SHARE_MIN));
         let needed = Span((needed * 1e9) as u64).min(TICK_MAX);
         needed.max(self.interval)
     }
@@ -219,9 +223,9 @@ mod tests {
 
     #[test]
     fn the_tick_follows_what_looks_cost() {
-        let mut pace = Pace::new(Span::from_ms(10), 0.01);
+        let mut pace = SampleInterval::new(Span::from_ms(10), 0.01);
         let mut observer = Observer::new(CpuSet::default());
-        let mut look = |pace: &mut Pace, cost: Option<Span>| {
+        let mut look = |pace: &mut SampleInterval, cost: Option<Span>| {
             observer.take(&Sample { at: Moment(1), cost, ..Sample::default() }, &[]);
             pace.look(&observer.observation())
         };

@@ -6,14 +6,15 @@
 //! believed. Waiting for a CPU counts too: what threads wanted over what they had, with a scatter of its own.
 //!
 //! Properties: a move is kept only if all together save more than the margin of what the moved threads take, so that one of many can
-//! still pass, and more than [`SURE`] standard errors of it, for which more looks are taken if need be. How sure one can become is
+//! still pass, and more than [`ERRORS_BELIEVED`] standard errors of it, for which more looks are taken if need be. How sure one can become is
 //! known beforehand, since the looks before are what they are: what would not pass even then is not waited for. Who clearly lost is known
-//! after [`COUNTED`] looks. Where cycles are counted, what is saved is a part of them: a third less of stalls that are a tenth of the time
+//! after [`SAMPLES_MIN`] looks. Where cycles are counted, what is saved is a part of them: a third less of stalls that are a tenth of the time
 //! is a thirtieth.
 
 use super::herd::{KEPT, Tick, sum};
 use crate::counts::{Counts, Rung};
 use crate::penalty::{Index, Mean, weight};
+use crate::stats::comparison::{Sequential, Verdict};
 use std::collections::BTreeMap;
 
 /// So many looks are compared at most, before and after.
@@ -44,25 +45,13 @@ impl Least {
 }
 
 /// Who was counted less often than this is not compared.
-pub(super) const COUNTED: usize = 3;
+pub(super) const SAMPLES_MIN: usize = 3;
 
-/// So many standard errors are believed at the end of a trial. Who asks at every look is told a chance difference some time: early ones must
-/// be larger, by the root of what is missing (the boundary of O'Brien and Fleming).
-const SURE: f64 = 2.0;
+/// Standard errors that are believed at the end of a trial; early ones must be larger ([`Sequential`]).
+const ERRORS_BELIEVED: f64 = 2.0;
 
 /// Waiting that differs by less than this part of what threads wanted is the same.
 const WAITS: f64 = 0.01;
-
-/// What a trial says so far.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Verdict {
-    /// Not enough was seen.
-    Open,
-    /// Better.
-    Better,
-    /// Worse, or alike.
-    Vain,
-}
 
 /// A thread before and after.
 #[derive(Clone, Copy)]
@@ -93,32 +82,31 @@ impl Change {
         self.scatter * (1.0 / before.max(1) as f64 + 1.0 / after.max(1) as f64).sqrt()
     }
 
-    /// What it says. `last` if no more is to be seen.
-    pub(super) fn verdict(&self, margin: f64, least_looks: Least, last: bool) -> Verdict {
-        let [_, looks] = self.looks;
-        let (gain, least) = (1.0 - self.ratio, margin * self.movers);
-        let error = self.error(looks);
-        let last = last || looks >= AFTER_MAX;
-        let early = (AFTER_MAX as f64 / looks.max(1) as f64).sqrt().max(1.0);
-        // What it would have to come to in the end.
-        let needed = least.max(SURE * self.error(looks.max(AFTER_MAX)));
-        let enough = looks >= least_looks.after || last;
-        if enough && gain > least && gain > SURE * early * error {
-            Verdict::Better
-        } else if last || enough && gain + error < needed || looks >= COUNTED && gain + SURE * error < -least
-        {
-            // It is not hoped for any more when it is a whole error away.
-            Verdict::Vain
-        } else {
-            Verdict::Open
-        }
+    /// What it says: better, worse or alike, or [`Verdict::Unknown`] while not enough was seen. `last`
+    /// if no more is to be seen.
+    pub(super) fn verdict(&self, margin: f64, least: Least, last: bool) -> Verdict {
+        let [_, after] = self.looks;
+        let sequential = Sequential {
+            gain: 1.0 - self.ratio,
+            gain_min: margin * self.movers,
+            error: self.error(after),
+            error_final: self.error(after.max(AFTER_MAX)),
+            errors_believed: ERRORS_BELIEVED,
+            samples: after,
+            samples_min: least.after,
+            samples_loss_min: SAMPLES_MIN,
+            samples_max: AFTER_MAX,
+            last,
+        };
+        sequential.verdict()
     }
 }
 
 /// Whether what was seen before a move lets the margin be told, if as much as possible is seen after it.
 pub(super) fn steady(threads: &[Pair<'_>], index: Index, mean: Mean, margin: f64) -> bool {
     let same: Vec<Pair<'_>> = threads.iter().map(|pair| Pair { after: pair.before, ..*pair }).collect();
-    compare(&same, index, mean).is_some_and(|change| SURE * change.error(AFTER_MAX) <= margin * change.movers)
+    compare(&same, index, mean)
+        .is_some_and(|change| ERRORS_BELIEVED * change.error(AFTER_MAX) <= margin * change.movers)
 }
 
 /// What changed over threads as they were before and after; `None` where nothing can be compared.
@@ -310,33 +298,33 @@ mod tests {
     #[test]
     fn who_clearly_lost_is_known_at_once_and_who_might_win_is_waited_for() {
         let change = |ratio, after| Change { ratio, scatter: 0.05, looks: [16, after], movers: 1.0 };
-        assert_eq!(change(1.3, 3).verdict(0.03, Least::MANY, false), Verdict::Vain);
-        assert_eq!(change(1.3, 2).verdict(0.03, Least::MANY, false), Verdict::Open);
-        assert_eq!(change(1.02, 3).verdict(0.03, Least::MANY, false), Verdict::Open);
+        assert_eq!(change(1.3, 3).verdict(0.03, Least::MANY, false), Verdict::Worse);
+        assert_eq!(change(1.3, 2).verdict(0.03, Least::MANY, false), Verdict::Unknown);
+        assert_eq!(change(1.02, 3).verdict(0.03, Least::MANY, false), Verdict::Unknown);
         assert_eq!(
             change(0.7, 3).verdict(0.03, Least::MANY, false),
-            Verdict::Open,
+            Verdict::Unknown,
             "nobody has won after three looks"
         );
         assert_eq!(change(0.7, 8).verdict(0.03, Least::MANY, false), Verdict::Better);
         // Looks that tell nearly everything need not be many, but as sure.
         let steady = Change { scatter: 0.01, looks: [3, 3], ..change(0.7, 3) };
         assert_eq!(steady.verdict(0.03, Least::FEW, false), Verdict::Better);
-        assert_eq!(steady.verdict(0.03, Least::MANY, false), Verdict::Open);
-        assert_eq!(Change { looks: [3, 2], ..steady }.verdict(0.03, Least::FEW, false), Verdict::Open);
-        assert_eq!(Change { scatter: 0.1, ..steady }.verdict(0.03, Least::FEW, false), Verdict::Open);
+        assert_eq!(steady.verdict(0.03, Least::MANY, false), Verdict::Unknown);
+        assert_eq!(Change { looks: [3, 2], ..steady }.verdict(0.03, Least::FEW, false), Verdict::Unknown);
+        assert_eq!(Change { scatter: 0.1, ..steady }.verdict(0.03, Least::FEW, false), Verdict::Unknown);
         // A gain that the looks before can never make sure of is not waited for.
-        assert_eq!(change(0.99, 20).verdict(0.03, Least::MANY, false), Verdict::Vain);
+        assert_eq!(change(0.99, 20).verdict(0.03, Least::MANY, false), Verdict::NoDifference);
         let rough = Change { scatter: 0.5, ..change(0.9, 40) };
         assert_eq!(
             rough.verdict(0.03, Least::MANY, false),
-            Verdict::Vain,
+            Verdict::NoDifference,
             "needs 28 % to be believed, and errs by 15 %"
         );
-        assert_eq!(change(0.96, 12).verdict(0.03, Least::MANY, false), Verdict::Open);
+        assert_eq!(change(0.96, 12).verdict(0.03, Least::MANY, false), Verdict::Unknown);
         assert_eq!(
             change(0.96, 12).verdict(0.03, Least::MANY, true),
-            Verdict::Vain,
+            Verdict::NoDifference,
             "not sure, and no time left"
         );
     }

@@ -12,10 +12,11 @@
 use super::super::sitter::Standing;
 use super::super::{Decision, Reason};
 use super::herd::{COLD, Herd, Tick, sum};
-use super::judge::{BEFORE_MAX, COUNTED, Least, Pair, Verdict, compare, steady};
+use super::judge::{BEFORE_MAX, Least, Pair, SAMPLES_MIN, compare, steady};
 use crate::counts::Counts;
 use crate::ids::ThreadId;
 use crate::penalty::{Index, Mean};
+use crate::stats::Verdict;
 use crate::time::{Moment, Span};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -276,14 +277,14 @@ impl Trial {
             if mover {
                 fewest = fewest.min(after.len());
             }
-            if after.len() >= COUNTED {
+            if after.len() >= SAMPLES_MIN {
                 afters.push((before, after, mover));
             }
         }
         if self.mixed_up(herd) || late && fewest < terms.least.after {
             return self.take_back(herd, terms);
         }
-        if fewest < COUNTED {
+        if fewest < SAMPLES_MIN {
             return (Vec::new(), None);
         }
         let pairs: Vec<Pair<'_>> =
@@ -292,9 +293,9 @@ impl Trial {
             return self.take_back(herd, terms);
         };
         match change.verdict(terms.margin, terms.least, late) {
-            Verdict::Open => (Vec::new(), None),
+            Verdict::Unknown => (Vec::new(), None),
             Verdict::Better => (Vec::new(), Some(End::Kept(change.ratio))),
-            Verdict::Vain => {
+            Verdict::Worse | Verdict::NoDifference => {
                 let long = terms.at.since(self.since.1).seconds();
                 self.cost = (change.ratio - 1.0).max(0.0) * pairs.len() as f64 * long;
                 self.ratio = Some(change.ratio);

@@ -19,7 +19,7 @@ fn with(plan: &Plan, user: &[(&str, &str)], binder: Binder<'_>, asked: &Asked<'_
     variables.into_iter().map(|variable| (variable.name, variable.action)).collect()
 }
 
-fn of(user: &[(&str, &str)], openmp: impl Into<Option<OpenMp>>) -> Vec<(String, Action)> {
+fn of(user: &[(&str, &str)], openmp: impl Into<Option<Runtime>>) -> Vec<(String, Action)> {
     let binder = openmp.into().map_or(Binder::Unknown, Binder::Runtime);
     with(&four(4, None), user, binder, &Asked::default())
 }
@@ -78,7 +78,7 @@ fn a_count_that_is_asked_for_reaches_every_runtime_that_may_be_told() {
 
 #[test]
 fn a_users_openmp_count_reaches_the_libraries_that_follow_it() {
-    let all = of(&[("OMP_NUM_THREADS", "2")], OpenMp::Gnu);
+    let all = of(&[("OMP_NUM_THREADS", "2")], Runtime::Libgomp);
     assert!(matches!(action(&all, "OPENBLAS_NUM_THREADS"), Action::Unset { .. }));
     assert_eq!(action(&all, "OMP_NUM_THREADS"), kept("2"));
     assert_eq!(action(&all, "OMP_PLACES"), set("{0},{1},{2},{3}"));
@@ -86,8 +86,8 @@ fn a_users_openmp_count_reaches_the_libraries_that_follow_it() {
 
 #[test]
 fn places_come_without_counts() {
-    assert_eq!(changed(&of(&[], OpenMp::Gnu)), ["OMP_PLACES={0},{1},{2},{3}", "OMP_PROC_BIND=close"]);
-    assert_eq!(changed(&of(&[("OMP_PROC_BIND", "false")], OpenMp::Gnu)), [""; 0]);
+    assert_eq!(changed(&of(&[], Runtime::Libgomp)), ["OMP_PLACES={0},{1},{2},{3}", "OMP_PROC_BIND=close"]);
+    assert_eq!(changed(&of(&[("OMP_PROC_BIND", "false")], Runtime::Libgomp)), [""; 0]);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_shape_of_the_users_changes_no_variable() {
 
 #[test]
 fn llvms_runtime_is_told_the_same_places_in_its_own_words() {
-    let all = of(&[], OpenMp::Llvm);
+    let all = of(&[], Runtime::Libomp);
     assert_eq!(action(&all, "KMP_AFFINITY"), set("granularity=fine,explicit,proclist=[0,1,2,3]"));
     assert!(!all.iter().any(|(name, _)| name == "OMP_PLACES"));
 }
@@ -169,18 +169,18 @@ fn llvms_runtime_is_told_the_same_places_in_its_own_words() {
 fn places_keep_away_from_other_bindings_nesting_and_oversubscription() {
     for (name, value) in [("GOMP_CPU_AFFINITY", "0"), ("KMP_AFFINITY", "compact"), ("OMP_PROC_BIND", "false")]
     {
-        let all = of(&[(name, value)], OpenMp::Gnu);
+        let all = of(&[(name, value)], Runtime::Libgomp);
         assert_eq!(action(&all, name), kept(value));
         assert!(!all.iter().any(|(_, action)| *action == set("close")));
     }
     for count in ["2,2", "many"] {
         assert!(matches!(
-            action(&of(&[("OMP_NUM_THREADS", count)], OpenMp::Gnu), "OMP_PLACES"),
+            action(&of(&[("OMP_NUM_THREADS", count)], Runtime::Libgomp), "OMP_PLACES"),
             Action::Unset { .. }
         ));
     }
     let keep = Asked { fit: Fit::Keep, ..Asked::default() };
-    let crowd = with(&four(4, None), &[("OMP_NUM_THREADS", "9")], Binder::Runtime(OpenMp::Gnu), &keep);
+    let crowd = with(&four(4, None), &[("OMP_NUM_THREADS", "9")], Binder::Runtime(Runtime::Libgomp), &keep);
     assert!(matches!(action(&crowd, "OMP_PLACES"), Action::Unset { .. }));
     let own =
         with(&four(4, None), &[], Binder::Program("the program binds its own threads"), &Asked::default());
@@ -189,7 +189,7 @@ fn places_keep_away_from_other_bindings_nesting_and_oversubscription() {
 
 #[test]
 fn a_list_whose_inner_teams_have_one_thread_is_a_single_count() {
-    let all = of(&[("OMP_NUM_THREADS", "4,1")], OpenMp::Gnu);
+    let all = of(&[("OMP_NUM_THREADS", "4,1")], Runtime::Libgomp);
     assert_eq!(action(&all, "OMP_PLACES"), set("{0},{1},{2},{3}"));
 }
 
@@ -198,7 +198,7 @@ proptest! {
     #[test]
     fn counts_that_fit_are_never_touched(at in 0..THREAD_COUNTS.len(), first in 1u32..6, inner in 1u32..4) {
         let value = format!("{first},{inner}");
-        let all = of(&[(THREAD_COUNTS[at].name, &value)], OpenMp::Gnu);
+        let all = of(&[(THREAD_COUNTS[at].name, &value)], Runtime::Libgomp);
         let fits = first * inner <= 4 || !THREAD_COUNTS[at].fits;
         prop_assert_eq!(action(&all, THREAD_COUNTS[at].name) == kept(&value), fits);
     }

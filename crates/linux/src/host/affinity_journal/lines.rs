@@ -15,13 +15,13 @@
 
 use crate::host::constraints::is_cut;
 use crate::host::home::Home;
-use crate::ledger::layout::checksum;
 use crate::process::{Pid, StartTime, Tid};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use trimtab_core::hash::fnv1a;
 use trimtab_core::set::CpuSet;
 
 /// Says in a line that the thread's own mask follows its cpuset.
@@ -193,7 +193,7 @@ fn unescape(word: &str) -> Option<PathBuf> {
 }
 
 fn seal(mut line: String) -> String {
-    let sum = checksum(line.bytes());
+    let sum = fnv1a(line.bytes());
     // Writing to a string cannot fail.
     let _ = writeln!(line, " {sum:016x}");
     line
@@ -202,7 +202,7 @@ fn seal(mut line: String) -> String {
 /// The words of a line whose checksum holds.
 fn open(line: &str) -> Option<impl Iterator<Item = &str>> {
     let (text, sum) = line.rsplit_once(' ')?;
-    (sum.len() == 16 && u64::from_str_radix(sum, 16).ok()? == checksum(text.bytes())).then(|| text.split(' '))
+    (sum.len() == 16 && u64::from_str_radix(sum, 16).ok()? == fnv1a(text.bytes())).then(|| text.split(' '))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::perf::locality::{self, Pages};
 use crate::process::{self, Pid};
 use std::collections::BTreeMap;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counting::Thrift;
+use trimtab_core::counter_budget::Thrift;
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::{OsCpu, OsNode, ThreadId};
 use trimtab_core::observe::{MemorySample, Sample};

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counting::{self, Beat, Duty, Price, Spent, Thrift, Verdict};
+use trimtab_core::counter_budget::{self, Beat, CountingChange, Duty, Price, Spent, Thrift};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Notice, Sample, ThreadSample};
@@ -347,12 +347,12 @@ impl CounterReader {
             return;
         }
         let price = standing.price.unwrap_or(PRICE_UNKNOWN);
-        match counting::judge(&self.spent, &price, &thrift) {
-            Some(Verdict::GiveUp) => return self.step_down(&Why::TooDear, at),
-            Some(Verdict::Thin { one_in, rests }) => {
+        match counter_budget::judge(&self.spent, &price, &thrift) {
+            Some(CountingChange::GiveUp) => return self.step_down(&Why::TooDear, at),
+            Some(CountingChange::Thin { one_in, rests }) => {
                 standing.thrift = Thrift { one_in, rests, ..standing.thrift };
             }
-            Some(Verdict::Keep) | None => {}
+            Some(CountingChange::Keep) | None => {}
         }
         self.begin_judging(at);
     }

@@ -12,15 +12,12 @@ use super::roots::{Root, RootId};
 use super::thread_table::Process;
 use crate::host::clock::Clock;
 use std::collections::BTreeSet;
-use trimtab_core::time::{Moment, Span};
+use trimtab_core::sampling_budget::FINDING_PROCESSES;
+use trimtab_core::time::Moment;
 
 /// Processes and threads of one user that are watched, where they are tagged. Chosen: what a large machine runs at once.
 const PROCESSES_OF_USER: usize = 1_024;
 const THREADS_OF_USER: usize = 4_096;
-/// Listing one user's threads takes at most one part in this many of a CPU.
-pub(super) const LIST_SHARE: u64 = 20;
-/// Looking for children takes at most one part in this many of a CPU.
-const SHARE: u64 = 1_000;
 /// The only user whose threads are meant; `None` for the threads of all users.
 pub(super) type Owner = Option<u32>;
 
@@ -108,7 +105,7 @@ impl Discovery {
         work(self);
         let cost = Clock::worked().less(begin);
         if let Some(round) = self.search.rounds.get_mut(&owner) {
-            round.next = now + Span(cost.0.saturating_mul(SHARE));
+            round.next = now + FINDING_PROCESSES.payoff(cost);
         }
     }
 
@@ -142,6 +139,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
     use trimtab_core::ids::ProgramId;
+    use trimtab_core::time::Span;
 
     /// A process that is killed when dropped.
     struct Sleeper(std::process::Child);

@@ -4,7 +4,7 @@
 
 use super::Discovery;
 use super::listener::ThreadListener;
-use super::pace::{LIST_SHARE, Owner};
+use super::pace::Owner;
 use super::thread_table::Thread;
 use crate::host::clock::Clock;
 use crate::process::{self, Pid, State, Tid};
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use trimtab_core::ids::ThreadId;
+use trimtab_core::sampling_budget::LISTING_THREADS;
 use trimtab_core::time::{Moment, Span};
 
 /// New threads that are taken in at one look; each costs some 15 us. Chosen.
@@ -50,7 +51,7 @@ impl Discovery {
         }
         for (owner, (_, cost)) in theirs {
             if let Some(round) = self.search.rounds.get_mut(&owner) {
-                round.threads_next = now + Span(cost.0.saturating_mul(LIST_SHARE));
+                round.threads_next = now + LISTING_THREADS.payoff(cost);
             }
         }
     }

@@ -336,12 +336,7 @@ pub(super) fn waits(runtime: Runtime, wait: WaitPolicy, cell: &Cell) -> Vec<(Str
 }
 
 fn variables(runtime: Runtime, waiting: &Waiting) -> Vec<(String, String)> {
-    let reads: &[&str] = match runtime {
-        Runtime::Libgomp => &["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"],
-        Runtime::Libomp => &["OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_USE_YIELD"],
-        Runtime::OpenMpi => &["OMPI_MCA_mpi_yield_when_idle"],
-        Runtime::Mpich | Runtime::TeamThread | Runtime::TeamProcess => &[],
-    };
+    let reads = runtime.runtime().row().wait_variables;
     let all = waiting.variables(Yield::Unknown, &|_| None).into_iter();
     let set = all.filter_map(|variable| match variable.action {
         Action::Set { value } if reads.contains(&variable.name.as_str()) => Some((variable.name, value)),

@@ -1,23 +1,20 @@
-//! A running account of watched programs: every number that a screen, a report or a metric shows, made once.
+//! Account of watched programs while they run: the figures of the screen, the metrics and the page of
+//! `report`.
 //!
-//! Unit: shares of elapsed time in [0, 1], and nanoseconds of CPU time. Problem: live view, replay, report and metrics ask the
-//! same questions (how fast is each thread, where has it been, was it moved and why, will all threads end together?), and
-//! must not each answer them in a way of their own. Idea: an [`Account`] is fed the [`Step`]s of the one loop, live ones by
-//! `drive`, recorded ones by [`Playback`], and only formats differ. [`Timeline`] folds a whole trace into columns of time.
+//! Unit: shares of elapsed time in [0, 1], and nanoseconds of CPU time. Idea: an [`Account`] is fed the
+//! [`Step`]s of the one loop, live ones by `drive`, recorded ones by [`Playback`], and only formats
+//! differ. [`Timeline`] folds a whole trace into columns of time.
 //!
-//! Terms. *Progress* of a thread is its CPU time; over a few readings, the [`WINDOW`] latest. *Balance* of a program is the
-//! lowest over the highest CPU time of its cores, over as many cores as it could have kept busy: the busiest ones, and one
-//! that it could have used and did not counts nothing. *Expected balance* is what the end will be like if all goes
-//! on as now: the progress of its slowest active thread over the mean of all active ones; 1 means that all end
-//! together. Threads that sleep have no part in it. *Migrations* are changes of core between two looks; those between looks are
-//! not seen, so they are a lower bound.
+//! Terms. *Progress* of a thread is its CPU time; over a few readings, the [`WINDOW`] latest. *Balance*
+//! of a program is that of as many of its cores as it could have kept busy: the busiest ones, and one
+//! that it could have used and did not counts nothing. *Expected balance* is what the end will be like
+//! if all goes on as now: the progress of its slowest active thread over the mean of all active ones;
+//! 1 means that all end together. Threads that sleep have no part in it. *Migrations* are changes of
+//! core between two samples.
 //!
-//! Properties: what was not read has no speed, and is not slow; a reading that is not believed (a clock jump, a counter that ran
-//! back) adds nothing; the CPU time of a thread counts for the CPU on which it was seen at the end of the reading; sums of ended
-//! threads stay in their program; equal steps give equal accounts.
-//!
-//! Source: balance as lowest over highest user time is from Iancu, Hofmeyr, Blagojević and Zheng, "Oversubscription on
-//! Multicore Processors", IPDPS 2010; here it is all time on a CPU, which is what the kernel counts exactly.
+//! Properties: what was not read has no speed, and is not slow; a reading that is not believed (a clock
+//! jump, a counter that ran back) adds nothing; sums of ended threads stay in their program; equal
+//! steps give equal accounts.
 
 mod moves;
 mod playback;

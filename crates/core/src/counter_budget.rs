@@ -19,15 +19,12 @@
 //! Measured: emulated counters of a Zen 3 guest, disable and enable: 26 us with one counter, 92 us with two, 313 us with four; a
 //! switch of threads with them 30, 72 and 232 us, against 3.5 us without.
 
+use crate::sampling_budget::{READING_COUNTERS, SLOWING_COUNTED};
 use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};
 
 /// Two counters that take longer to be switched off and on are trapped. Chosen: between bare hardware and the guest above.
 const TRAPPED: Span = Span::from_us(20);
-/// So much of one CPU may go into reading counters: half of what looking may cost. Chosen.
-const READING_MAX: f64 = 0.005;
-/// So much slower may those be who are counted. Chosen: what nobody notices.
-const SLOWING_MAX: f64 = 0.01;
 /// Counters run during one tick in so many at the least; who must be counted more thinly is not counted. Chosen: with ticks of 50 ms
 /// each thread is still seen every two seconds.
 const ONE_IN_MAX: u32 = 40;
@@ -183,7 +180,7 @@ impl Spent {
 
 /// What is to be done about the cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum CountingChange {
     /// Nothing.
     Keep,
     /// Less is counted from now on, or more again.
@@ -198,26 +195,26 @@ pub enum Verdict {
 }
 
 /// Judges what was spent; `None` while that was too short a time to say.
-pub fn judge(spent: &Spent, price: &Price, now: &Thrift) -> Option<Verdict> {
+pub fn judge(spent: &Spent, price: &Price, now: &Thrift) -> Option<CountingChange> {
     if spent.span < JUDGED {
         return None;
     }
     // Whatever is missing was not paid.
-    let reading = spent.reading_share().unwrap_or(0.0) / READING_MAX;
-    let slowing = spent.slowing(price).unwrap_or(0.0) / SLOWING_MAX;
+    let reading = READING_COUNTERS.times_spent(spent.reading_share().unwrap_or(0.0));
+    let slowing = SLOWING_COUNTED.times_spent(spent.slowing(price).unwrap_or(0.0));
     let worst = reading.max(slowing);
     let least = Thrift::of(Some(price)).one_in;
     // Reading less often spares nothing to those who are counted.
     let rests = now.rests || slowing > 1.0;
     Some(if worst > 1.0 && now.one_in >= ONE_IN_MAX {
-        Verdict::GiveUp
+        CountingChange::GiveUp
     } else if worst > 1.0 {
-        Verdict::Thin { one_in: now.one_in.saturating_mul(2).min(ONE_IN_MAX), rests }
+        CountingChange::Thin { one_in: now.one_in.saturating_mul(2).min(ONE_IN_MAX), rests }
     } else if worst < SPARE && now.one_in > least {
         let one_in = (now.one_in / 2).max(least);
-        Verdict::Thin { one_in, rests: rests && one_in > 1 }
+        CountingChange::Thin { one_in, rests: rests && one_in > 1 }
     } else {
-        Verdict::Keep
+        CountingChange::Keep
     })
 }
 
@@ -246,31 +243,37 @@ mod tests {
     #[test]
     fn what_costs_too_much_is_thinned_out_and_then_given_up() {
         assert_eq!(judge(&Spent { span: Span(1), ..Spent::default() }, &BARE, &Thrift::FREE), None);
-        assert_eq!(judge(&second(1_000, 100, 1_000), &BARE, &Thrift::FREE), Some(Verdict::Keep));
+        assert_eq!(judge(&second(1_000, 100, 1_000), &BARE, &Thrift::FREE), Some(CountingChange::Keep));
         // Six milliseconds of reading in a second.
         assert_eq!(
             judge(&second(6_000, 0, 1_000), &BARE, &Thrift::FREE),
-            Some(Verdict::Thin { one_in: 2, rests: false })
+            Some(CountingChange::Thin { one_in: 2, rests: false })
         );
         // 200 switches at 92 us in a second of running: 1.8 %.
         let slow = second(0, 200, 1_000);
         assert!((slow.slowing(&GUEST).unwrap() - 0.0184).abs() < 1e-9);
-        assert_eq!(judge(&slow, &GUEST, &Thrift::TRAPPED), Some(Verdict::Thin { one_in: 10, rests: true }));
-        assert_eq!(judge(&slow, &GUEST, &Thrift::FREE), Some(Verdict::Thin { one_in: 2, rests: true }));
+        assert_eq!(
+            judge(&slow, &GUEST, &Thrift::TRAPPED),
+            Some(CountingChange::Thin { one_in: 10, rests: true })
+        );
+        assert_eq!(
+            judge(&slow, &GUEST, &Thrift::FREE),
+            Some(CountingChange::Thin { one_in: 2, rests: true })
+        );
         let last = Thrift { one_in: ONE_IN_MAX, ..Thrift::TRAPPED };
-        assert_eq!(judge(&slow, &GUEST, &last), Some(Verdict::GiveUp));
+        assert_eq!(judge(&slow, &GUEST, &last), Some(CountingChange::GiveUp));
         // Nobody ran: nobody was slowed.
-        assert_eq!(judge(&second(0, 9, 0), &GUEST, &Thrift::TRAPPED), Some(Verdict::Keep));
+        assert_eq!(judge(&second(0, 9, 0), &GUEST, &Thrift::TRAPPED), Some(CountingChange::Keep));
     }
 
     #[test]
     fn what_became_cheap_is_counted_more_again_but_never_more_than_its_price_allows() {
         let calm = second(100, 1, 1_000);
         let at = |one_in| Thrift { one_in, ..Thrift::TRAPPED };
-        let thin = |one_in, rests| Some(Verdict::Thin { one_in, rests });
+        let thin = |one_in, rests| Some(CountingChange::Thin { one_in, rests });
         assert_eq!(judge(&calm, &GUEST, &at(40)), thin(20, true));
         assert_eq!(judge(&calm, &GUEST, &at(6)), thin(5, true));
-        assert_eq!(judge(&calm, &GUEST, &at(5)), Some(Verdict::Keep));
+        assert_eq!(judge(&calm, &GUEST, &at(5)), Some(CountingChange::Keep));
         assert_eq!(judge(&calm, &BARE, &Thrift { one_in: 2, ..Thrift::FREE }), thin(1, false));
         assert_eq!(judge(&calm, &BARE, &Thrift { one_in: 2, rests: true, ..Thrift::FREE }), thin(1, false));
     }
@@ -337,8 +340,8 @@ mod tests {
                 spent.span = at.since(from);
                 if spent.is_due(&beat, &thrift) {
                     match judge(&spent, &GUEST, &thrift) {
-                        Some(Verdict::GiveUp) => { given_up = true; break }
-                        Some(Verdict::Thin { one_in, rests }) => {
+                        Some(CountingChange::GiveUp) => { given_up = true; break }
+                        Some(CountingChange::Thin { one_in, rests }) => {
                             thrift = Thrift { one_in, rests, ..thrift };
                             thinned.push(one_in);
                         }
@@ -347,7 +350,7 @@ mod tests {
                     (spent, from) = (Spent::default(), at);
                 }
             }
-            let always = (rate * looks as f64).floor() / looks as f64 * 92_000.0 / 1e6 / SLOWING_MAX;
+            let always = (rate * looks as f64).floor() / looks as f64 * 92_000.0 / 1e6 / SLOWING_COUNTED.as_share();
             let least = 1.0 / f64::from(ONE_IN_MAX);
             prop_assert!(thinned.is_sorted() && thinned.len() < 8, "{:?}", thinned);
             if always * least < 0.95 {
@@ -363,7 +366,7 @@ mod tests {
             let spent = second(reading, switches, ran);
             let mut thrift = Thrift::of(Some(&GUEST));
             let mut looks = 0;
-            while let Some(Verdict::Thin { one_in, .. }) = judge(&spent, &GUEST, &thrift) {
+            while let Some(CountingChange::Thin { one_in, .. }) = judge(&spent, &GUEST, &thrift) {
                 prop_assert!((Thrift::TRAPPED.one_in..=ONE_IN_MAX).contains(&one_in));
                 thrift.one_in = one_in;
                 looks += 1;

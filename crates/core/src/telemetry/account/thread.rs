@@ -3,6 +3,7 @@
 use super::{Seat, WINDOW};
 use crate::ids::{OsCpu, OsNode};
 use crate::observe::{ACTIVE_MIN, Metric, ThreadInfo, ThreadView};
+use crate::telemetry::add_time;
 use crate::time::{Moment, Span};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -128,8 +129,7 @@ impl ThreadAccount {
             self.wait = Some(self.wait.unwrap_or_default() + wait);
         }
         let cpu = self.cpu.filter(|_| read.is_some())?;
-        let on = self.run_on.entry(cpu).or_default();
-        *on = *on + run;
+        add_time(&mut self.run_on, cpu, run);
         Some((cpu, run))
     }
 

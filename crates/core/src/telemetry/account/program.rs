@@ -4,6 +4,7 @@ use super::{Seat, ThreadAccount};
 use crate::ids::{CoreId, OsCpu, ProgramId};
 use crate::observe::ProgramInfo;
 use crate::set::CpuSet;
+use crate::telemetry::{add_time, balance};
 use crate::time::Span;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,8 +122,7 @@ impl ProgramAccount {
     }
 
     pub(super) fn ran_on(&mut self, core: CoreId, run: Span) {
-        let on = self.run_on.entry(core).or_default();
-        *on = *on + run;
+        add_time(&mut self.run_on, core, run);
         self.ran |= run > Span::ZERO;
     }
 
@@ -157,7 +157,8 @@ impl ProgramAccount {
         if self.readings < BALANCE_READINGS {
             return;
         }
-        self.balance = balance(&self.run_on, self.active_max.min(may.len() as u64)).or(self.balance);
+        self.balance =
+            balance_of_busiest(&self.run_on, self.active_max.min(may.len() as u64)).or(self.balance);
     }
 }
 
@@ -170,16 +171,16 @@ fn cores(threads: &[&ThreadAccount], usable: &CpuSet, seats: &BTreeMap<OsCpu, Se
     home.intersection(usable).iter().filter_map(|cpu| seats.get(&cpu)).map(|seat| seat.core).collect()
 }
 
-/// Lowest over highest time of the `count` busiest cores; one that was never used counts nothing.
-fn balance(run_on: &BTreeMap<CoreId, Span>, count: u64) -> Option<f64> {
+/// Balance over the `count` busiest cores; one that was never used counts nothing.
+fn balance_of_busiest(run_on: &BTreeMap<CoreId, Span>, count: u64) -> Option<f64> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count < 2 {
         return None;
     }
     let mut times: Vec<Span> = run_on.values().copied().collect();
     times.sort_unstable_by(|one, other| other.cmp(one));
-    let lowest = times.get(count - 1).copied().unwrap_or(Span::ZERO);
-    lowest.share_of(*times.first()?)
+    let unused = (times.len() < count).then_some(Span::ZERO);
+    balance(times.into_iter().take(count).chain(unused))
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

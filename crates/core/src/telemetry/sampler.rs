@@ -1,0 +1,55 @@
+//! Sampling for a report: a policy that samples and moves nothing.
+
+use crate::balance::{Kind, Policy, Turn, Wanted};
+use crate::observe::Observation;
+use crate::time::{Moment, Span};
+
+/// Samples everything and does nothing, as `float` does, at intervals that grow with the time it has
+/// sampled: a run of any length is seen to its last twentieth, and a long one costs next to nothing.
+#[derive(Clone, Debug, Default)]
+pub struct ReportSampler {
+    began: Option<Moment>,
+}
+
+/// The shortest time between two samples.
+const INTERVAL_MIN: Span = Span::from_ms(10);
+/// The longest.
+const INTERVAL_MAX: Span = Span::from_ms(1_000);
+/// The time since the first sample over the time to the next one.
+const AGE_PER_INTERVAL: u64 = 20;
+
+impl Policy for ReportSampler {
+    fn kind(&self) -> Kind {
+        Kind::Float
+    }
+
+    fn first(&self) -> Wanted {
+        Wanted::all()
+    }
+
+    fn decide(&mut self, seen: &Observation<'_>) -> Turn {
+        let began = *self.began.get_or_insert(seen.at);
+        let pause = Span(seen.at.since(began).0 / AGE_PER_INTERVAL).clamp(INTERVAL_MIN, INTERVAL_MAX);
+        Turn { next: seen.at + pause, wanted: Wanted::all(), ..Turn::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::{Observer, Sample};
+    use crate::set::CpuSet;
+
+    #[test]
+    fn samples_are_frequent_at_first_and_one_a_second_in_the_end() {
+        let mut observer = Observer::new(CpuSet::new());
+        let mut sampler = ReportSampler::default();
+        let mut next = |at: Moment| {
+            observer.take(&Sample { at, ..Sample::default() }, &[]);
+            sampler.decide(&observer.observation()).next.since(at)
+        };
+        assert_eq!(next(Moment(0)), INTERVAL_MIN);
+        assert_eq!(next(Moment(2_000_000_000)), Span::from_ms(100));
+        assert_eq!(next(Moment(3_600_000_000_000)), INTERVAL_MAX);
+    }
+}
