@@ -5,8 +5,8 @@ use crate::situation::location;
 use crate::world::{LEDGER, World};
 use std::fmt::Display;
 use trimtab_core::words::plural;
-use trimtab_linux::live::keeper::{LeftBehind, LeftEnd, restore_left_behind, stand};
-use trimtab_linux::live::{Guard, Keeper, KeeperError, Live, Restored};
+use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd, restore_left_behind, stand};
+use trimtab_linux::host::{AffinityJournal, Guard, JournalError, Live, Restored};
 use trimtab_linux::process::Pid;
 use trimtab_linux::users::Users;
 
@@ -14,7 +14,7 @@ use trimtab_linux::users::Users;
 ///
 /// # Errors
 /// There is no place for records, or it cannot be read.
-pub fn give_back(world: &World, only: Option<Pid>) -> Result<Vec<LeftBehind>, KeeperError> {
+pub fn give_back(world: &World, only: Option<Pid>) -> Result<Vec<LeftBehind>, JournalError> {
     restore_left_behind(&location(world)?, &world.proc(), only)
 }
 
@@ -33,9 +33,10 @@ pub fn tidy(world: &World, volume: Volume) {
 }
 
 /// What keeps a record of the masks that are about to be set, with a guardian that gives them back if this process is killed.
-pub fn keeper(world: &World, volume: Volume) -> Option<Keeper> {
-    let opened =
-        location(world).map_err(KeeperError::from).and_then(|place| Keeper::open(&place, &world.proc()));
+pub fn keeper(world: &World, volume: Volume) -> Option<AffinityJournal> {
+    let opened = location(world)
+        .map_err(JournalError::from)
+        .and_then(|place| AffinityJournal::open(&place, &world.proc()));
     let ledger = world.raw(LEDGER).filter(|folder| !folder.is_empty());
     // The guardian has no folder of ours.
     let ledger = ledger.and_then(|folder| std::path::absolute(folder).ok());

@@ -4,7 +4,7 @@ use crate::say::{self, Volume};
 use crate::world::World;
 use anyhow::{Result, bail};
 use trimtab_core::words::plural;
-use trimtab_linux::live::Root;
+use trimtab_linux::host::Root;
 use trimtab_linux::process::Pid;
 use trimtab_linux::text;
 use trimtab_linux::vcpus::{VirtualMachine, VmName, Vms};

@@ -31,7 +31,7 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
 use trimtab_linux::child::{Child, End, Word};
-use trimtab_linux::live::{Keeper, Live, LiveError, Options, Root, Stopper};
+use trimtab_linux::host::{AffinityJournal, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::Pid;
 use trimtab_linux::program::Program;
 use trimtab_linux::sys::usage;
@@ -213,7 +213,7 @@ struct Post {
     asked: Asked,
     recorder: Option<Recorder>,
     figures: Option<Figures>,
-    keeper: Option<Keeper>,
+    keeper: Option<AffinityJournal>,
     machine: Machine,
     label: String,
     volume: Volume,

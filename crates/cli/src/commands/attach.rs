@@ -30,7 +30,7 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
 use trimtab_core::words::plural;
-use trimtab_linux::live::{Keeper, Live, LiveError, Options, Root, Stopper};
+use trimtab_linux::host::{AffinityJournal, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::sys::signals::is_ignored;
 use trimtab_linux::text;
@@ -156,7 +156,7 @@ fn look(
     world: &World,
     roots: &[Root],
     cpus: &CpuSet,
-    keeper: Option<&Keeper>,
+    keeper: Option<&AffinityJournal>,
 ) -> Result<Sample, anyhow::Error> {
     let options = Options { keep: keeper.cloned(), ..Options::default() };
     let mut live =

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use trimtab_core::words::plural;
 use trimtab_linux::child::let_go;
-use trimtab_linux::live::keeper::{LeftBehind, LeftEnd};
+use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd};
 use trimtab_linux::process::{Pid, State, stat};
 
 /// So long a balancer may take to give masks back after it was told to. Chosen: it takes microseconds a thread.

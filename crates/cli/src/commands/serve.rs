@@ -25,7 +25,7 @@ use trimtab_core::balance::{Kind, Settings, policy};
 use trimtab_core::drive::Go;
 use trimtab_core::tags::{Reach, Registry};
 use trimtab_core::trace::{Header, VERSION};
-use trimtab_linux::live::{Live, Options, Stopper};
+use trimtab_linux::host::{Live, Options, Stopper};
 use trimtab_linux::socket::{Place, Server, SocketError, notify};
 use trimtab_linux::sys::signals::is_ignored;
 

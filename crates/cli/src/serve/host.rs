@@ -17,7 +17,7 @@ use trimtab_core::observe::Sample;
 use trimtab_core::sampling_budget::{Pacer, SamplingBudget};
 use trimtab_core::tags::{Mark, Tag, TagId};
 use trimtab_core::time::{Moment, Span};
-use trimtab_linux::live::{Live, LiveError, Restored, Root, RootId, Watch};
+use trimtab_linux::host::{Live, LiveError, Restored, Root, RootId, Watch};
 use trimtab_linux::process::{Pid, StartTime, Tid};
 
 /// So soon a tag that is cleared is heard of. Chosen: people do not notice it.
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
     use trimtab_core::set::CpuSet;
     use trimtab_core::tags::{Owner, Reach, Registry, Who};
-    use trimtab_linux::live::{Options, Stopper};
+    use trimtab_linux::host::{Options, Stopper};
     use trimtab_linux::process;
 
     fn served(proc: &std::path::Path, shared: &Shared) -> (Served, Stopper) {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use trimtab_core::words::plural;
 use trimtab_sim::scenario::file::write;
 use trimtab_sim::swarm::{Run, Shrunk, Size, draw, run as run_draft, shrink};
-use trimtab_sim::watch::Violation;
+use trimtab_sim::checkers::Violation;
 
 /// The version of the JSON.
 const SCHEMA: &str = "trimtab.sim.swarm/1";

@@ -21,7 +21,7 @@ use trimtab_core::sampling_overhead::Look;
 use trimtab_core::tags::{By, Mark, Reach, Registry};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
-use trimtab_linux::live::{Live, LiveError, Options, Stopper};
+use trimtab_linux::host::{Live, LiveError, Options, Stopper};
 use trimtab_linux::perf::Choice;
 use trimtab_linux::process::{self, Pid};
 
