@@ -2,36 +2,24 @@
 
 pub mod advise;
 pub mod balance;
-pub mod bench;
 pub mod counters;
-pub mod oversub;
+pub mod lab;
 pub mod profile;
 pub mod serve;
-pub mod sim;
-pub mod sim_figures;
-pub mod sim_swarm;
-pub mod team;
-pub mod time;
 pub mod tune;
 pub mod tuning;
 pub mod view;
-mod words;
 
 pub use advise::AdviseArgs;
 pub use balance::{
     AttachArgs, BalanceArgs, CountingArgs, DetachArgs, PolicyArgs, ReplayArgs, ReportTo, report_to,
 };
-pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use counters::CountersArgs;
-pub use oversub::{Couple, Mix, OversubArgs, OversubCellArgs, Program};
+pub use lab::LabArgs;
 pub use profile::ProfileArgs;
 pub use serve::{
     Channel, ClearArgs, GuestArgs, GuestPort, ServeArgs, StatusArgs, TagArgs, Task, Way, WhatArgs,
 };
-pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
-pub use sim_figures::FiguresArgs;
-pub use sim_swarm::SwarmArgs;
-pub use team::{BenchTeamArgs, Class, Mode, NasKernel, Operation, TeamCellArgs, Ways};
 pub use time::Wait;
 pub use tune::{Pace, TuneTeamArgs, Weight};
 pub use tuning::{ProfilesArgs, ProfilesCommand, TuneArgs};
@@ -46,6 +34,8 @@ use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Fit, Format, HugePages, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::SLICES;
+pub use trimtab_front::args::time;
+use trimtab_front::args::words;
 
 /// Run parallel programs on free, well-placed cores.
 ///
@@ -90,13 +80,15 @@ pub enum Command {
     Counters(CountersArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
-    Bench(BenchArgs),
+    /// Measure what placement does to benchmark programs on this machine.
+    Bench(LabArgs),
     TuneTeam(TuneTeamArgs),
     Tune(TuneArgs),
     Profiles(ProfilesArgs),
-    Sim(SimArgs),
+    /// Simulate programs on machines that nobody here owns: what a scenario file says, under the policies of `trimtab run --balance`.
+    Sim(LabArgs),
     #[command(hide = true)]
-    Generate(GenerateArgs),
+    Generate(LabArgs),
 }
 
 /// Run a program on free, well-placed cores.
@@ -340,12 +332,6 @@ pub struct CheckArgs {
     pub plan: PathBuf,
 }
 
-#[derive(Args, Debug)]
-pub struct GenerateArgs {
-    /// What to write to standard output.
-    pub what: Generated,
-}
-
 /// A slice that the kernel takes.
 fn slice(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -358,14 +344,6 @@ fn slice(text: &str) -> Result<f64, String> {
 pub fn distinct(pids: &[u32]) -> Vec<u32> {
     let mut seen = BTreeSet::new();
     pids.iter().copied().filter(|pid| seen.insert(*pid)).collect()
-}
-
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Generated {
-    Man,
-    Bash,
-    Zsh,
-    Fish,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -3,27 +3,22 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
-mod aside;
 pub mod audit;
 pub mod commands;
 pub mod escapes;
-pub mod exit;
 pub mod guest;
 pub mod holds;
 pub mod kept;
 pub mod launch;
 pub mod launchers;
 pub mod leftovers;
-pub mod machine;
 pub mod meetings;
 pub mod metrics;
 pub mod nest;
 pub mod output;
-pub mod own_values;
 pub mod profile;
 pub mod recorder;
 pub mod reserve;
-pub mod say;
 pub mod serve;
 mod service;
 pub mod site;
@@ -31,15 +26,16 @@ pub mod situation;
 #[cfg(test)]
 mod skip;
 pub mod surroundings;
-pub mod table;
 pub mod tagged;
 pub mod traces;
 pub mod tuned;
 pub mod vms;
 pub mod watched;
 pub mod watching;
-pub mod world;
 pub mod wrapper;
+
+use trimtab_front::spawn as aside;
+pub use trimtab_front::{diagnostics as say, exit, machine, own_values, process_env as world, table};
 
 #[cfg(test)]
 #[path = "../tests/program/runs.rs"]

@@ -4,10 +4,10 @@ use clap::Parser;
 use std::process::ExitCode;
 use trimtab_cli::args::{Cli, Command};
 use trimtab_cli::commands::{
-    advise, attach, bench, check, counters, detach, doctor, generate, guest, plan, profile, profiles, ps,
+    advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, profiles, ps,
 };
-use trimtab_cli::commands::{replay, report, run, serve, sim, status, tag, top, topo, tune, tune_team};
-use trimtab_cli::exit;
+use trimtab_cli::commands::{replay, report, run, serve, status, tag, top, topo, tune, tune_team};
+use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::leftovers;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -19,11 +19,15 @@ fn main() -> ExitCode {
         leftovers::guard(&world, balancer);
         return ExitCode::from(exit::DONE);
     }
+    // The parser here knows no more of the laboratory's commands than their names and one line each.
+    if lab::help_is_asked(std::env::args_os()) {
+        return ended(Err(lab::start()));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),
     };
-    let done = match cli.command {
+    ended(match cli.command {
         Command::Run(args) => run::run(&world, &args),
         Command::Attach(args) => attach::run(&world, &args),
         Command::Detach(args) => detach::run(&world, &args),
@@ -43,13 +47,15 @@ fn main() -> ExitCode {
         Command::Counters(args) => counters::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
-        Command::Bench(args) => bench::run(&world, &args),
         Command::TuneTeam(args) => tune_team::run(&world, &args),
         Command::Tune(args) => tune::run(&world, &args),
         Command::Profiles(args) => profiles::run(&world, &args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Generate(args) => generate::run(&args),
-    };
+        Command::Bench(_) | Command::Sim(_) | Command::Generate(_) => Err(lab::start()),
+    })
+}
+
+/// The exit status of a command that has ended; its error is reported.
+fn ended(done: Result<u8, Exit>) -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(error) if say::is_broken_pipe(&error) => ExitCode::from(exit::DONE),

@@ -1,7 +1,8 @@
 //! Options of `trimtab tune-team`.
 
-use super::team::Ways;
 use clap::{Args, ValueEnum};
+use trimtab_front::args::numbers::bytes_of_doubles;
+use trimtab_front::args::ranks::RankLayout;
 use trimtab_team::Kind;
 
 /// Tune teams for this machine: which way each collective goes quickest, found beforehand and kept.
@@ -20,7 +21,7 @@ pub struct TuneTeamArgs {
     pub ranks: Vec<u32>,
     /// How ranks come to be while they are measured: thread, process, or PxT for P processes of T threads each. What is found holds for all.
     #[arg(long, visible_alias = "kinds", value_name = "KIND", default_value = "thread")]
-    pub kind: Ways,
+    pub kind: RankLayout,
     /// Bind rank i to the CPU i modulo their number.
     #[arg(long)]
     pub pin: bool,
@@ -29,7 +30,7 @@ pub struct TuneTeamArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation)]
     pub ops: Vec<Kind>,
     /// Sizes of a block in bytes, multiples of 8; without it: powers of two from 256 bytes to 2 MiB. Sizes with one way alone are left out.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = super::team::eights)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes_of_doubles)]
     pub bytes: Vec<usize>,
     /// How calls are synchronised: stream, strict, loose. Calls that were not tuned in their own manner go as those in stream do.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "stream")]

@@ -616,7 +616,7 @@ fn tell(plan: &Plan, guest: &Guest, nesting: Option<&Nesting>, rule: Option<&str
 }
 
 /// What `sched_yield` does on these CPUs.
-pub(crate) fn measured_yield(cpus: &CpuSet) -> Yield {
+pub fn measured_yield(cpus: &CpuSet) -> Yield {
     match yield_share(cpus) {
         None => Yield::Unknown,
         Some(YieldKind::Posix) => Yield::Posix,

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use trimtab_core::set::CpuSet;
-use trimtab_core::tags::{Registry, TagId};
+use trimtab_core::tags::{By, Mark, Refusal, Registry, TagId};
 use trimtab_core::telemetry::account::Tally;
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::process::{StartTime, Tid};
@@ -101,6 +101,15 @@ impl Shared {
         state.done.moves = tally.applied;
         state.done.refused = tally.refused;
         state.done.looks = tally.looks;
+    }
+
+    /// Tags something on behalf of the service's own process: for measurements of the service without its socket.
+    ///
+    /// # Errors
+    /// The registry refuses.
+    pub fn tag(&self, by: By, mark: Mark) -> Result<(), Refusal> {
+        let now = self.now();
+        self.lock().registry.tag_by(by, mark, now).map(drop)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,23 +1,13 @@
 //! `trimtab run --balance`: threads are moved while the program runs and nothing else about it changes; traces; reports.
 
-use crate::util::{Orphan, Sandbox, built, c, cpus, eventually, installed, need, skip, text, two};
+pub(crate) use crate::util::masks;
+use crate::util::{Orphan, Sandbox, built, c, eventually, installed, need, skip, text, two};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-
-/// The masks of a process's threads.
-pub(crate) fn masks(pid: u32) -> Vec<BTreeSet<u32>> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let mask = |folder: &Path| {
-        let status = fs::read_to_string(folder.join("status")).ok()?;
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-        Some(cpus(list))
-    };
-    tasks.flatten().filter_map(|task| mask(&task.path())).collect()
-}
 
 /// The only child of a process.
 pub(crate) fn child(pid: u32) -> u32 {

@@ -1,11 +1,12 @@
 //! The `trimtab` program from outside: real programs, real users, real trouble. One test per claim.
 //!
-//! `trimtab-discover` and `libtrimtab_shim.so` have to lie beside the `trimtab` under test; what is missing is built by
-//! the first test ([`util::trimtab`]), but what is old is not: run `cargo build --workspace` before `cargo test -p trimtab`.
+//! `trimtab-lab`, `trimtab-discover` and `libtrimtab_shim.so` have to lie beside the `trimtab` under test; what is missing is built
+//! by the first test ([`util::trimtab`]), but what is old is not: run `cargo build --workspace` before `cargo test -p trimtab`.
 //! Tests need no privilege; what this machine or user lacks is skipped, aloud and counted.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
+#[allow(dead_code, reason = "the laboratory's tests use the rest of it")]
 mod util;
 
 #[allow(dead_code, reason = "its own tests use more of it")]
@@ -15,17 +16,13 @@ mod guest;
 mod advise;
 mod attach;
 mod balance;
-mod balances;
-mod bench;
 mod bounds;
 mod carries;
-mod cost;
 mod counters;
 mod descriptors;
 mod doctor;
 mod environment;
 mod fails;
-mod figures;
 mod guardian;
 mod homes;
 mod huge_pages;
@@ -39,7 +36,6 @@ mod metrics;
 mod nested;
 mod nests;
 mod outputs;
-mod oversub;
 mod pictures;
 mod plans;
 mod profile;
@@ -54,19 +50,14 @@ mod runs;
 mod runtimes;
 mod serve;
 mod sheets;
-mod sim;
 mod survey;
-mod swarm;
 mod tagging;
-mod team;
-mod team_kernels;
 mod team_ranks;
 mod threads;
 mod top;
 mod transparent;
 mod tune;
 mod tune_team;
-mod uncore;
 mod users;
 mod vms;
 mod waiting;

@@ -2,9 +2,9 @@
 
 use super::sheet::{Cell, Mood, Section, Sheet, Table};
 use super::strip::{Row, Strip};
-use crate::commands::bench::oversub::page::{NOISE, estimate, intervals, slowdown, time, title};
 use trimtab_core::stats::Estimate;
 use trimtab_core::study::{self, About, Pair, Runtime, Sample, Study, Summary};
+use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, time, title};
 
 /// A slow-down by so much, or a gain, is coloured.
 const NOTABLE: f64 = 0.1;
@@ -36,7 +36,8 @@ pub(super) fn sheet(study: &Study) -> Sheet {
         sections.push(Section { title: "What was left out".to_owned(), lines, ..Section::default() });
     }
     let mut warnings = Vec::new();
-    let noisy = samples.iter().filter(|one| one.foreign.is_some_and(|foreign| foreign > NOISE)).count();
+    let noisy =
+        samples.iter().filter(|one| one.foreign.is_some_and(|foreign| foreign > FOREIGN_SHARE_MAX)).count();
     if noisy > 0 {
         warnings.push(format!("Others used more than 5 % of the cores during {noisy} of {} runs: intervals are wider than on a quiet machine.", samples.len()));
     }

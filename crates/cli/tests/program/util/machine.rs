@@ -4,6 +4,7 @@ use rustix::process::geteuid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 /// A list of CPUs as the kernel writes it.
 pub(crate) fn cpus(list: &str) -> BTreeSet<u32> {
@@ -15,6 +16,17 @@ pub(crate) fn cpus(list: &str) -> BTreeSet<u32> {
             None => number(range)..=number(range),
         })
         .collect()
+}
+
+/// The masks of a process's threads.
+pub(crate) fn masks(pid: u32) -> Vec<BTreeSet<u32>> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mask = |folder: &Path| {
+        let status = fs::read_to_string(folder.join("status")).ok()?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        Some(cpus(list))
+    };
+    tasks.flatten().filter_map(|task| mask(&task.path())).collect()
 }
 
 /// Confines this test, and all it starts, to one CPU of each of `count` cores, whatever the machine is like. The CPUs,

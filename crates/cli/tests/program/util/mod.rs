@@ -6,8 +6,8 @@ mod programs;
 mod sandbox;
 
 pub(crate) use call::{Call, Orphan, Outcome, Running};
-pub(crate) use machine::{confined, cpus, two, two_users};
-pub(crate) use programs::{built, c, installed, python, trimtab};
+pub(crate) use machine::{confined, cpus, masks, two, two_users};
+pub(crate) use programs::{built, c, installed, lab, python, trimtab};
 pub(crate) use sandbox::Sandbox;
 
 use std::fs::{self, Permissions};

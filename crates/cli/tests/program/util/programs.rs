@@ -6,30 +6,46 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The program under test, with its siblings beside it.
+/// The program that users run, with its siblings beside it.
 pub(crate) fn trimtab() -> &'static Path {
-    static BUILT: OnceLock<&Path> = OnceLock::new();
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| folder().join("trimtab"))
+}
+
+/// The laboratory, with its siblings beside it.
+pub(crate) fn lab() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| folder().join("trimtab-lab"))
+}
+
+/// Where Cargo puts the programs. What is not there is built.
+fn folder() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let trimtab = Path::new(env!("CARGO_BIN_EXE_trimtab"));
-        let missing = |names: &[&str]| names.iter().any(|name| !trimtab.with_file_name(name).exists());
-        if missing(&SIBLINGS) {
+        let own = option_env!("CARGO_BIN_EXE_trimtab").or(option_env!("CARGO_BIN_EXE_trimtab-lab"));
+        let folder = Path::new(own.unwrap()).parent().unwrap().to_owned();
+        let missing = || PARTS.iter().any(|(file, _)| !folder.join(file).exists());
+        if missing() {
             let mut cargo = Command::new(option_env!("CARGO").unwrap_or("cargo"));
-            cargo.args(["build", "--quiet", "-p", "trimtab-discover", "-p", "trimtab-shim"]);
-            cargo.arg("--target-dir").arg(trimtab.parent().unwrap().parent().unwrap());
+            cargo.args(["build", "--quiet", "--target-dir"]).arg(folder.parent().unwrap());
+            cargo.args(PARTS.iter().flat_map(|(_, package)| ["-p", package]));
             cargo.args((!cfg!(debug_assertions)).then_some("--release"));
             let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status();
-            assert!(
-                !missing(&SIBLINGS),
-                "{SIBLINGS:?} should lie beside {}: run cargo build --workspace ({built:?})",
-                trimtab.display()
-            );
+            let files = PARTS.map(|(file, _)| file);
+            let shown = folder.display();
+            assert!(!missing(), "{files:?} should lie in {shown}: run cargo build --workspace ({built:?})");
         }
-        trimtab
+        folder
     })
 }
 
-/// What has to lie beside it.
-pub(super) const SIBLINGS: [&str; 2] = ["trimtab-discover", "libtrimtab_shim.so"];
+/// The files that have to lie beside each other, with the packages that they are built from.
+pub(super) const PARTS: [(&str, &str); 4] = [
+    ("trimtab", "trimtab"),
+    ("trimtab-lab", "trimtab-lab"),
+    ("trimtab-discover", "trimtab-discover"),
+    ("libtrimtab_shim.so", "trimtab-shim"),
+];
 
 /// A program that is installed.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
@@ -58,7 +74,7 @@ pub(super) fn search_path() -> OsString {
 pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     static BUILDING: Mutex<()> = Mutex::new(());
     let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/c").join(source);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/program/c").join(source);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
     fs::create_dir_all(&folder).unwrap();
     let name = format!("{}-{compiler}{}", source.file_stem().unwrap().to_string_lossy(), flags.concat());

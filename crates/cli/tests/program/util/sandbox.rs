@@ -1,7 +1,7 @@
 //! A place for one test, and the calls that are made in it.
 
-use super::programs::{SIBLINGS, cache, search_path};
-use super::{Call, MASK, Running, chmod, cpus, eventually, trimtab};
+use super::programs::{PARTS, cache, search_path};
+use super::{Call, MASK, Running, chmod, cpus, eventually, lab, trimtab};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -79,7 +79,7 @@ impl Sandbox {
         let copy = self.path("bin");
         if !copy.exists() {
             fs::create_dir(&copy).unwrap();
-            let files = SIBLINGS.iter().chain(&["trimtab"]).map(|name| folder.join(name));
+            let files = PARTS.map(|(name, _)| folder.join(name));
             assert!(Command::new("cp").args(files).arg(&copy).status().unwrap().success());
         }
         copy
@@ -89,6 +89,11 @@ impl Sandbox {
     pub(crate) fn trimtab(&self, words: &str) -> Call<'_> {
         let words = words.split_whitespace().map(OsString::from).collect();
         Call::of(self, trimtab(), words, self.variables())
+    }
+
+    /// `trimtab-lab` with these words.
+    pub(crate) fn lab(&self, words: &str) -> Call<'_> {
+        self.trimtab(words).copy(lab())
     }
 
     /// `trimtab run` with these options and the program still to come; without a look at what else runs, so that the

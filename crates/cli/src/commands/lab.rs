@@ -1,0 +1,47 @@
+//! `trimtab bench`, `trimtab sim` and `trimtab generate`: commands of `trimtab-lab`, which takes this process over.
+
+use crate::exit::{self, Exit};
+use anyhow::Context;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use trimtab_front::sibling::{LAB, TRIMTAB, find};
+
+/// The commands that have help of the laboratory's.
+const COMMANDS: [&str; 2] = ["bench", "sim"];
+
+/// Becomes the laboratory, with the words of this command line. Its help and errors name the commands as they were typed, below `trimtab`.
+pub fn start() -> Exit {
+    let words = std::env::args_os().skip(1);
+    let failed = |cause| Exit::new(exit::FAILED, cause);
+    match find(LAB).context("benchmarks and the simulator are a program of their own") {
+        Err(missing) => failed(missing),
+        Ok(lab) => {
+            let error = Command::new(&lab).arg0(TRIMTAB).args(words).exec();
+            failed(anyhow::Error::new(error).context(format!("cannot start {}", lab.display())))
+        }
+    }
+}
+
+/// Whether a command line asks for help in the form `trimtab help bench`.
+pub fn help_is_asked(words: impl IntoIterator<Item = OsString>) -> bool {
+    let mut words = words.into_iter().skip(1);
+    words.next().is_some_and(|word| word == "help")
+        && words.next().is_some_and(|word| COMMANDS.iter().any(|command| word == *command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_of_its_commands_is_the_laboratorys() {
+        let asked = |line: &str| help_is_asked(line.split(' ').map(OsString::from));
+        assert!(asked("trimtab help bench") && asked("trimtab help sim figures"));
+        for other in
+            ["trimtab", "trimtab help", "trimtab help run", "trimtab bench help", "trimtab run help sim"]
+        {
+            assert!(!asked(other), "{other}");
+        }
+    }
+}

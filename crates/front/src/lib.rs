@@ -1,0 +1,21 @@
+//! The front ends' shared library: process environment, messages, exit statuses, tables, charts, and forms of values on
+//! the command line. It decides nothing and measures nothing.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod diagnostics;
+pub mod exit;
+pub mod interrupt;
+pub mod machine;
+pub mod own_values;
+pub mod process_env;
+pub mod progress;
+pub mod sibling;
+pub mod spawn;
+pub mod stdout;
+pub mod study;
+pub mod svg;
+pub mod table;
+
+pub use stdout::print;

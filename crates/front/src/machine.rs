@@ -1,0 +1,79 @@
+//! Which machine is meant: this one, a file's, or a description's.
+
+use crate::process_env::{MACHINE, World};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use trimtab_core::topology::Machine;
+use trimtab_linux::machine::{self, Options};
+
+/// Which machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "from", content = "of", rename_all = "lowercase")]
+pub enum Which {
+    /// The one this runs on, as it is found, or as [`MACHINE`] says that it is.
+    Live,
+    /// An hwloc XML file's.
+    Xml(PathBuf),
+    /// A description's.
+    Synthetic(String),
+}
+
+impl Which {
+    /// What `--machine` means: a path or an `.xml` name is a file, anything else a description.
+    pub fn of(text: Option<&str>) -> Self {
+        match text {
+            None => Self::Live,
+            Some(text) if is_file(text) => Self::Xml(PathBuf::from(text)),
+            Some(text) => Self::Synthetic(text.to_owned()),
+        }
+    }
+
+    /// Loads it. The second value is what the user should know of how it was come by, if anything: the model could not be kept for
+    /// the next start, or is another than what was found.
+    ///
+    /// # Errors
+    /// The file, the description or the discovery fails; the message names cause and remedy.
+    pub fn load(&self, world: &World) -> Result<(Machine, Option<String>)> {
+        match self {
+            Self::Live => {
+                if let Some(text) = world.text(MACHINE).filter(|text| !text.is_empty()) {
+                    return believed(world, &text);
+                }
+                let options = Options {
+                    helper: None,
+                    system_cache: Some(PathBuf::from(machine::SYSTEM_CACHE)),
+                    user_cache: world.cache(),
+                    refresh: false,
+                };
+                let loaded = machine::load(&options).context("cannot discover this machine")?;
+                let warning = loaded.warning.map(|fault| format!("the machine model is not cached: {fault}"));
+                Ok((loaded.machine, warning))
+            }
+            Self::Xml(path) => Ok((machine::from_xml(path, None)?, None)),
+            Self::Synthetic(text) => Ok((machine::from_synthetic(text).context("--machine")?, None)),
+        }
+    }
+}
+
+/// This machine, as somebody says that it is: for machines whose firmware is wrong about itself, and for tests. Whatever is moved is
+/// moved by the numbers of CPUs, so all of them must be here.
+fn believed(world: &World, text: &str) -> Result<(Machine, Option<String>)> {
+    let said = || format!("{MACHINE}={text}");
+    let (machine, _) = Which::of(Some(text)).load(world).with_context(said)?;
+    let online = machine::online(&world.sys()).context("cannot tell which CPUs are here")?;
+    let missing = machine.cpus().difference(&online);
+    if !missing.is_empty() {
+        bail!("{}: CPUs {missing} are not on this machine, which has {online}", said());
+    }
+    Ok((
+        machine,
+        Some(format!("the machine is taken for what {} says, and not for what is found here", said())),
+    ))
+}
+
+/// Descriptions hold a colon and no slash; anything that looks like a path or exists is a file.
+fn is_file(text: &str) -> bool {
+    let xml = Path::new(text).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("xml"));
+    xml || text.contains('/') || !text.contains(':')
+}

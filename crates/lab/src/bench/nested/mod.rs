@@ -1,0 +1,188 @@
+//! `trimtab bench nested`: nested OpenMP teams, bound and unbound.
+//!
+//! The two ways take turns, round by round, and which goes first changes from round to round: whatever else happens on the
+//! machine, and however it warms up, strikes both. A run of a program gives one sample a figure, the median of its own
+//! repetitions, because the repetitions of one run share its placement.
+
+mod chart;
+mod matrix;
+mod published;
+mod records;
+mod report;
+
+use super::programs::{self, Ran};
+use super::series::{self, Came, Ended, Outlet, Rounds, Series};
+use crate::args::NestedArgs;
+use crate::args::bench::Shape;
+use crate::usable::Usable;
+use anyhow::Result;
+use matrix::{Case, Figure, Variant, cases, command};
+use records::{End, Outcome, Record, Run, Start};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use trimtab_core::stats::{Comparison, compare};
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::interrupt::Interrupt;
+use trimtab_front::process_env::World;
+use trimtab_linux::survey::{Runnable, runnable};
+
+/// Samples of each figure, in the order of [`crate::args::bench::NestedProgram::figures`].
+type Samples = BTreeMap<(Case, Variant), Vec<Vec<f64>>>;
+
+/// One figure of one case, with both ways side by side.
+#[derive(Debug)]
+struct Measured {
+    case: Case,
+    figure: Figure,
+    unbound: Vec<f64>,
+    bound: Vec<f64>,
+    comparison: Comparison,
+}
+
+/// Measures, and shows.
+///
+/// # Errors
+/// [`exit::FAILED`] when the programs are not there, one of them failed, or a file cannot be written.
+pub(super) fn run(world: &World, args: &NestedArgs) -> Result<u8, Exit> {
+    let failed = |cause| Exit::new(exit::FAILED, cause);
+    let mut bench = Bench::prepare(world, args).map_err(failed)?;
+    let interrupt = Interrupt::listen().map_err(failed)?;
+    series::measure(&mut bench, &interrupt)
+}
+
+struct Bench<'a> {
+    args: &'a NestedArgs,
+    trimtab: PathBuf,
+    folder: PathBuf,
+    proc: PathBuf,
+    cases: Vec<Case>,
+    rounds: Rounds,
+    start: Start,
+    outlet: Outlet,
+    samples: Samples,
+    /// Runs at whose start other programs wanted CPUs.
+    disturbed: usize,
+}
+
+impl<'a> Bench<'a> {
+    fn prepare(world: &World, args: &'a NestedArgs) -> Result<Self> {
+        let usable = Usable::live(world, true)?;
+        let (machine, allowed) = (&usable.machine, &usable.allowed);
+        let allowed_cores =
+            machine.cores().iter().filter(|core| machine.cpus_of(&core.pus).intersects(allowed));
+        let cores = allowed_cores.count();
+        let cases = cases(args, cores, machine.nodes_of(allowed).len());
+        let wanted: Vec<_> = cases.iter().map(|case| case.program.file()).collect();
+        let (trimtab, folder) = series::programs(args.programs.as_deref(), &wanted)?;
+        let of_openmp =
+            |name: &&str| ["OMP_", "GOMP_", "KMP_", "LIBOMP_"].iter().any(|head| name.starts_with(head));
+        let set = world.names().filter(of_openmp).filter(|name| *name != "OMP_NUM_THREADS");
+        let start = Start {
+            head: series::head("nested", &usable),
+            cores,
+            rounds: args.rounds,
+            quick: args.quick,
+            seed: args.seed,
+            programs: folder.display().to_string(),
+            environment: set.filter_map(|name| Some((name.to_owned(), world.text(name)?))).collect(),
+        };
+        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref())?;
+        let (proc, samples) = (world.proc(), Samples::new());
+        let ways = |case: &Case| Variant::ALL.map(|variant| format!("{case} {}", variant.word()));
+        let names: Vec<String> = cases.iter().flat_map(ways).collect();
+        let rounds = Rounds::of(&names, args.rounds, args.seed);
+        Ok(Self { args, trimtab, folder, proc, cases, rounds, start, outlet, samples, disturbed: 0 })
+    }
+
+    /// A case, and a way of running it.
+    fn at(&self, at: usize) -> Option<(Case, Variant)> {
+        let ways = Variant::ALL.len();
+        Some((*self.cases.get(at / ways)?, *Variant::ALL.get(at % ways)?))
+    }
+
+    fn compare(&self) -> Vec<Measured> {
+        let none = Vec::new();
+        let mut measured = Vec::new();
+        for &case in &self.cases {
+            for (at, figure) in case.program.figures().into_iter().enumerate() {
+                let of = |variant| {
+                    self.samples.get(&(case, variant)).and_then(|all| all.get(at)).unwrap_or(&none).clone()
+                };
+                let (unbound, bound) = (of(Variant::Unbound), of(Variant::Bound));
+                if unbound.is_empty() && bound.is_empty() {
+                    continue;
+                }
+                let comparison = compare(&unbound, &bound, figure.better, self.args.seed);
+                measured.push(Measured { case, figure, unbound, bound, comparison });
+            }
+        }
+        measured
+    }
+}
+
+impl Series for Bench<'_> {
+    fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    /// Case by case; which way goes first changes from round to round.
+    fn order(&self, round: u32) -> Vec<usize> {
+        let ways = Variant::ALL.len();
+        let turned = |way: usize| if round.is_multiple_of(2) { ways - 1 - way } else { way };
+        (0..self.rounds.names.len()).map(|at| at / ways * ways + turned(at % ways)).collect()
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.outlet.recorder.write(&Record::Start(&self.start))
+    }
+
+    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+        let Some((case, variant)) = self.at(at) else { return Ok(Came::Well) };
+        let program = self.folder.join(case.program.file());
+        let words = command(self.args, case, variant, &self.trimtab, &program);
+        let others = runnable(&self.proc).ok().map(Runnable::others);
+        // Most programs ask for their threads themselves, and trimtab would take the user's number for a limit. The multi-zone
+        // benchmarks read it, and `--nest` sets it.
+        let Shape { outer, inner } = case.shape;
+        let teams = format!("{outer},{inner}");
+        let told = case.program.is_multi_zone() && variant == Variant::Unbound;
+        let variables = [("OMP_NUM_THREADS", told.then_some(teams))];
+        let ran = programs::run(&words, &variables, &|report| case.fault(report), interrupt);
+        if !matches!(ran, Ran::Stopped) {
+            self.disturbed += usize::from(others.is_some_and(|others| others > 0));
+        }
+        match ran {
+            Ran::Stopped => Ok(Came::Stopped),
+            Ran::Badly { error, stderr } => {
+                let run = Run::new(case, variant, round, others, &words, Err(&error), &stderr);
+                self.outlet.recorder.write(&Record::Run(run))?;
+                Ok(Came::Badly { error, stderr })
+            }
+            Ran::Well { report, stderr } => {
+                let run = Run::new(case, variant, round, others, &words, Ok(&report), &stderr);
+                self.outlet.recorder.write(&Record::Run(run))?;
+                let figures = case.program.figures();
+                let samples =
+                    self.samples.entry((case, variant)).or_insert_with(|| vec![Vec::new(); figures.len()]);
+                for (figure, samples) in figures.iter().zip(samples) {
+                    samples.extend(figure.value(case.program, &report));
+                }
+                Ok(Came::Well)
+            }
+        }
+    }
+
+    fn finish(&mut self, Ended { complete, runs, failed }: Ended) -> Result<()> {
+        let measured = self.compare();
+        let end = End { complete, runs, failed, disturbed: self.disturbed };
+        let start = &self.start;
+        let shown =
+            self.outlet.show(|| report::page(start, &measured, &end), || chart::picture(start, &measured));
+        let results = measured.iter().map(|Measured { case, figure, unbound, bound, comparison }| {
+            Record::Result(Outcome::new(*case, figure, unbound, bound, *comparison))
+        });
+        let recorder = &mut self.outlet.recorder;
+        let recorded = results.chain([Record::End(&end)]).try_for_each(|line| recorder.write(&line));
+        recorded.and(shown)
+    }
+}

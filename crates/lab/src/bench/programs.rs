@@ -1,0 +1,122 @@
+//! Where the benchmark programs are, and what comes of running one.
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+use trimtab_front::interrupt::Interrupt;
+
+/// So much of what a failing program said is kept.
+const SAID_MAX: usize = 2_000;
+/// A terminal's Ctrl-C reaches program and trimtab together; this much later trimtab has certainly noticed.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// The folder with all of these programs: the one that was named, else the one beside an installed trimtab, else the one
+/// that `make -C bench` fills in the source tree that this trimtab was built in.
+///
+/// # Errors
+/// There is none; the message says how to make one.
+pub(super) fn folder(named: Option<&Path>, trimtab: &Path, wanted: &[&str]) -> Result<PathBuf> {
+    let missing = |folder: &Path| wanted.iter().find(|file| !folder.join(file).is_file());
+    if let Some(folder) = named {
+        if let Some(file) = missing(folder) {
+            bail!("{file} is not in {}: build it with make -C bench", folder.display());
+        }
+        // A bare name would be looked for in PATH.
+        return Ok(std::path::absolute(folder)?);
+    }
+    let installed = trimtab.ancestors().nth(2).map(|prefix| prefix.join("libexec/trimtab/bench"));
+    let built = trimtab.ancestors().skip(1).map(|folder| folder.join("bench/build/gcc"));
+    let mut candidates = installed.into_iter().chain(built);
+    candidates.find(|folder| missing(folder).is_none()).ok_or_else(|| {
+        anyhow::anyhow!(
+            "the benchmark programs are neither installed beside {} nor built in its source tree: \
+             build them with make -C bench, or say where they are with --programs DIR",
+            trimtab.display()
+        )
+    })
+}
+
+/// What a run was.
+#[derive(Debug)]
+pub(super) enum Ran {
+    /// The program's report, verified by itself.
+    Well { report: Value, stderr: String },
+    /// What went wrong, in one line, and what the program said of it.
+    Badly { error: String, stderr: String },
+    /// A signal to stop came, and it was stopped.
+    Stopped,
+}
+
+/// Runs one program to its end. Its variables are set, or taken away; `check` finds what is wrong with its report.
+pub(super) fn run(
+    words: &[OsString],
+    variables: &[(&str, Option<String>)],
+    check: &dyn Fn(&Value) -> Option<String>,
+    interrupt: &Interrupt,
+) -> Ran {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            let error = format!("cannot start {}: {error}", words[0].display());
+            return Ran::Badly { error, stderr: String::new() };
+        }
+    };
+    interrupt.runs(&child);
+    let output = child.wait_with_output();
+    interrupt.ended();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            return Ran::Badly { error: format!("cannot read what it says: {error}"), stderr: String::new() };
+        }
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // Its end tells more than its beginning.
+    let said: Vec<char> = stderr.trim().chars().collect();
+    let stderr = said[said.len().saturating_sub(SAID_MAX)..].iter().collect();
+    match judge(output.status, &output.stdout, check) {
+        Ok(report) => Ran::Well { report, stderr },
+        Err(error) => {
+            let killed = output.status.signal().is_some();
+            if interrupt.came().is_some() || (killed && interrupt.comes_within(MOMENT)) {
+                Ran::Stopped
+            } else {
+                Ran::Badly { error, stderr }
+            }
+        }
+    }
+}
+
+/// The report of a run that went well, or what is wrong.
+fn judge(
+    status: ExitStatus,
+    stdout: &[u8],
+    check: &dyn Fn(&Value) -> Option<String>,
+) -> Result<Value, String> {
+    if status.code() == Some(1) {
+        return Err("exit status: 1, its result is wrong".to_owned());
+    }
+    if !status.success() {
+        return Err(status.to_string());
+    }
+    let report: Value =
+        serde_json::from_slice(stdout).map_err(|error| format!("its report is not JSON: {error}"))?;
+    let fault = match (check(&report), report["verified"] == true) {
+        (Some(fault), _) => fault,
+        (None, false) => "its result is not verified".to_owned(),
+        (None, true) => return Ok(report),
+    };
+    Err(fault)
+}

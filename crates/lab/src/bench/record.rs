@@ -1,0 +1,78 @@
+//! The record of a measurement: JSON lines, each written as soon as it is known, so that no end of the program loses any.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The version of each line.
+pub(super) const SCHEMA: &str = "trimtab.bench/1";
+
+/// What the start of every record begins with: what was measured, by what, where.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) bench: String,
+    pub(super) trimtab: String,
+    pub(super) machine: String,
+    pub(super) summary: String,
+    pub(super) kernel: String,
+}
+
+/// Where the lines go.
+pub(super) struct Recorder {
+    to: Option<(PathBuf, Box<dyn Write>)>,
+}
+
+impl Recorder {
+    /// Opens the file before anything is measured, so that a path that cannot be written costs no minutes.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub(super) fn open(file: Option<&Path>) -> Result<Self> {
+        let to = match file {
+            None => None,
+            Some(file) if file.as_os_str() == "-" => {
+                Some((PathBuf::from("standard output"), Box::new(io::stdout()) as Box<dyn Write>))
+            }
+            Some(file) => {
+                let opened =
+                    File::create(file).with_context(|| format!("cannot write {}", file.display()))?;
+                Some((file.to_owned(), Box::new(opened) as Box<dyn Write>))
+            }
+        };
+        Ok(Self { to })
+    }
+
+    /// Opens a record to go on with. What a sudden end left of its last line is cut off.
+    ///
+    /// # Errors
+    /// It cannot be read or written.
+    pub(super) fn resume(file: &Path) -> Result<Self> {
+        let cannot = || format!("cannot go on with {}", file.display());
+        let text = std::fs::read(file).with_context(cannot)?;
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let opened = File::options().append(true).open(file).with_context(cannot)?;
+        opened.set_len(whole as u64).with_context(cannot)?;
+        Ok(Self { to: Some((file.to_owned(), Box::new(opened))) })
+    }
+
+    /// Writes a line.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn write<R: Serialize>(&mut self, record: &R) -> Result<()> {
+        #[derive(Serialize)]
+        struct Line<'a, R> {
+            schema: &'static str,
+            #[serde(flatten)]
+            record: &'a R,
+        }
+        let Some((name, to)) = &mut self.to else { return Ok(()) };
+        let mut line = serde_json::to_string(&Line { schema: SCHEMA, record })?;
+        line.push('\n');
+        to.write_all(line.as_bytes())
+            .and_then(|()| to.flush())
+            .with_context(|| format!("cannot write {}", name.display()))
+    }
+}

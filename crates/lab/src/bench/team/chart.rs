@@ -1,0 +1,45 @@
+//! The measurement as a picture: time over size, as a self-contained SVG.
+//!
+//! Unit: pixels at scale 1. A row of panels for each count of ranks, a panel for each operation; both scales double, so that a line twice as
+//! steep is a time that grows twice as fast. Streams only: one line for each who is measured, teams thick. Properties: no script, no font, no
+//! link from outside; equal input gives equal bytes.
+
+use super::Found;
+use super::matrix::{Cell, Who};
+use super::plot::{self, Line, Panel, doublings};
+use super::records::Start;
+use crate::args::{Mode, Operation};
+
+/// The whole picture.
+pub(super) fn picture(start: &Start, found: Found<'_>) -> String {
+    let mut counts: Vec<u32> = found.cells.iter().map(|cell| cell.ranks).collect();
+    counts.dedup();
+    let ops: Vec<Operation> =
+        Operation::ALL.into_iter().filter(|op| found.cells.iter().any(|cell| cell.op == *op)).collect();
+    let whos: Vec<(String, String)> =
+        found.whos.iter().enumerate().map(|(at, who)| (class(at, who), who.to_string())).collect();
+    let rows = counts.iter().map(|&ranks| ops.iter().map(|&op| panel(found, ranks, op)).collect()).collect();
+    plot::picture("Teams beside others: microseconds a call, over bytes", &start.head, &whos, rows)
+}
+
+/// How who stands at this place is drawn.
+pub(super) fn class(at: usize, who: &Who) -> String {
+    let weight = if matches!(who, Who::Team(_)) { "team" } else { "peer" };
+    format!("{weight} c{}", at % 10)
+}
+
+fn panel(found: Found<'_>, ranks: u32, op: Operation) -> Panel {
+    let word = if ranks == 1 { "rank" } else { "ranks" };
+    let wanted = |cell: &&Cell| cell.ranks == ranks && cell.op == op && cell.mode == Mode::Stream;
+    let cells: Vec<Cell> = found.cells.iter().filter(wanted).copied().collect();
+    let mut lines = Vec::new();
+    for (at, who) in found.whos.iter().enumerate() {
+        let point = |cell: &Cell| Some((doublings(cell.bytes as f64), found.of(*cell, who)?.median()?));
+        let points: Vec<(f64, f64)> = cells.iter().filter_map(point).collect();
+        let tips = points.iter().map(|(_, us)| format!("{who}: {us:.3} us")).collect();
+        lines.push(Line { class: class(at, who), points, tips });
+    }
+    let below = cells.iter().filter(|cell| cell.bytes > 0);
+    let below = below.map(|cell| (doublings(cell.bytes as f64), cell.bytes.to_string())).collect();
+    Panel { title: format!("{ranks} {word}, {}", op.word()), lines, below }
+}

@@ -1,0 +1,160 @@
+//! The tables: times of all, teams beside the best peer, processes beside threads, CPU time and communication.
+
+use super::super::super::record::Head;
+use super::super::matrix::Who;
+use super::super::records::End;
+use super::super::report::{interval, number, or_dash};
+use super::Found;
+use super::matrix::Cell;
+use super::records::Start;
+use crate::args::{Class, NasKernel};
+use std::fmt::Write as _;
+use trimtab_core::stats::Estimate;
+use trimtab_front::args::ranks::RankLayout;
+use trimtab_front::table::{Align, Table};
+
+/// The whole page.
+pub(super) fn page(start: &Start, found: Found<'_>, end: End) -> String {
+    let (Start { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
+    let mut text = format!(
+        "{summary}; Linux {kernel}\n{rounds} rounds in random order; medians of runs with 95 % bootstrap intervals, seed {seed}; \
+         ranks may use {cpus} CPUs{}\n",
+        if start.pinned { ", bound" } else { "" }
+    );
+    for said in &start.left_out {
+        let _ = writeln!(text, "{said}");
+    }
+    if start.quick {
+        text.push_str("--quick: one round, a small class; not for conclusions\n");
+    }
+    let mut kernels: Vec<(NasKernel, Class)> =
+        found.cells.iter().map(|cell| (cell.kernel, cell.class)).collect();
+    kernels.dedup();
+    for (kernel, class) in kernels {
+        let cells: Vec<Cell> = found.cells.iter().copied().filter(|cell| cell.kernel == kernel).collect();
+        let times = times(found, &cells);
+        if times.is_empty() {
+            continue;
+        }
+        let name = format!("{}, class {}", kernel.word().to_uppercase(), class.word());
+        let _ = write!(text, "\n{name}: milliseconds, median (least)\n\n{times}");
+        let _ = write!(text, "\n{name}: teams beside the quickest peer\n\n{}", teams(found, &cells));
+        let beside = beside_threads(found, &cells);
+        if !beside.is_empty() {
+            let _ = write!(text, "\n{name}: time of processes / time of threads\n\n{beside}");
+        }
+        let _ = write!(text, "\n{name}: CPU milliseconds of all ranks\n\n{}", cpu(found, &cells));
+        let _ = write!(text, "\n{name}: per cent of the time in the library\n\n{}", shares(found, &cells));
+    }
+    text.push_str(
+        "\n~: of noisy runs, in which others used more than 5 % of the machine. Resident teams, and threads of OpenMP, read what is exchanged where\n\
+         its sender wrote it: as part of their arithmetic, not in the library. RATIO: below 1 is quicker; resident teams beside peers' streams\n",
+    );
+    let End { complete, runs, failed } = end;
+    let _ = writeln!(text, "\n{runs} runs");
+    if failed > 0 {
+        let _ = writeln!(text, "{failed} runs failed");
+    }
+    if !complete {
+        text.push_str("Stopped early: not all rounds were run\n");
+    }
+    text
+}
+
+fn milliseconds(seconds: f64) -> String {
+    number(seconds * 1e3)
+}
+
+fn named(cell: Cell) -> [String; 2] {
+    [cell.ranks.to_string(), cell.mode.word().to_owned()]
+}
+
+const NAMED: [(&str, Align); 2] = [("RANKS", Align::Right), ("MODE", Align::Left)];
+
+/// A table of these who have something to be shown, by cells.
+fn of_all(found: Found<'_>, cells: &[Cell], shown: impl Fn(Cell, &Who) -> Option<String>) -> Table {
+    let whos: Vec<(&Who, String)> = found
+        .whos
+        .iter()
+        .filter(|who| cells.iter().any(|cell| shown(*cell, who).is_some()))
+        .map(|who| (who, who.to_string()))
+        .collect();
+    let mut columns = NAMED.to_vec();
+    columns.extend(whos.iter().map(|(_, name)| (name.as_str(), Align::Right)));
+    let mut table = Table::new(&columns);
+    for &cell in cells.iter().filter(|cell| whos.iter().any(|(who, _)| shown(**cell, who).is_some())) {
+        table.row(named(cell).into_iter().chain(whos.iter().map(|(who, _)| or_dash(shown(cell, who)))));
+    }
+    table
+}
+
+fn times(found: Found<'_>, cells: &[Cell]) -> Table {
+    of_all(found, cells, |cell, who| {
+        let samples = found.of(cell, who)?;
+        let mark = if samples.is_noisy() { "~" } else { "" };
+        Some(format!("{mark}{} ({})", milliseconds(samples.median()?), milliseconds(samples.least()?)))
+    })
+}
+
+fn beside_threads(found: Found<'_>, cells: &[Cell]) -> Table {
+    of_all(found, cells, |cell, who| {
+        let ratio = found.beside_threads(cell, who)?;
+        let noisy = |who: &Who| found.of(cell, who).is_some_and(|samples| samples.is_noisy());
+        let mark = if noisy(who) || noisy(&Who::Team(RankLayout::Threads)) { "~" } else { "" };
+        let range = ratio.interval.map(|_| format!(" ({})", interval(Some(ratio))));
+        Some(format!("{mark}{}{}", number(ratio.median), range.unwrap_or_default()))
+    })
+}
+
+fn cpu(found: Found<'_>, cells: &[Cell]) -> Table {
+    of_all(found, cells, |cell, who| Some(milliseconds(found.of(cell, who)?.cpu()?)))
+}
+
+fn shares(found: Found<'_>, cells: &[Cell]) -> Table {
+    of_all(found, cells, |cell, who| Some(format!("{:.0}", 100.0 * found.of(cell, who)?.share()?)))
+}
+
+fn teams(found: Found<'_>, cells: &[Cell]) -> Table {
+    let mut columns = NAMED.to_vec();
+    columns.extend([
+        ("TEAM", Align::Left),
+        ("MEDIAN", Align::Right),
+        ("INTERVAL", Align::Right),
+        ("LEAST", Align::Right),
+        ("RATIO", Align::Right),
+        ("INTERVAL", Align::Right),
+        ("TO", Align::Left),
+        ("", Align::Left),
+    ]);
+    let mut table = Table::new(&columns);
+    for &cell in cells {
+        for who in found.whos.iter().filter(|who| matches!(who, Who::Team(_))) {
+            let Some(samples) = found.of(cell, who) else { continue };
+            let (ratio, best) = (found.ratio(cell, who), found.best_peer(cell));
+            let noisy = samples.is_noisy() || best.is_some_and(|(_, peer)| peer.is_noisy());
+            let estimate = samples.estimate(found.seed).map(in_milliseconds);
+            let median =
+                |estimate: Option<Estimate>| or_dash(estimate.map(|estimate| number(estimate.median)));
+            table.row(named(cell).into_iter().chain([
+                who.to_string(),
+                median(estimate),
+                interval(estimate),
+                or_dash(samples.least().map(milliseconds)),
+                median(ratio),
+                interval(ratio),
+                or_dash(best.map(|(peer, _)| peer.to_string())),
+                if noisy { "~".to_owned() } else { String::new() },
+            ]));
+        }
+    }
+    table
+}
+
+fn in_milliseconds(estimate: Estimate) -> Estimate {
+    let interval = estimate.interval.map(|mut interval| {
+        interval.low *= 1e3;
+        interval.high *= 1e3;
+        interval
+    });
+    Estimate { median: estimate.median * 1e3, interval }
+}

@@ -1,0 +1,153 @@
+//! What runs come to: a run's repetitions, and all samples of a cell.
+//!
+//! Unit: seconds of a whole kernel. What is clean and what is noisy is as for single operations ([`super::super::samples`]).
+
+use super::super::samples::{self, Batch};
+use super::matrix::Cell;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use trimtab_core::stats::{self, Estimate};
+
+/// A line of a program.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Repetition {
+    /// Of the slowest rank.
+    pub(super) seconds: f64,
+    /// In calls of the library, of the ranks on average.
+    pub(super) comm_seconds: f64,
+    /// Of all ranks.
+    pub(super) cpu_seconds: f64,
+    pub(super) mops: f64,
+    /// The part of the machine that others used; null where that cannot be read.
+    pub(super) foreign: Option<f64>,
+}
+
+/// What a program printed, if it is what was asked for.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn read(text: &str, cell: Cell) -> Result<Vec<Repetition>, String> {
+    let mut all = Vec::new();
+    for line in text.lines() {
+        let value: Value =
+            serde_json::from_str(line).map_err(|error| format!("its report is not JSON: {error}"))?;
+        if value["ranks"] != cell.ranks
+            || value["kernel"] != cell.kernel.word()
+            || value["class"] != cell.class.word()
+            || value["mode"] != cell.mode.word()
+        {
+            return Err(format!("it measured something else: {line}"));
+        }
+        let one: Repetition =
+            serde_json::from_value(value).map_err(|error| format!("its report lacks something: {error}"))?;
+        if !(one.seconds > 0.0 && one.comm_seconds >= 0.0 && one.cpu_seconds >= 0.0) {
+            return Err(format!("it measured no time: {line}"));
+        }
+        all.push(one);
+    }
+    if all.is_empty() { Err("it measured nothing".to_owned()) } else { Ok(all) }
+}
+
+/// All runs of a cell by one who is measured.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Samples {
+    /// Times, as if a kernel were an operation: in microseconds.
+    times: samples::Samples,
+    /// Shares of communication, of runs.
+    shares: Vec<f64>,
+}
+
+/// Seconds of microseconds.
+fn seconds(us: f64) -> f64 {
+    us / 1e6
+}
+
+impl Samples {
+    pub(super) fn add(&mut self, repetitions: &[Repetition]) {
+        let batch = |one: &Repetition| Batch {
+            us: one.seconds * 1e6,
+            cpu_us: one.cpu_seconds * 1e6,
+            foreign: one.foreign,
+        };
+        self.times.add(&repetitions.iter().map(batch).collect::<Vec<_>>());
+        let shares: Vec<f64> = repetitions.iter().map(|one| one.comm_seconds / one.seconds).collect();
+        self.shares.extend(stats::median(&shares));
+    }
+
+    /// Of runs: the clean ones, or where there are none the noisy ones.
+    pub(super) fn shown(&self) -> Vec<f64> {
+        self.times.us.shown().iter().copied().map(seconds).collect()
+    }
+
+    pub(super) fn clean(&self) -> Vec<f64> {
+        self.times.us.clean.iter().copied().map(seconds).collect()
+    }
+
+    pub(super) fn noisy(&self) -> Vec<f64> {
+        self.times.us.noisy.iter().copied().map(seconds).collect()
+    }
+
+    pub(super) fn estimate(&self, seed: u64) -> Option<Estimate> {
+        stats::estimate(&self.shown(), seed)
+    }
+
+    pub(super) fn median(&self) -> Option<f64> {
+        self.times.median().map(seconds)
+    }
+
+    pub(super) fn least(&self) -> Option<f64> {
+        self.times.least().map(seconds)
+    }
+
+    /// CPU seconds of all ranks.
+    pub(super) fn cpu(&self) -> Option<f64> {
+        self.times.cpu().map(seconds)
+    }
+
+    /// The part of the time that ranks spend in the library.
+    pub(super) fn share(&self) -> Option<f64> {
+        stats::median(&self.shares)
+    }
+
+    pub(super) fn is_noisy(&self) -> bool {
+        self.times.is_noisy()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Class, Mode, NasKernel};
+
+    const CELL: Cell = Cell { kernel: NasKernel::Is, class: Class::W, ranks: 2, mode: Mode::Stream };
+
+    fn line(seconds: f64, ranks: u32) -> String {
+        format!(
+            r#"{{"peer":"x","kind":"thread","ranks":{ranks},"kernel":"is","class":"W","mode":"stream","seconds":{seconds},"comm_seconds":0.5,"cpu_seconds":3,"mops":7,"foreign":0.01}}"#
+        )
+    }
+
+    #[test]
+    fn a_run_is_the_median_of_its_repetitions() {
+        let said = format!("{}\n{}\n{}\n", line(4.0, 2), line(1.0, 2), line(2.0, 2));
+        let mut samples = Samples::default();
+        samples.add(&read(&said, CELL).unwrap());
+        assert_eq!((samples.median(), samples.least(), samples.cpu()), (Some(2.0), Some(1.0), Some(3.0)));
+        assert_eq!((samples.share(), samples.clean().len(), samples.is_noisy()), (Some(0.25), 1, false));
+    }
+
+    #[test]
+    fn reports_have_to_be_of_the_cell() {
+        for (bad, why) in [
+            (String::new(), "nothing"),
+            ("x".to_owned(), "not JSON"),
+            (line(1.0, 3), "something else"),
+            (line(0.0, 2), "no time"),
+            (line(1.0, 2).replace("comm_", ""), "not JSON"),
+            (line(1.0, 2).replace("mops", "flops"), "lacks"),
+        ] {
+            let said = read(&bad, CELL).unwrap_err();
+            assert!(said.contains(why) || why == "not JSON" && said.contains("lacks"), "{said}");
+        }
+    }
+}

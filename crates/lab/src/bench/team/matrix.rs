@@ -1,0 +1,195 @@
+//! What is measured: cells, and who is measured in them.
+
+use super::super::series;
+use super::peers::{self, Peers};
+use crate::args::{BenchTeamArgs, Mode, Operation};
+use anyhow::Result;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use trimtab_front::args::ranks::RankLayout;
+
+/// Chosen: one rank, as many as the smallest machines have cores, and two degrees of crowding there.
+pub(super) const RANKS: [u32; 4] = [1, 2, 4, 8];
+const QUICK_RANKS: [u32; 2] = [2, 4];
+const BYTES: [usize; 4] = [8, 4096, 65536, 1 << 20];
+const QUICK_BYTES: [usize; 2] = [8, 65536];
+/// How long a batch is, in milliseconds.
+pub(super) const BATCH: f64 = 2.0;
+/// More batches would not fit into a pipe that is read at the end.
+const BATCHES_MAX: u32 = 200;
+
+/// So many ranks, one operation, one size, one way of calling it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+pub(super) struct Cell {
+    pub(super) ranks: u32,
+    pub(super) op: Operation,
+    /// Of the array; for alltoall of the block from each rank to each; 0 for a barrier.
+    pub(super) bytes: usize,
+    pub(super) mode: Mode,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ranks, op, bytes, mode } = self;
+        match op {
+            Operation::Barrier => write!(f, "{ranks}/barrier"),
+            _ => write!(f, "{ranks}/{}/{bytes}/{}", op.word(), mode.word()),
+        }
+    }
+}
+
+/// Who is measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Who {
+    /// A team.
+    Team(RankLayout),
+    /// A peer, and whether it is told to use processes where it would use threads.
+    Peer { name: String, processes: bool },
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Team(ways) => write!(f, "team-{ways}"),
+            Self::Peer { name, processes: false } => f.write_str(name),
+            Self::Peer { name, processes: true } => write!(f, "{name}-process"),
+        }
+    }
+}
+
+impl Who {
+    /// Whether it is measured in this cell.
+    fn measures(&self, cell: Cell) -> bool {
+        match self {
+            Self::Team(ways) => ways.split(cell.ranks).is_some() && cell.mode.fits(cell.op),
+            // OpenMP's threads and MPI's ranks have no other ways of calling.
+            Self::Peer { .. } => matches!(cell.mode, Mode::Stream | Mode::Strict) && cell.mode.fits(cell.op),
+        }
+    }
+}
+
+/// What is run.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) cells: Vec<Cell>,
+    pub(super) whos: Vec<Who>,
+    /// Places in `cells` and `whos`.
+    pub(super) runs: Vec<(usize, usize)>,
+    /// What cannot be run here, and why.
+    pub(super) left_out: Vec<String>,
+    pub(super) tools: Tools,
+}
+
+/// How programs are started.
+#[derive(Debug)]
+pub(super) struct Tools {
+    own: PathBuf,
+    pub(super) peers: Peers,
+    batches: u32,
+    milliseconds: f64,
+    pinned: bool,
+}
+
+impl Tools {
+    /// The words of a run.
+    pub(super) fn command(&self, cell: Cell, who: &Who) -> Vec<OsString> {
+        let mut words: Vec<OsString> = match who {
+            Who::Team(_) => vec![self.own.clone().into(), "bench".into(), "team-cell".into()],
+            Who::Peer { name, .. } => self.peers.words(name),
+        };
+        let Cell { ranks, op, bytes, mode } = cell;
+        let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
+        add("-n", &ranks.to_string());
+        add("-o", op.word());
+        add("-z", &bytes.max(8).to_string());
+        add("-m", mode.word());
+        add("-B", &self.batches.to_string());
+        add("-T", &self.milliseconds.to_string());
+        match who {
+            Who::Team(ways) => add("-k", &ways.to_string()),
+            Who::Peer { processes: true, .. } => add("-k", "process"),
+            Who::Peer { .. } => {}
+        }
+        if self.pinned {
+            words.push("-p".into());
+        }
+        words
+    }
+}
+
+/// What to measure.
+///
+/// # Errors
+/// An option names what there is not.
+pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
+    let own = series::own()?;
+    let batches = (args.seconds * 1e3 / BATCH).ceil().clamp(3.0, f64::from(BATCHES_MAX));
+    let (batches, milliseconds) =
+        if args.quick { (5, BATCH) } else { (batches as u32, args.seconds * 1e3 / batches) };
+    let tools = Tools {
+        peers: Peers::find(args.peer.as_deref(), args.programs.as_deref(), &own)?,
+        own,
+        batches,
+        milliseconds,
+        pinned: args.pin,
+    };
+    let mut left_out = Vec::new();
+    let mut whos = teams(args, &[RankLayout::Threads, RankLayout::Processes]);
+    for name in peers::chosen(args.peers.as_deref(), &peers::ALL)? {
+        if let Some(why) = tools.peers.lacks(&name, &[]) {
+            left_out.push(format!("{name} cannot be run here: {why}"));
+            continue;
+        }
+        whos.push(Who::Peer { name: name.clone(), processes: false });
+        if name == "pthread" {
+            whos.push(Who::Peer { name, processes: true });
+        }
+    }
+    let cells = cells(args);
+    let each = |at: usize| (0..whos.len()).map(move |who| (at, who));
+    let wanted = |&(cell, who): &(usize, usize)| whos[who].measures(cells[cell]);
+    let runs = (0..cells.len()).flat_map(each).filter(wanted).collect();
+    Ok(Plan { cells, whos, runs, left_out, tools })
+}
+
+/// The teams that are measured: those that were named, or these.
+pub(super) fn teams(args: &BenchTeamArgs, usual: &[RankLayout]) -> Vec<Who> {
+    let mut teams = Vec::new();
+    for ways in if args.kinds.is_empty() { usual } else { &args.kinds } {
+        if !teams.contains(&Who::Team(*ways)) {
+            teams.push(Who::Team(*ways));
+        }
+    }
+    teams
+}
+
+/// What was named, or these, each once and in order.
+pub(super) fn or<T: Clone + Ord>(named: &[T], usual: &[T]) -> Vec<T> {
+    let mut chosen = if named.is_empty() { usual.to_vec() } else { named.to_vec() };
+    chosen.sort();
+    chosen.dedup();
+    chosen
+}
+
+fn cells(args: &BenchTeamArgs) -> Vec<Cell> {
+    let quick = args.quick;
+    let modes = or(&args.modes, if quick { &[Mode::Stream] } else { &Mode::ALL });
+    let sizes = or(&args.bytes, if quick { &QUICK_BYTES } else { &BYTES });
+    let mut cells = Vec::new();
+    for ranks in or(&args.ranks, if quick { &QUICK_RANKS } else { &RANKS }) {
+        for op in or(&args.ops, &Operation::ALL) {
+            if op == Operation::Barrier {
+                // The barrier is the same in all modes.
+                cells.push(Cell { ranks, op, bytes: 0, mode: Mode::Stream });
+                continue;
+            }
+            for &bytes in &sizes {
+                let of = |mode: &Mode| Cell { ranks, op, bytes, mode: *mode };
+                cells.extend(modes.iter().filter(|mode| mode.fits(op)).map(of));
+            }
+        }
+    }
+    cells
+}

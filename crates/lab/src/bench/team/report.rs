@@ -1,0 +1,160 @@
+//! The tables: times of all, teams beside the best peer, CPU time, and goals.
+
+use super::super::record::Head;
+use super::Found;
+use super::goals::Judged;
+use super::matrix::{Cell, Who};
+use super::records::{End, Start};
+use crate::args::Operation;
+use std::fmt::Write as _;
+use trimtab_core::stats::Estimate;
+use trimtab_front::table::{Align, Table};
+
+/// The whole page.
+pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], end: End) -> String {
+    let (Start { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
+    let mut text = format!(
+        "{summary}; Linux {kernel}\n{rounds} rounds in random order; medians of runs with 95 % bootstrap intervals, seed {seed}; \
+         ranks may use {cpus} CPUs{}\n",
+        if start.pinned { ", bound" } else { "" }
+    );
+    for said in &start.left_out {
+        let _ = writeln!(text, "{said}");
+    }
+    if start.quick {
+        text.push_str("--quick: one round, few cells; not for conclusions\n");
+    }
+    if start.unoptimised {
+        text.push_str("This trimtab was built without optimisation: nothing here says how quick teams are\n");
+    }
+    let mut counts: Vec<u32> = found.cells.iter().map(|cell| cell.ranks).collect();
+    counts.dedup();
+    for ranks in counts {
+        let cells: Vec<Cell> = found.cells.iter().copied().filter(|cell| cell.ranks == ranks).collect();
+        let times = times(found, &cells);
+        if times.is_empty() {
+            continue;
+        }
+        let word = if ranks == 1 { "rank" } else { "ranks" };
+        let _ = write!(text, "\n{ranks} {word}: microseconds a call, median (least)\n\n{times}");
+        let _ = write!(text, "\n{ranks} {word}: teams\n\n{}", teams(found, &cells));
+        let _ =
+            write!(text, "\n{ranks} {word}: CPU microseconds of all ranks a call\n\n{}", cpu(found, &cells));
+    }
+    text.push_str(
+        "\n~: of noisy runs, in which others used more than 5 % of the machine. RATIO: time beside the quickest peer's, below 1 is quicker;\n\
+         loose and resident calls, which peers have not, beside their stream\n",
+    );
+    if !judged.is_empty() {
+        text.push_str("\nGoals (times: of a machine of two cores)\n");
+        for one in judged {
+            let _ = writeln!(text, "  {one}");
+        }
+    }
+    let End { complete, runs, failed } = end;
+    let _ = writeln!(text, "\n{runs} runs");
+    if failed > 0 {
+        let _ = writeln!(text, "{failed} runs failed");
+    }
+    if !complete {
+        text.push_str("Stopped early: not all rounds were run\n");
+    }
+    text
+}
+
+/// Three digits that count.
+pub(super) fn number(value: f64) -> String {
+    match value {
+        v if v < 10.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+pub(super) fn or_dash(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "-".to_owned())
+}
+
+pub(super) fn interval(estimate: Option<Estimate>) -> String {
+    let interval = estimate.and_then(|estimate| estimate.interval);
+    or_dash(interval.map(|interval| format!("{} to {}", number(interval.low), number(interval.high))))
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        0 => String::new(),
+        b if b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
+        b if b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}
+
+fn named(cell: Cell) -> [String; 3] {
+    let mode = if cell.op == Operation::Barrier { "" } else { cell.mode.word() };
+    [cell.op.word().to_owned(), size(cell.bytes), mode.to_owned()]
+}
+
+const NAMED: [(&str, Align); 3] = [("OPERATION", Align::Left), ("SIZE", Align::Right), ("MODE", Align::Left)];
+
+/// A table of all who were measured in any of these cells.
+fn of_all(found: Found<'_>, cells: &[Cell], shown: impl Fn(Cell, &Who) -> Option<String>) -> Table {
+    let whos: Vec<(&Who, String)> = found
+        .whos
+        .iter()
+        .filter(|who| cells.iter().any(|cell| found.of(*cell, who).is_some()))
+        .map(|who| (who, who.to_string()))
+        .collect();
+    let mut columns = NAMED.to_vec();
+    columns.extend(whos.iter().map(|(_, name)| (name.as_str(), Align::Right)));
+    let mut table = Table::new(&columns);
+    for &cell in cells.iter().filter(|cell| whos.iter().any(|(who, _)| found.of(**cell, who).is_some())) {
+        table.row(named(cell).into_iter().chain(whos.iter().map(|(who, _)| or_dash(shown(cell, who)))));
+    }
+    table
+}
+
+fn times(found: Found<'_>, cells: &[Cell]) -> Table {
+    of_all(found, cells, |cell, who| {
+        let samples = found.of(cell, who)?;
+        let mark = if samples.is_noisy() { "~" } else { "" };
+        Some(format!("{mark}{} ({})", number(samples.median()?), number(samples.least()?)))
+    })
+}
+
+fn cpu(found: Found<'_>, cells: &[Cell]) -> Table {
+    of_all(found, cells, |cell, who| Some(number(found.of(cell, who)?.cpu()?)))
+}
+
+fn teams(found: Found<'_>, cells: &[Cell]) -> Table {
+    let mut columns = NAMED.to_vec();
+    columns.extend([
+        ("TEAM", Align::Left),
+        ("MEDIAN", Align::Right),
+        ("INTERVAL", Align::Right),
+        ("LEAST", Align::Right),
+        ("RATIO", Align::Right),
+        ("INTERVAL", Align::Right),
+        ("TO", Align::Left),
+        ("", Align::Left),
+    ]);
+    let mut table = Table::new(&columns);
+    for &cell in cells {
+        for who in found.whos.iter().filter(|who| matches!(who, Who::Team(_))) {
+            let Some(samples) = found.of(cell, who) else { continue };
+            let (estimate, ratio) = (samples.estimate(found.seed), found.ratio(cell, who));
+            let median =
+                |estimate: Option<Estimate>| or_dash(estimate.map(|estimate| number(estimate.median)));
+            table.row(named(cell).into_iter().chain([
+                who.to_string(),
+                median(estimate),
+                interval(estimate),
+                or_dash(samples.least().map(number)),
+                median(ratio),
+                interval(ratio),
+                or_dash(found.best_peer(cell).map(|(peer, _)| peer.to_string())),
+                if samples.is_noisy() { "~".to_owned() } else { String::new() },
+            ]));
+        }
+    }
+    table
+}

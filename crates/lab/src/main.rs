@@ -1,0 +1,32 @@
+//! `trimtab-lab`: the laboratory, benchmarks of the live machine and the simulator. `trimtab bench` and `trimtab sim` start it.
+
+use clap::Parser;
+use std::process::ExitCode;
+use trimtab_front::process_env::World;
+use trimtab_front::{diagnostics, exit};
+use trimtab_lab::args::{Cli, Command};
+use trimtab_lab::{bench, generate, sim};
+
+fn main() -> ExitCode {
+    let world = World::current();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::FAILED } else { exit::DONE });
+        }
+    };
+    let done = match cli.command {
+        Command::Bench(args) => bench::run(&world, &args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Generate(args) => generate::run(&args),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(error) if diagnostics::is_broken_pipe(&error) => ExitCode::from(exit::DONE),
+        Err(error) => {
+            diagnostics::error(&error);
+            ExitCode::from(error.status)
+        }
+    }
+}

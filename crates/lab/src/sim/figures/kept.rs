@@ -1,0 +1,36 @@
+//! What `--out` keeps: for each figure a folder with its table, lines, picture and scenarios; the summary beside them.
+
+use super::{Done, chart, records, report};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::Path;
+use trimtab_sim::scenario::file::write;
+
+/// Writes everything.
+pub(super) fn keep(folder: &Path, done: &[Done]) -> Result<()> {
+    for one in done {
+        let own = folder.join(one.figure.name);
+        fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
+        file(&own, "table.txt", &report::figure(one))?;
+        file(&own, "lines.jsonl", &records::figure(one)?)?;
+        file(&own, "picture.svg", &chart::picture(&one.figure, &one.report))?;
+        let mut scenarios = format!(
+            "# The scenarios of the cells of `trimtab sim figures {0}`, one after the other. One by itself:\n\
+             # trimtab sim figures {0} --scenario CELL | trimtab sim -\n",
+            one.figure.name
+        );
+        for cell in &one.figure.cells {
+            scenarios.push_str(&format!("\n#### {}\n\n{}", cell.name, write(&cell.scenario)?));
+        }
+        file(&own, "scenarios.txt", &scenarios)?;
+    }
+    if done.len() > 1 {
+        file(folder, "summary.txt", &report::summary(done))?;
+    }
+    Ok(())
+}
+
+fn file(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let path = folder.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}

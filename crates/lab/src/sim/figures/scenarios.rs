@@ -1,0 +1,78 @@
+//! The scenarios of cells: one by itself on standard output, as `trimtab sim -` reads it, or several as files.
+
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use trimtab_core::words::plural;
+use trimtab_front::print;
+use trimtab_sim::figures::{Cell, Figure};
+use trimtab_sim::scenario::file::write;
+
+/// So many names are listed where one is needed.
+const LISTED: usize = 12;
+
+/// A cell and the figure it is of.
+type Of<'f> = (&'f Figure, &'f Cell);
+
+/// Prints the scenario of the cell of this name, or of the only one whose name contains it; with a folder, writes those of all such cells.
+///
+/// # Errors
+/// No cell or, without a folder, more than one is meant; or nothing can be written there.
+pub(super) fn show(figures: &[Figure], wanted: &str, out: Option<&Path>) -> Result<()> {
+    let all = || figures.iter().flat_map(|figure| figure.cells.iter().map(move |cell| (figure, cell)));
+    let mut found: Vec<Of<'_>> = all().filter(|(_, cell)| cell.name == wanted).collect();
+    if found.is_empty() {
+        found = all().filter(|(_, cell)| cell.name.contains(wanted)).collect();
+    }
+    match (&found[..], out) {
+        ([], _) => bail!("no cell's name contains \"{wanted}\": the lines of --json name all of them"),
+        (_, Some(folder)) => keep(&found, folder),
+        ([(_, cell)], None) => Ok(print(&write(&cell.scenario)?)?),
+        _ => {
+            let names: Vec<String> =
+                found.iter().take(LISTED).map(|(figure, cell)| name(figure, cell)).collect();
+            let more = match found.len().saturating_sub(LISTED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            bail!(
+                "{} have \"{wanted}\" in their names, and one scenario can be printed: name one of {}{more}; or --out DIR writes a file each",
+                plural(found.len(), "cell"),
+                names.join(", ")
+            );
+        }
+    }
+}
+
+fn name(figure: &Figure, cell: &Cell) -> String {
+    format!("\"{}\" ({})", cell.name, figure.name)
+}
+
+/// A file each, called like figure and cell. Files that are something else stay.
+fn keep(found: &[Of<'_>], folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let mut known = BTreeSet::new();
+    let mut files = Vec::new();
+    for (figure, cell) in found {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+        let stem: String = format!("{}-{}", figure.name, cell.name).chars().map(plain).collect();
+        let free =
+            (1_usize..).map(|n| if n == 1 { format!("{stem}.toml") } else { format!("{stem}-{n}.toml") });
+        let Some(name) = free.into_iter().find(|name| !known.contains(name)) else { continue };
+        let (path, text) = (folder.join(&name), write(&cell.scenario)?);
+        if fs::read(&path).is_ok_and(|there| there != text.as_bytes()) {
+            bail!(
+                "{} is there, and is another file: name another folder, or remove it first",
+                path.display()
+            );
+        }
+        known.insert(name);
+        files.push((path, text));
+    }
+    for (path, text) in &files {
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    print(&files.iter().map(|(path, _)| format!("{}\n", path.display())).collect::<String>())?;
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! `trimtab sim`: programs on simulated machines.
+//!
+//! `scenario` runs scenario files (`pool` on all cores, `traces` records them) and shows what came of them (`tables`, `chart`) or which laws they break (`check`), `machines` shows the machines that come with trimtab, `figures` makes the
+//! published figures again, `swarm` looks for faults. Every number shown is `trimtab_sim`'s.
+
+mod chart;
+mod check;
+mod figures;
+mod machines;
+mod pool;
+mod scenario;
+mod swarm;
+mod tables;
+mod traces;
+
+use crate::args::{SimArgs, SimCommand};
+use trimtab_front::exit::Exit;
+
+/// Simulates.
+///
+/// # Errors
+/// [`trimtab_front::exit::FAILED`] when something cannot be read or written.
+pub fn run(args: &SimArgs) -> Result<u8, Exit> {
+    match &args.what {
+        None if args.scenarios.check => check::run(&args.scenarios),
+        None => scenario::run(&args.scenarios),
+        Some(SimCommand::Figures(args)) => figures::run(args),
+        Some(SimCommand::Swarm(args)) => swarm::run(args),
+        Some(SimCommand::Machines(args)) => machines::run(args),
+    }
+}

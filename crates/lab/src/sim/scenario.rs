@@ -1,0 +1,204 @@
+//! `trimtab sim SCENARIO.toml`: scenarios run, and what came of them shown.
+//!
+//! All files are read and all that is to be written is opened before the first run. Runs are worked off by `pool`, recorded by `traces`, and shown by `tables` and
+//! `chart`.
+
+use super::{chart, pool, tables, traces};
+use crate::args::ScenarioArgs;
+use anyhow::{Context, Result, anyhow, bail};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use trimtab_core::drive::Go;
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::interrupt::Interrupt;
+use trimtab_front::{print, progress};
+use trimtab_sim::outcome::Outcome;
+use trimtab_sim::reader::MOST_TEXT;
+use trimtab_sim::scenario;
+use trimtab_sim::scenario::file::{File, series};
+
+/// The version of a run's JSON.
+const SCHEMA: &str = "trimtab.sim/1";
+
+/// Runs the command.
+///
+/// # Errors
+/// [`exit::FAILED`] when a scenario cannot be read, or something cannot be written.
+pub(super) fn run(args: &ScenarioArgs) -> Result<u8, Exit> {
+    simulate(args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+/// One of the runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cell {
+    /// Its file, by place.
+    pub(super) file: usize,
+    /// Its place in the file's sweep.
+    pub(super) run: usize,
+}
+
+/// A run as a line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    scenario: &'a str,
+    run: usize,
+    set: BTreeMap<&'a str, &'a str>,
+    seed: u64,
+    policy: Option<&'static str>,
+    outcome: &'a Outcome,
+}
+
+/// What came of a run.
+struct Done {
+    name: String,
+    seed: u64,
+    policy: Option<&'static str>,
+    outcome: Outcome,
+}
+
+/// Whether a name means standard output, where a file is written.
+pub(super) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Whether standard output is a picture's or a trace's, and so not the table's.
+fn taken(args: &ScenarioArgs) -> Result<bool> {
+    let is = |path: Option<&Path>| path.is_some_and(is_stdout);
+    let all = [
+        ("--svg -", is(args.svg.as_deref())),
+        ("--trace -", is(args.trace.as_deref())),
+        ("--json", args.json),
+    ];
+    let on: Vec<&str> = all.into_iter().filter(|(_, on)| *on).map(|(option, _)| option).collect();
+    match on[..] {
+        [one, other, ..] => bail!(
+            "{one} and {other} would both be written to standard output: give a file to what can have one"
+        ),
+        [one] => Ok(one != "--json"),
+        [] => Ok(false),
+    }
+}
+
+fn simulate(args: &ScenarioArgs) -> Result<u8> {
+    let taken = taken(args)?;
+    if args.files.iter().filter(|file| is_stdout(file)).count() > 1 {
+        bail!("standard input is named twice, and can be read once");
+    }
+    let files: Arc<Vec<File>> =
+        Arc::new(args.files.iter().map(|file| open(file, args)).collect::<Result<_>>()?);
+    let cells: Vec<Cell> =
+        (0..files.len()).flat_map(|file| (0..files[file].len()).map(move |run| Cell { file, run })).collect();
+    let traces =
+        args.trace.as_deref().map(|path| traces::Traces::open(path, &args.files, &files)).transpose()?;
+    let picture = args.svg.as_deref().map(|path| chart::Picture::open(path, &files)).transpose()?;
+    let interrupt = Interrupt::listen()?;
+    let bar = progress::bar(cells.len());
+    let (count, work_files, work_cells) = (cells.len(), Arc::clone(&files), cells.clone());
+    let work = move |at: usize| one(&work_files, work_cells[at], traces.as_ref());
+    let mut outcomes: Vec<Option<Outcome>> = vec![None; count];
+    let mut trouble = Ok(());
+    let complete =
+        pool::in_order(count, pool::jobs(args.jobs), &interrupt, work, |at, done: Result<Done>| {
+            bar.inc(1);
+            let told = done.and_then(|done| {
+                if args.json {
+                    let line = line(&files, cells[at], &done);
+                    bar.suspend(|| print(&line))?;
+                }
+                outcomes[at] = Some(done.outcome);
+                Ok(())
+            });
+            trouble = told;
+            trouble.is_ok()
+        });
+    bar.finish_and_clear();
+    trouble?;
+    let mut next = outcomes.iter();
+    let by_file: Vec<Vec<Option<&Outcome>>> =
+        files.iter().map(|file| next.by_ref().take(file.len()).map(Option::as_ref).collect()).collect();
+    if !args.json && !taken {
+        print(&tables::all(&args.files, &files, &by_file))?;
+    }
+    if let Some(picture) = picture {
+        let lines = |(file, outcomes): (&File, &Vec<Option<&Outcome>>)| {
+            let values: Vec<Option<f64>> =
+                outcomes.iter().map(|outcome| outcome.and_then(|outcome| args.value.of(outcome))).collect();
+            series(file, &values)
+        };
+        let lines: Vec<_> = files.iter().zip(&by_file).map(lines).collect();
+        picture.write(&chart::picture(&files, &lines, args.value))?;
+    }
+    if let Some(signal) = interrupt.came() {
+        return Ok(exit::by_signal(signal));
+    }
+    if !complete {
+        bail!("the simulation ended early");
+    }
+    Ok(exit::DONE)
+}
+
+/// One run, recorded if that was asked for.
+fn one(files: &[File], cell: Cell, traces: Option<&traces::Traces>) -> Result<Done> {
+    let scenario = files[cell.file].scenario(cell.run)?;
+    let policy = scenario.policy.as_ref().map(|(kind, _)| kind.word());
+    let (name, seed) = (scenario.name.clone(), scenario.seed);
+    let outcome = match traces {
+        Some(traces) => traces.run(scenario, cell)?,
+        None => scenario::run(&scenario, &mut |_| {}, &mut |_| Go::On),
+    };
+    Ok(Done { name, seed, policy, outcome })
+}
+
+fn line(files: &[File], cell: Cell, done: &Done) -> String {
+    let file = &files[cell.file];
+    let places = file.places(cell.run);
+    let set =
+        file.axes().iter().zip(places).map(|(axis, place)| (axis.key.as_str(), axis.values[place].as_str()));
+    let line = Line {
+        schema: SCHEMA,
+        scenario: &done.name,
+        run: cell.run + 1,
+        set: set.collect(),
+        seed: done.seed,
+        policy: done.policy,
+        outcome: &done.outcome,
+    };
+    serde_json::to_string(&line).unwrap_or_default()
+}
+
+/// Reads a scenario file, with what the options set in it. Machine files that it names lie beside it.
+pub(super) fn open(path: &Path, args: &ScenarioArgs) -> Result<File> {
+    let stdin = path.as_os_str() == "-";
+    let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
+    let text = if stdin { limited(&mut std::io::stdin().lock(), &name) } else { text(path) }?;
+    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    let mut machines = |machine: &str| text_of(&folder.join(machine));
+    let mut set = args.set.clone();
+    set.extend(args.seed.map(|seed| format!("seed={seed}")));
+    Ok(File::open(&name, &text, &set, &mut machines)?)
+}
+
+fn text_of(path: &Path) -> Result<String, String> {
+    text(path).map_err(|error| format!("{error:#}"))
+}
+
+fn text(path: &Path) -> Result<String> {
+    let name = path.display().to_string();
+    let meta = std::fs::metadata(path).with_context(|| format!("cannot read {name}"))?;
+    if meta.is_dir() {
+        bail!("cannot read {name}: it is a folder");
+    }
+    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {name}"))?;
+    limited(&mut file, &name)
+}
+
+/// So much that the reader can say that it is too much, and no more.
+fn limited(from: &mut dyn Read, name: &str) -> Result<String> {
+    let mut bytes = Vec::new();
+    from.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
+    String::from_utf8(bytes).map_err(|_| anyhow!("{name} is no text"))
+}

@@ -1,0 +1,230 @@
+//! `trimtab sim swarm`: scenarios drawn at random, run under all checkers on all cores.
+//!
+//! Workers take the next number until the time or the numbers are over, or a lower number has failed. So the failure that is
+//! shown is the first of the seed, whatever the number of workers.
+
+use crate::args::SwarmArgs;
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use trimtab_core::words::plural;
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::interrupt::Interrupt;
+use trimtab_front::{print, progress};
+use trimtab_sim::scenario::file::write;
+use trimtab_sim::swarm::{Run, Shrunk, Size, draw, run as run_draft, shrink};
+use trimtab_sim::checkers::Violation;
+
+/// The version of the JSON.
+const SCHEMA: &str = "trimtab.sim.swarm/1";
+
+/// Without a number or a time.
+const SECONDS: u64 = 60;
+
+/// Looks for faults.
+///
+/// # Errors
+/// [`exit::FAILED`] when something cannot be written.
+pub(super) fn run(args: &SwarmArgs) -> Result<u8, Exit> {
+    hunt(args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+/// What is said first.
+#[derive(Serialize)]
+struct Begin {
+    schema: &'static str,
+    seed: u64,
+}
+
+/// What is said last.
+#[derive(Serialize)]
+struct End<'a> {
+    schema: &'static str,
+    seed: u64,
+    runs: u64,
+    events: u64,
+    /// Whether no signal ended it early.
+    complete: bool,
+    failure: Option<Failure<'a>>,
+}
+
+/// The first scenario that failed.
+#[derive(Serialize)]
+struct Failure<'a> {
+    number: u64,
+    violations: &'a [Violation],
+    /// How many simpler scenarios were tried to make it small.
+    tried: usize,
+    /// Whether there was time to make it as small as it gets.
+    smallest: bool,
+    /// What the small one violates.
+    shrunk: &'a [Violation],
+    file: &'a str,
+    again: String,
+}
+
+/// How long it may take.
+struct Time<'t> {
+    begin: Instant,
+    most: Option<Duration>,
+    interrupt: &'t Interrupt,
+}
+
+impl Time<'_> {
+    /// Whether there is any left.
+    fn is_left(&self) -> bool {
+        self.interrupt.came().is_none() && self.most.is_none_or(|most| self.begin.elapsed() < most)
+    }
+}
+
+/// What has come of the runs so far.
+#[derive(Default)]
+struct Tally {
+    runs: u64,
+    events: u64,
+    first: Option<(u64, Run)>,
+}
+
+fn hunt(args: &SwarmArgs) -> Result<u8> {
+    if !args.out.is_dir() {
+        bail!("{}: no such folder; --out names one that exists", args.out.display());
+    }
+    let seed = args.seed.unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::from(now.subsec_nanos()) ^ now.as_secs()
+    });
+    // Before the first word: who has read it may send a signal at once.
+    let interrupt = Interrupt::listen()?;
+    match args.json {
+        true => say_json(&Begin { schema: SCHEMA, seed })?,
+        false => print(&format!("seed {seed}\n"))?,
+    }
+    let size = size(args);
+    let seconds = args.seconds.or(args.runs.is_none().then_some(SECONDS));
+    let most = seconds.map(Duration::from_secs);
+    let time = Time { begin: Instant::now(), most, interrupt: &interrupt };
+    let tally = work(args, seed, &time);
+    let signal = || interrupt.came();
+    let Some((number, run)) = tally.first.as_ref() else {
+        end(args, seed, &tally, signal().is_none(), None)?;
+        return Ok(signal().map_or(exit::DONE, exit::by_signal));
+    };
+    let shrunk = shrink(&draw(seed, *number, size), &run.violations, &|| time.is_left());
+    let (file, again) = keep(args, seed, *number, &shrunk)?;
+    let failure = Failure {
+        number: *number,
+        violations: &run.violations,
+        tried: shrunk.tried,
+        smallest: shrunk.whole,
+        shrunk: &shrunk.violations,
+        file: &file,
+        again,
+    };
+    end(args, seed, &tally, signal().is_none(), Some(failure))?;
+    Ok(exit::NO)
+}
+
+fn size(args: &SwarmArgs) -> Size {
+    if args.small { Size::Small } else { Size::Any }
+}
+
+/// Runs scenarios until one fails or there is no more time.
+fn work(args: &SwarmArgs, seed: u64, time: &Time<'_>) -> Tally {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = args.jobs.map_or(cores, |jobs| jobs as usize);
+    // The first is bounded so that numbers do not come to their end.
+    let last = args.runs.map_or(u64::MAX, |runs| args.first.saturating_add(runs));
+    let next = AtomicU64::new(args.first);
+    let tally = Mutex::new(Tally::default());
+    let steps = args.runs.or(time.most.map(|most| most.as_secs())).unwrap_or(SECONDS);
+    let bar = progress::bar(usize::try_from(steps).unwrap_or(usize::MAX));
+    let worker = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let found =
+                tally.lock().unwrap_or_else(PoisonError::into_inner).first.as_ref().map(|(at, _)| *at);
+            // Numbers below one that failed are all run: they were taken before it.
+            if number >= last || found.is_some_and(|found| number > found) || !time.is_left() {
+                return;
+            }
+            let run = run_draft(&draw(seed, number, size(args)));
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.runs += 1;
+            tally.events += run.events;
+            let done = if args.runs.is_some() { tally.runs } else { time.begin.elapsed().as_secs() };
+            bar.set_position(done);
+            bar.set_message(format!("{} scenarios", tally.runs));
+            let lower = tally.first.as_ref().is_none_or(|(at, _)| number < *at);
+            if lower && !run.violations.is_empty() {
+                tally.first = Some((number, run));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(worker);
+        }
+    });
+    bar.finish_and_clear();
+    tally.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes what is left of a failing scenario; says where, and how to run it again.
+fn keep(args: &SwarmArgs, seed: u64, number: u64, shrunk: &Shrunk) -> Result<(String, String)> {
+    let small = if args.small { " --small" } else { "" };
+    let found = format!("trimtab sim swarm --seed {seed} --first {number} --runs 1{small}");
+    let path: PathBuf = args.out.join(format!("swarm-{seed}-{number}.toml"));
+    let again = format!("trimtab sim {} --check", path.display());
+    let mut text =
+        format!("# Found by {found}\n# Run again with trimtab sim FILE --check. What it violates:\n");
+    for violation in &shrunk.violations {
+        let _ = writeln!(text, "# {violation}");
+    }
+    text.push_str(&write(&shrunk.draft.scenario())?);
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok((path.display().to_string(), again))
+}
+
+fn end(
+    args: &SwarmArgs,
+    seed: u64,
+    tally: &Tally,
+    complete: bool,
+    failure: Option<Failure<'_>>,
+) -> Result<()> {
+    let (runs, events) = (tally.runs, tally.events);
+    if args.json {
+        return say_json(&End { schema: SCHEMA, seed, runs, events, complete, failure });
+    }
+    let mut text = format!("{}, {}: ", plural(runs, "scenario"), plural(events, "event"));
+    match failure {
+        None if complete => text.push_str("no law was broken\n"),
+        None => text.push_str("no law was broken, then it was ended\n"),
+        Some(failure) => {
+            let _ = writeln!(text, "number {} breaks a law", failure.number);
+            for violation in failure.violations {
+                let _ = writeln!(text, "  {violation}");
+            }
+            let runs = plural(failure.tried, "run");
+            let _ = match failure.smallest {
+                true => writeln!(text, "made small in {runs}: {}", failure.file),
+                false => writeln!(text, "made smaller in {runs}, then it was ended: {}", failure.file),
+            };
+            for violation in failure.shrunk {
+                let _ = writeln!(text, "  {violation}");
+            }
+            let _ = writeln!(text, "run it again: {}", failure.again);
+        }
+    }
+    print(&text)?;
+    Ok(())
+}
+
+fn say_json(value: &impl Serialize) -> Result<()> {
+    print(&format!("{}\n", serde_json::to_string(value)?))?;
+    Ok(())
+}

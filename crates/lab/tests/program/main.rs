@@ -1,0 +1,22 @@
+//! The `trimtab-lab` program from outside, beside the `trimtab` that it measures. One test per claim.
+//!
+//! `trimtab`, `trimtab-discover` and `libtrimtab_shim.so` have to lie beside it; what is missing is built by the first test
+//! ([`util::lab`]), but what is old is not: run `cargo build --workspace` before `cargo test -p trimtab-lab`.
+
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
+#[allow(dead_code, unused_imports, unused_macros, reason = "the tests of trimtab use the rest of it")]
+#[path = "../../../cli/tests/program/util/mod.rs"]
+mod util;
+
+mod balances;
+mod bench;
+mod cost;
+mod documents;
+mod figures;
+mod oversub;
+mod sim;
+mod swarm;
+mod team;
+mod team_kernels;
+mod uncore;
