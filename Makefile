@@ -26,10 +26,11 @@ fishdir    := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 unitdir     := $(DESTDIR)$(PREFIX)/lib/systemd/system
 
-INSTALLED := $(bindir)/trimtab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 \
+INSTALLED := $(bindir)/trimtab $(bindir)/trimtab-lab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 $(mandir)/trimtab-lab.1 \
 	$(includedir)/nesting.h $(includedir)/nesting.f90 $(includedir)/team.h $(includedir)/team_mpi.h \
 	$(clibdir)/libtrimtab_team.so $(clibdir)/libtrimtab_team.so.$(SOVERSION) $(clibdir)/libtrimtab_team.a $(clibdir)/pkgconfig/trimtab-team.pc \
-	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish $(tmpfilesdir)/trimtab.conf \
+	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish \
+	$(bashdir)/trimtab-lab $(zshdir)/_trimtab-lab $(fishdir)/trimtab-lab.fish $(tmpfilesdir)/trimtab.conf \
 	$(unitdir)/trimtab.service
 
 # What `trimtab bench` runs, installed if `make -C bench` has built it.
@@ -148,8 +149,9 @@ lint: ## format, clippy, documentation, licences: warnings are errors
 
 # Building is for the user, installing may be for root, who need not have a compiler.
 install: ## install what `make` built below $(DESTDIR)$(PREFIX)
-	@test -x $(BUILT)/trimtab || { echo 'nothing is built in $(BUILT): run "make" first' >&2; exit 1; }
+	@test -x $(BUILT)/trimtab -a -x $(BUILT)/trimtab-lab || { echo 'nothing is built in $(BUILT): run "make" first' >&2; exit 1; }
 	$(INSTALL) -D -m 755 $(BUILT)/trimtab $(bindir)/trimtab
+	$(INSTALL) -D -m 755 $(BUILT)/trimtab-lab $(bindir)/trimtab-lab
 	$(INSTALL) -D -m 755 $(BUILT)/trimtab-discover $(libexecdir)/trimtab-discover
 	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_shim.so $(libdir)/libtrimtab_shim.so
 	@for program in $(BENCH_PROGRAMS); do if test -x bench/build/gcc/$$program; then \
@@ -165,11 +167,13 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	sed 's|@PREFIX@|$(PREFIX)|' packaging/trimtab-team.pc > $(clibdir)/pkgconfig/trimtab-team.pc
 	chmod 644 $(clibdir)/pkgconfig/trimtab-team.pc
 	$(INSTALL) -d $(mandir) $(bashdir) $(zshdir) $(fishdir)
-	$(BUILT)/trimtab generate man > $(mandir)/trimtab.1
-	$(BUILT)/trimtab generate bash > $(bashdir)/trimtab
-	$(BUILT)/trimtab generate zsh > $(zshdir)/_trimtab
-	$(BUILT)/trimtab generate fish > $(fishdir)/trimtab.fish
-	chmod 644 $(mandir)/trimtab.1 $(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish
+	for program in trimtab trimtab-lab; do \
+		$(BUILT)/trimtab-lab generate man $$program > $(mandir)/$$program.1 && \
+		$(BUILT)/trimtab-lab generate bash $$program > $(bashdir)/$$program && \
+		$(BUILT)/trimtab-lab generate zsh $$program > $(zshdir)/_$$program && \
+		$(BUILT)/trimtab-lab generate fish $$program > $(fishdir)/$$program.fish && \
+		chmod 644 $(mandir)/$$program.1 $(bashdir)/$$program $(zshdir)/_$$program $(fishdir)/$$program.fish || exit 1; \
+	done
 	$(INSTALL) -D -m 644 packaging/tmpfiles.conf $(tmpfilesdir)/trimtab.conf
 	$(INSTALL) -d $(unitdir)
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/trimtab.service > $(unitdir)/trimtab.service

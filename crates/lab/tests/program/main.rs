@@ -16,6 +16,7 @@ mod documents;
 mod figures;
 mod oversub;
 mod sim;
+mod started;
 mod swarm;
 mod team;
 mod team_kernels;

@@ -1,0 +1,78 @@
+//! How `trimtab` starts the laboratory, and what it says where there is none.
+
+use crate::util::{Sandbox, lab, trimtab};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A copy of a program in a folder of the sandbox.
+fn copy(sandbox: &Sandbox, program: &Path, place: &str) -> PathBuf {
+    let copy = sandbox.path(place);
+    std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+    assert!(Command::new("cp").arg(program).arg(&copy).status().unwrap().success());
+    copy
+}
+
+#[test]
+fn trimtab_says_what_the_laboratory_says_and_ends_as_it_does() {
+    let sandbox = Sandbox::new();
+    for words in [
+        "sim machines host-2",
+        "sim machines pdp-11",
+        "sim figures --list",
+        "bench cost --list --only budget/brm",
+        "bench cost --only nothing",
+        "sim nowhere.toml",
+    ] {
+        let (by_trimtab, alone) = (sandbox.trimtab(words).ends(), sandbox.lab(words).ends());
+        assert_eq!(by_trimtab.code, alone.code, "{by_trimtab}");
+        assert_eq!(by_trimtab.out(), alone.out());
+        assert_eq!(by_trimtab.stderr, alone.stderr);
+    }
+}
+
+#[test]
+fn help_and_usage_name_the_commands_as_they_were_typed() {
+    let sandbox = Sandbox::new();
+    for (words, usage) in [
+        ("bench --help", "Usage: trimtab bench <COMMAND>"),
+        ("bench nested --help", "Usage: trimtab bench nested [OPTIONS]"),
+        ("sim -h", "Usage: trimtab sim [OPTIONS] <SCENARIO.toml>..."),
+        ("help bench", "Usage: trimtab bench <COMMAND>"),
+        ("help sim figures", "Usage: trimtab sim figures [OPTIONS] [NAME]..."),
+    ] {
+        let help = sandbox.trimtab(words).ends().ok();
+        assert!(help.contains(usage), "{words}: {help}");
+    }
+    let help = sandbox.lab("bench nested --help").ends().ok();
+    assert!(help.contains("Usage: trimtab-lab bench nested [OPTIONS]"), "{help}");
+    sandbox.trimtab("bench nested --rounds 0").ends().fails_with(2, "--rounds <N>");
+    sandbox.trimtab("bench").ends().fails_with(2, "Usage: trimtab bench <COMMAND>");
+    sandbox.trimtab("help bench nothing").ends().fails_with(2, "nothing");
+}
+
+#[test]
+fn without_the_laboratory_its_commands_name_the_remedy() {
+    let sandbox = Sandbox::new();
+    let program = copy(&sandbox, trimtab(), "alone/trimtab");
+    for words in ["sim machines", "bench nested --quick", "help sim"] {
+        let outcome = sandbox.trimtab(words).copy(&program).ends();
+        outcome.fails(2, &["trimtab-lab is neither in", "alone", "make install"]);
+    }
+    // In PATH it is found as well.
+    copy(&sandbox, lab(), "elsewhere/trimtab-lab");
+    let call = sandbox.trimtab("sim machines").copy(&program).env("PATH", sandbox.path("elsewhere"));
+    assert!(call.ends().ok().contains("host-2"));
+    // What is not the laboratory's works without it.
+    sandbox.trimtab("--help").copy(&program).ends().ok();
+}
+
+#[test]
+fn without_trimtab_what_is_measured_is_missing() {
+    let sandbox = Sandbox::new();
+    let program = copy(&sandbox, lab(), "alone/trimtab-lab");
+    let discover = trimtab().with_file_name("trimtab-discover");
+    copy(&sandbox, &discover, "alone/trimtab-discover");
+    let outcome = sandbox.lab("bench nested --only solver --shape 1x1").copy(&program).ends();
+    outcome.fails(2, &["trimtab is neither in", "make install"]);
+    sandbox.lab("sim machines").copy(&program).ends().ok();
+}
