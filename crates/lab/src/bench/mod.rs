@@ -1,38 +1,35 @@
 //! `trimtab bench`: programs measured with and without placement.
 //!
 //! Every benchmark is a series: `matrix` says what is run, `records` are the lines of its record, `report` and `chart` show what
-//! came of it. `series` is the order of events of all of them, `record` writes their lines as they come; `programs` finds and runs
-//! programs, `talk` speaks with one that reads its standard input. Medians, intervals and verdicts are
+//! came of it. `harness` is the order of events of all of them. Medians, intervals and verdicts are
 //! `trimtab_core::stats`' and `trimtab_core::ideal_ratio`'s.
 
 mod balance;
 mod cost;
+mod harness;
 mod nested;
 mod oversub;
-mod programs;
-mod record;
-mod series;
-mod talk;
 mod team;
 mod uncore;
 
 use crate::args::{BenchArgs, BenchCommand};
-use trimtab_front::exit::Exit;
+use trimtab_front::exit::{self, Exit};
 use trimtab_front::process_env::World;
 
 /// Measures.
 ///
 /// # Errors
-/// [`trimtab_front::exit::FAILED`] when the programs are not there, one of them failed, or a file cannot be written.
+/// [`exit::FAILED`] when the programs are not there, one of them failed, or a file cannot be written.
 pub fn run(world: &World, args: &BenchArgs) -> Result<u8, Exit> {
-    match &args.what {
+    let measured = match &args.what {
         BenchCommand::Nested(args) => nested::run(world, args),
         BenchCommand::Balance(args) => balance::run(world, args),
         BenchCommand::Uncore(args) => uncore::run(world, args),
         BenchCommand::Cost(args) => cost::run(world, args),
         BenchCommand::Team(args) => team::run(world, args),
-        BenchCommand::TeamCell(args) => team::cell(args),
         BenchCommand::Oversub(args) => oversub::run(world, args),
-        BenchCommand::OversubCell(args) => oversub::cell(args),
-    }
+        BenchCommand::TeamCell(args) => return team::cell(args),
+        BenchCommand::OversubCell(args) => return oversub::cell(args),
+    };
+    measured.map_err(|cause| Exit::new(exit::FAILED, cause))
 }

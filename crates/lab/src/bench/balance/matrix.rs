@@ -137,8 +137,6 @@ pub(super) struct Scope<'a> {
     pub(super) quick: bool,
     /// Patterns of names; none for all.
     pub(super) only: &'a [String],
-    /// Whether `trimtab run` can balance.
-    pub(super) balances: bool,
 }
 
 const AUTO: Way = Way::Balance(Kind::Auto);
@@ -232,8 +230,7 @@ pub(super) fn cells(scope: Scope<'_>) -> Vec<Cell> {
     }
     cells.retain(|cell| {
         let name = cell.to_string();
-        let wanted = scope.only.is_empty() || scope.only.iter().any(|part| name.contains(part.as_str()));
-        wanted && (scope.balances || !matches!(cell.way, Way::Balance(_)))
+        scope.only.is_empty() || scope.only.iter().any(|part| name.contains(part.as_str()))
     });
     cells
 }

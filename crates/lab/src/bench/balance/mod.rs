@@ -3,33 +3,28 @@
 //! Rounds of all cells, each round in another random order, so that whatever else happens strikes all; the order follows from
 //! the seed. A run is one sample. The benchmark and all it starts are confined to one CPU of each core that it may use: cells are
 //! compared on equal cores, and what trimtab would choose is not the question here. Every run is recorded at once; a record
-//! can be gone on with. [`scenarios`] says what is run, `trimtab_core::ideal_ratio` what it is worth.
+//! can be gone on with. [`mod@matrix`] says what is run, `trimtab_core::ideal_ratio` what it is worth.
 
 mod matrix;
 mod records;
 mod report;
 mod rival;
 
-use super::programs::{self, Ran};
-use super::series::{self, Came, Ended, Outlet, Rounds, Series};
+use super::harness::programs::{self, Ran};
+use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
 use crate::args::BenchBalanceArgs;
 use crate::usable::Usable;
-use anyhow::{Context, Result, anyhow, bail};
-use clap::CommandFactory;
+use anyhow::{Context, Result, bail};
 use matrix::{Cell, HOG, OPENMP, Scope, THREADS, cells};
 use records::{Before, CellLine, End, Line, RunLine, Start, key, read_run};
 use rival::Running;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use trimtab_cli::args::Cli;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::{Comparison, Estimate};
 use trimtab_core::ideal_ratio::{Judged, Ratios, Run};
-use trimtab_front::diagnostics::{self, Volume};
-use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
-use trimtab_front::print;
 use trimtab_front::process_env::World;
 use trimtab_front::progress;
 use trimtab_linux::sys::affinity;
@@ -48,40 +43,17 @@ struct Measured<'a> {
 /// Measures, and shows.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the programs are not there, one of them failed, or a file cannot be written.
-pub(super) fn run(world: &World, args: &BenchBalanceArgs) -> Result<u8, Exit> {
-    let failed = |cause| Exit::new(exit::FAILED, cause);
-    let place = Place::find(world).map_err(failed)?;
-    let scope = Scope { cores: place.cpus.len(), quick: args.quick, only: &args.only, balances: balances() };
-    let cells = cells(scope);
+/// The programs are not there, one of them failed, or a file cannot be written.
+pub(super) fn run(world: &World, args: &BenchBalanceArgs) -> Result<u8> {
+    let place = Place::find(world)?;
+    let cells = cells(Scope { cores: place.cpus.len(), quick: args.quick, only: &args.only });
     if cells.is_empty() {
-        return Err(failed(anyhow!(
-            "no case is named like {}: trimtab bench balance --list shows all",
-            args.only.join(" or ")
-        )));
+        return Err(harness::no_such_case("balance", &args.only));
     }
     if args.list {
-        let names: Vec<String> = cells.iter().map(ToString::to_string).collect();
-        print(&names.join("\n")).map_err(|error| failed(error.into()))?;
-        return Ok(exit::DONE);
+        return harness::list(cells.iter().map(ToString::to_string), &[]);
     }
-    let left_out = matrix::cells(Scope { balances: true, ..scope }).len() - cells.len();
-    if left_out > 0 {
-        diagnostics::warning(
-            Volume::Normal,
-            &format!("this trimtab has no run --balance: the {left_out} cases that need it are left out"),
-        );
-    }
-    let interrupt = Interrupt::listen().map_err(failed)?;
-    let mut bench = Bench::prepare(args, place, cells, &interrupt).map_err(failed)?;
-    series::measure(&mut bench, &interrupt)
-}
-
-/// Whether this trimtab's `run` can balance.
-fn balances() -> bool {
-    let command = Cli::command();
-    let run = command.find_subcommand("run");
-    run.is_some_and(|run| run.get_arguments().any(|argument| argument.get_long() == Some("balance")))
+    harness::measure(|interrupt| Bench::prepare(args, place, cells, interrupt))
 }
 
 /// Where it is measured.
@@ -94,7 +66,7 @@ struct Place {
 impl Place {
     fn find(world: &World) -> Result<Self> {
         let usable = Usable::live(world, false)?;
-        Ok(Self { cpus: series::one_of_each_core(&usable), usable })
+        Ok(Self { cpus: harness::one_of_each_core(&usable), usable })
     }
 }
 
@@ -108,7 +80,6 @@ struct Bench<'a> {
     start: Start,
     /// What a record that is gone on with holds.
     before: BTreeMap<(u32, String), serde_json::Value>,
-    outlet: Outlet,
     ratios: Vec<Ratios>,
     clean: usize,
 }
@@ -119,20 +90,14 @@ impl<'a> Bench<'a> {
         place: Place,
         cells: Vec<Cell>,
         interrupt: &Interrupt,
-    ) -> Result<Self> {
-        let (trimtab, folder) = series::programs(args.programs.as_deref(), &[THREADS, OPENMP, HOG])?;
+    ) -> Result<(Self, Outlet)> {
+        let (trimtab, folder) = harness::programs(args.programs.as_deref(), &[THREADS, OPENMP, HOG])?;
         let last = place.cpus.iter().last().context("there is no CPU to measure on")?;
         affinity::set(None, &place.cpus)
             .with_context(|| format!("cannot confine the benchmark to CPUs {}", place.cpus))?;
-        let before = match (&args.json, args.resume) {
-            (Some(file), true) if file.as_os_str() == "-" => {
-                bail!("--resume needs a file with --json, and - is none")
-            }
-            (Some(file), true) => Some(Before::read(file)?),
-            _ => None,
-        };
+        let before = harness::resumed(args.json.as_deref(), args.resume)?.map(Before::read).transpose()?;
         let mut start = Start {
-            head: series::head("balance", &place.usable),
+            head: harness::head("balance", &place.usable),
             cpus: place.cpus.to_string(),
             cores: place.cpus.len(),
             repeats: args.repeats,
@@ -155,14 +120,11 @@ impl<'a> Bench<'a> {
             // Found out now, not after the first round.
             std::fs::write(file, "").with_context(|| format!("cannot write {}", file.display()))?;
         }
-        let outlet = match &args.json {
-            Some(file) if before.is_some() => Outlet::resume(file, None)?,
-            file => Outlet::open(file.as_deref(), None)?,
-        };
+        let outlet = Outlet::open(args.json.as_deref(), None, before.is_some())?;
         let before = before.map(|before| before.reports).unwrap_or_default();
         let ratios = vec![Ratios::default(); cells.len()];
         let rounds = Rounds::of(&cells, args.repeats, args.seed);
-        Ok(Self { args, trimtab, folder, last, cells, rounds, start, before, outlet, ratios, clean: 0 })
+        Ok((Self { args, trimtab, folder, last, cells, rounds, start, before, ratios, clean: 0 }, outlet))
     }
 
     fn take(&mut self, at: usize, run: &Run) {
@@ -185,15 +147,20 @@ impl<'a> Bench<'a> {
 }
 
 impl Series for Bench<'_> {
+    type Findings<'f>
+        = Vec<Measured<'f>>
+    where
+        Self: 'f;
+
     fn rounds(&self) -> &Rounds {
         &self.rounds
     }
 
-    fn begin(&mut self) -> Result<()> {
-        self.outlet.recorder.write(&Line::Start(&self.start))
+    fn begin(&self, recorder: &mut Recorder) -> Result<()> {
+        recorder.write(&Line::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
         let Some(cell) = self.cells.get(at).cloned() else { return Ok(Came::Well) };
         let (cores, rivals) = (self.start.cores, cell.rivals());
         if let Some(run) =
@@ -221,14 +188,14 @@ impl Series for Bench<'_> {
         if let Some(run) = &run {
             self.take(at, run);
         }
-        self.outlet.recorder.write(&Line::Run(Box::new(RunLine {
+        recorder.write(&Line::Run(Box::new(RunLine {
             cell: cell.to_string(),
             round,
             rivals,
             ratio: run.as_ref().and_then(Run::ratio),
             noise: run.as_ref().and_then(Run::noise),
             clean: run.as_ref().is_some_and(Run::is_clean),
-            command: records::words(&words),
+            command: harness::words(&words),
             report: report.as_ref(),
             error: error.as_deref(),
             stderr: &stderr,
@@ -236,15 +203,19 @@ impl Series for Bench<'_> {
         Ok(error.map_or(Came::Well, |error| Came::Badly { error, stderr }))
     }
 
-    fn round_is_over(&mut self, so_far: Ended) -> Result<()> {
+    fn round_is_over(&self, so_far: Ended) -> Result<()> {
         self.write_table(self.end(so_far))
     }
 
-    fn finish(&mut self, ended: Ended) -> Result<()> {
-        let end = self.end(ended);
-        let tabled = self.write_table(end);
-        let measured = evaluate(&self.cells, &self.ratios, self.args.seed);
-        let shown = self.outlet.show(|| report::page(&self.start, &measured, end), String::new);
+    fn evaluate(&self) -> Vec<Measured<'_>> {
+        evaluate(&self.cells, &self.ratios, self.args.seed)
+    }
+
+    fn report(&self, measured: &Vec<Measured<'_>>, ended: Ended) -> String {
+        report::page(&self.start, measured, self.end(ended))
+    }
+
+    fn conclude(&self, measured: &Vec<Measured<'_>>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
         let results = measured.iter().map(|item| {
             Line::Result(CellLine {
                 cell: item.cell.to_string(),
@@ -256,9 +227,7 @@ impl Series for Bench<'_> {
                 goals: item.goals.clone(),
             })
         });
-        let recorder = &mut self.outlet.recorder;
-        let recorded = results.chain([Line::End(end)]).try_for_each(|line| recorder.write(&line));
-        recorded.and(tabled).and(shown)
+        results.chain([Line::End(self.end(ended))]).try_for_each(|line| recorder.write(&line))
     }
 }
 

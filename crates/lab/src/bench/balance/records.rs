@@ -1,12 +1,11 @@
 //! The lines of a record of balancing, written and read back.
 
-use super::super::record::{Head, SCHEMA};
+use super::super::harness::{Head, SCHEMA, difference};
 use super::matrix::Cell;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::Path;
 use trimtab_core::ideal_ratio::{Judged, Rivals, Run};
 use trimtab_core::stats::{Comparison, Estimate};
@@ -92,11 +91,6 @@ pub(super) fn read_run(report: &Value, cores: usize, rivals: Rivals) -> Option<R
     })
 }
 
-/// The words of a command, for a record.
-pub(super) fn words(command: &[OsString]) -> Vec<String> {
-    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
-}
-
 /// What a record holds already.
 #[derive(Debug)]
 pub(super) struct Before {
@@ -151,15 +145,14 @@ impl Before {
     /// Why its samples and those of a measurement that begins now would not be comparable.
     pub(super) fn differs(&self, now: &Start) -> Option<String> {
         let then = &self.start;
-        let differs = |what: &str, then: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
-            (then.to_string() != now.to_string()).then(|| format!("its {what} was {then}, now it is {now}"))
-        };
-        differs("machine", &then.head.summary, &now.head.summary)
-            .or_else(|| differs("kernel", &then.head.kernel, &now.head.kernel))
-            .or_else(|| differs("set of CPUs", &then.cpus, &now.cpus))
-            .or_else(|| differs("trimtab", &then.head.trimtab, &now.head.trimtab))
-            .or_else(|| differs("--quick", &then.quick, &now.quick))
-            .or_else(|| differs("seed", &then.seed, &now.seed))
+        difference(&[
+            ("machine", &then.head.summary, &now.head.summary),
+            ("kernel", &then.head.kernel, &now.head.kernel),
+            ("set of CPUs", &then.cpus, &now.cpus),
+            ("trimtab", &then.head.trimtab, &now.head.trimtab),
+            ("--quick", &then.quick, &now.quick),
+            ("seed", &then.seed, &now.seed),
+        ])
     }
 }
 

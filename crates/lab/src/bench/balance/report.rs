@@ -1,6 +1,6 @@
 //! The table: scenarios, ways, goals.
 
-use super::super::record::Head;
+use super::super::harness::Head;
 use super::Measured;
 use super::records::{End, Start};
 use std::fmt::Write as _;

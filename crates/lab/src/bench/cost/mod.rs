@@ -11,14 +11,14 @@ mod matrix;
 mod records;
 mod report;
 
-use super::series::{self, Came, Ended, Outlet, Rounds, Series};
-use super::talk::Talk;
+use super::harness::talk::Talk;
+use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
 use crate::args::CostArgs;
 use crate::usable::Usable;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use looker::{How, Looker, TICK};
 use matrix::{Cell, PROGRAM, Scope, State, Way};
-use records::{Counters, End, Figure, Line, ResultLine, RunLine, Start, Windows};
+use records::{Counters, Figure, Line, ResultLine, RunLine, Start, Windows};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,9 +30,7 @@ use trimtab_core::stats::{estimate, shuffled};
 use trimtab_core::time::Span;
 use trimtab_core::topology::{Machine, parse_synthetic};
 use trimtab_front::diagnostics::{self, Volume};
-use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
-use trimtab_front::print;
 use trimtab_front::process_env::World;
 use trimtab_linux::perf::{self, Choice, Standing};
 
@@ -60,26 +58,18 @@ const ASKED: Duration = Duration::from_millis(250);
 /// Measures, and shows.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the program is not there, a run of it failed, or a file cannot be written.
-pub(super) fn run(world: &World, args: &CostArgs) -> Result<u8, Exit> {
-    let failed = |cause| Exit::new(exit::FAILED, cause);
+/// The program is not there, a run of it failed, or a file cannot be written.
+pub(super) fn run(world: &World, args: &CostArgs) -> Result<u8> {
     let counting = Counting::find(world);
     let scope = Scope { quick: args.quick, only: &args.only, counts: counting.choice.is_some() };
     let cells = matrix::cells(scope);
     if cells.is_empty() {
-        return Err(failed(anyhow!(
-            "no case is named like {}: trimtab bench cost --list shows all",
-            args.only.join(" or ")
-        )));
+        return Err(harness::no_such_case("cost", &args.only));
     }
     if args.list {
-        let names: Vec<String> = cells.iter().map(ToString::to_string).collect();
-        print(&names.join("\n")).map_err(|error| failed(error.into()))?;
-        return Ok(exit::DONE);
+        return harness::list(cells.iter().map(ToString::to_string), &[]);
     }
-    let mut bench = Bench::prepare(world, args, counting, cells).map_err(failed)?;
-    let interrupt = Interrupt::listen().map_err(failed)?;
-    series::measure(&mut bench, &interrupt)
+    harness::measure(|_| Bench::prepare(world, args, counting, cells))
 }
 
 /// What can be counted here.
@@ -148,21 +138,25 @@ struct Bench<'a> {
     /// One of each core.
     cpus: Vec<OsCpu>,
     start: Start,
-    outlet: Outlet,
     samples: Vec<Samples>,
 }
 
 impl<'a> Bench<'a> {
-    fn prepare(world: &World, args: &'a CostArgs, counting: Counting, cells: Vec<Cell>) -> Result<Self> {
+    fn prepare(
+        world: &World,
+        args: &'a CostArgs,
+        counting: Counting,
+        cells: Vec<Cell>,
+    ) -> Result<(Self, Outlet)> {
         let usable = Usable::live(world, false)?;
-        let (_, folder) = series::programs(args.programs.as_deref(), &[PROGRAM])?;
-        let outlet = Outlet::open(args.json.as_deref(), None)?;
-        let head = series::head("cost", &usable);
+        let (_, folder) = harness::programs(args.programs.as_deref(), &[PROGRAM])?;
+        let outlet = Outlet::open(args.json.as_deref(), None, false)?;
+        let head = harness::head("cost", &usable);
         if let Some(said) = &counting.said {
             diagnostics::warning(Volume::Normal, said);
         }
         let (machine, allowed) = (&usable.machine, &usable.allowed);
-        let cpus: Vec<OsCpu> = series::one_of_each_core(&usable).iter().collect();
+        let cpus: Vec<OsCpu> = harness::one_of_each_core(&usable).iter().collect();
         let halves = ground(machine, allowed);
         let mut left_out = Vec::new();
         let rests = halves.is_none() && machine.nodes().len() < 2 && machine.llcs().len() < 2;
@@ -193,19 +187,9 @@ impl<'a> Bench<'a> {
         let machine = halves.unwrap_or_else(|| machine.clone());
         let samples = cells.iter().map(|_| Samples::default()).collect();
         let rounds = Rounds::of(&cells, args.repeats, args.seed);
-        Ok(Self {
-            args,
-            folder,
-            proc: world.proc(),
-            cells,
-            rounds,
-            choice,
-            machine,
-            cpus,
-            start,
-            outlet,
-            samples,
-        })
+        let proc = world.proc();
+        let bench = Self { args, folder, proc, cells, rounds, choice, machine, cpus, start, samples };
+        Ok((bench, outlet))
     }
 
     fn how(&self, kind: Kind, counted: bool, budget: f64, threads: u32, lasting: Option<Span>) -> How {
@@ -328,15 +312,20 @@ struct Badly {
 }
 
 impl Series for Bench<'_> {
+    type Findings<'f>
+        = Vec<(Cell, ResultLine)>
+    where
+        Self: 'f;
+
     fn rounds(&self) -> &Rounds {
         &self.rounds
     }
 
-    fn begin(&mut self) -> Result<()> {
-        self.outlet.recorder.write(&Line::Start(&self.start))
+    fn begin(&self, recorder: &mut Recorder) -> Result<()> {
+        recorder.write(&Line::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
         let Some(cell) = self.cells.get(at).copied() else { return Ok(Came::Well) };
         let measured = self.measure(&cell, round, interrupt);
         let mut line = RunLine {
@@ -356,7 +345,7 @@ impl Series for Bench<'_> {
                 (line.error, line.stderr) = (Some(error.as_str()), stderr.as_str())
             }
         }
-        self.outlet.recorder.write(&Line::Run(Box::new(line)))?;
+        recorder.write(&Line::Run(Box::new(line)))?;
         let Some(samples) = self.samples.get_mut(at) else { return Ok(Came::Well) };
         match measured {
             Ok(Measured::Toll(toll)) => samples.tolls.push(toll),
@@ -367,20 +356,18 @@ impl Series for Bench<'_> {
         Ok(Came::Well)
     }
 
-    fn finish(&mut self, Ended { complete, runs, failed }: Ended) -> Result<()> {
-        let end = End { complete, runs, failed };
-        let found: Vec<(Cell, ResultLine)> = self
-            .cells
-            .iter()
-            .zip(&self.samples)
-            .map(|(cell, samples)| (*cell, evaluate(cell, samples, &self.start)))
-            .collect();
-        let start = &self.start;
-        let shown = self.outlet.show(|| report::page(start, &found, end), String::new);
-        let recorder = &mut self.outlet.recorder;
-        let results = found.into_iter().map(|(_, result)| Line::Result(result));
-        let recorded = results.chain([Line::End(end)]).try_for_each(|line| recorder.write(&line));
-        recorded.and(shown)
+    fn evaluate(&self) -> Vec<(Cell, ResultLine)> {
+        let all = self.cells.iter().zip(&self.samples);
+        all.map(|(cell, samples)| (*cell, evaluate(cell, samples, &self.start))).collect()
+    }
+
+    fn report(&self, found: &Vec<(Cell, ResultLine)>, ended: Ended) -> String {
+        report::page(&self.start, found, ended)
+    }
+
+    fn conclude(&self, found: &Vec<(Cell, ResultLine)>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
+        let results = found.iter().map(|(_, result)| Line::Result(result));
+        results.chain([Line::End(ended)]).try_for_each(|line| recorder.write(&line))
     }
 }
 

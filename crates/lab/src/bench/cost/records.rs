@@ -1,6 +1,6 @@
 //! The lines of a record of `bench cost`.
 
-use super::super::record::Head;
+use super::super::harness::{Ended, Head};
 use super::matrix::{Cell, Way};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use trimtab_core::stats::Estimate;
 pub(super) enum Line<'a> {
     Start(&'a Start),
     Run(Box<RunLine<'a>>),
-    Result(ResultLine),
-    End(End),
+    Result(&'a ResultLine),
+    End(Ended),
 }
 
 /// What is counted while it is measured.
@@ -86,12 +86,4 @@ pub(super) struct ResultLine {
 pub(super) struct Figure {
     pub(super) samples: Vec<f64>,
     pub(super) estimate: Option<Estimate>,
-}
-
-/// How it ended.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct End {
-    pub(super) complete: bool,
-    pub(super) runs: usize,
-    pub(super) failed: usize,
 }

@@ -1,14 +1,14 @@
 //! The tables: looks, the budget, and what is slowed.
 
-use super::super::record::Head;
+use super::super::harness::{Ended, Head};
 use super::matrix::Cell;
-use super::records::{Counters, End, ResultLine, Start};
+use super::records::{Counters, ResultLine, Start};
 use std::fmt::Write as _;
 use trimtab_core::stats::{Estimate, Interval};
 use trimtab_front::table::{Align, Table};
 
 /// The whole page.
-pub(super) fn page(start: &Start, found: &[(Cell, ResultLine)], end: End) -> String {
+pub(super) fn page(start: &Start, found: &[(Cell, ResultLine)], ended: Ended) -> String {
     let (Start { repeats, seed, budget, events, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{repeats} rounds in random order; medians with 95 % bootstrap intervals, seed {seed}\n"
@@ -60,7 +60,7 @@ pub(super) fn page(start: &Start, found: &[(Cell, ResultLine)], end: End) -> Str
             slowings(&slowed)
         );
     }
-    let End { complete, runs, failed } = end;
+    let Ended { complete, runs, failed } = ended;
     let _ = writeln!(text, "\n{runs} runs");
     if failed > 0 {
         let _ = writeln!(text, "{failed} runs failed");

@@ -10,8 +10,8 @@ mod published;
 mod records;
 mod report;
 
-use super::programs::{self, Ran};
-use super::series::{self, Came, Ended, Outlet, Rounds, Series};
+use super::harness::programs::{self, Ran};
+use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
 use crate::args::NestedArgs;
 use crate::args::bench::Shape;
 use crate::usable::Usable;
@@ -21,7 +21,6 @@ use records::{End, Outcome, Record, Run, Start};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trimtab_core::stats::{Comparison, compare};
-use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
 use trimtab_linux::survey::{Runnable, runnable};
@@ -42,12 +41,9 @@ struct Measured {
 /// Measures, and shows.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the programs are not there, one of them failed, or a file cannot be written.
-pub(super) fn run(world: &World, args: &NestedArgs) -> Result<u8, Exit> {
-    let failed = |cause| Exit::new(exit::FAILED, cause);
-    let mut bench = Bench::prepare(world, args).map_err(failed)?;
-    let interrupt = Interrupt::listen().map_err(failed)?;
-    series::measure(&mut bench, &interrupt)
+/// The programs are not there, one of them failed, or a file cannot be written.
+pub(super) fn run(world: &World, args: &NestedArgs) -> Result<u8> {
+    harness::measure(|_| Bench::prepare(world, args))
 }
 
 struct Bench<'a> {
@@ -58,14 +54,13 @@ struct Bench<'a> {
     cases: Vec<Case>,
     rounds: Rounds,
     start: Start,
-    outlet: Outlet,
     samples: Samples,
     /// Runs at whose start other programs wanted CPUs.
     disturbed: usize,
 }
 
 impl<'a> Bench<'a> {
-    fn prepare(world: &World, args: &'a NestedArgs) -> Result<Self> {
+    fn prepare(world: &World, args: &'a NestedArgs) -> Result<(Self, Outlet)> {
         let usable = Usable::live(world, true)?;
         let (machine, allowed) = (&usable.machine, &usable.allowed);
         let allowed_cores =
@@ -73,12 +68,12 @@ impl<'a> Bench<'a> {
         let cores = allowed_cores.count();
         let cases = cases(args, cores, machine.nodes_of(allowed).len());
         let wanted: Vec<_> = cases.iter().map(|case| case.program.file()).collect();
-        let (trimtab, folder) = series::programs(args.programs.as_deref(), &wanted)?;
+        let (trimtab, folder) = harness::programs(args.programs.as_deref(), &wanted)?;
         let of_openmp =
             |name: &&str| ["OMP_", "GOMP_", "KMP_", "LIBOMP_"].iter().any(|head| name.starts_with(head));
         let set = world.names().filter(of_openmp).filter(|name| *name != "OMP_NUM_THREADS");
         let start = Start {
-            head: series::head("nested", &usable),
+            head: harness::head("nested", &usable),
             cores,
             rounds: args.rounds,
             quick: args.quick,
@@ -86,18 +81,22 @@ impl<'a> Bench<'a> {
             programs: folder.display().to_string(),
             environment: set.filter_map(|name| Some((name.to_owned(), world.text(name)?))).collect(),
         };
-        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref())?;
+        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), false)?;
         let (proc, samples) = (world.proc(), Samples::new());
         let ways = |case: &Case| Variant::ALL.map(|variant| format!("{case} {}", variant.word()));
         let names: Vec<String> = cases.iter().flat_map(ways).collect();
         let rounds = Rounds::of(&names, args.rounds, args.seed);
-        Ok(Self { args, trimtab, folder, proc, cases, rounds, start, outlet, samples, disturbed: 0 })
+        Ok((Self { args, trimtab, folder, proc, cases, rounds, start, samples, disturbed: 0 }, outlet))
     }
 
     /// A case, and a way of running it.
     fn at(&self, at: usize) -> Option<(Case, Variant)> {
         let ways = Variant::ALL.len();
         Some((*self.cases.get(at / ways)?, *Variant::ALL.get(at % ways)?))
+    }
+
+    fn end(&self, Ended { complete, runs, failed }: Ended) -> End {
+        End { complete, runs, failed, disturbed: self.disturbed }
     }
 
     fn compare(&self) -> Vec<Measured> {
@@ -121,6 +120,11 @@ impl<'a> Bench<'a> {
 }
 
 impl Series for Bench<'_> {
+    type Findings<'f>
+        = Vec<Measured>
+    where
+        Self: 'f;
+
     fn rounds(&self) -> &Rounds {
         &self.rounds
     }
@@ -132,11 +136,11 @@ impl Series for Bench<'_> {
         (0..self.rounds.names.len()).map(|at| at / ways * ways + turned(at % ways)).collect()
     }
 
-    fn begin(&mut self) -> Result<()> {
-        self.outlet.recorder.write(&Record::Start(&self.start))
+    fn begin(&self, recorder: &mut Recorder) -> Result<()> {
+        recorder.write(&Record::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
         let Some((case, variant)) = self.at(at) else { return Ok(Came::Well) };
         let program = self.folder.join(case.program.file());
         let words = command(self.args, case, variant, &self.trimtab, &program);
@@ -155,12 +159,12 @@ impl Series for Bench<'_> {
             Ran::Stopped => Ok(Came::Stopped),
             Ran::Badly { error, stderr } => {
                 let run = Run::new(case, variant, round, others, &words, Err(&error), &stderr);
-                self.outlet.recorder.write(&Record::Run(run))?;
+                recorder.write(&Record::Run(run))?;
                 Ok(Came::Badly { error, stderr })
             }
             Ran::Well { report, stderr } => {
                 let run = Run::new(case, variant, round, others, &words, Ok(&report), &stderr);
-                self.outlet.recorder.write(&Record::Run(run))?;
+                recorder.write(&Record::Run(run))?;
                 let figures = case.program.figures();
                 let samples =
                     self.samples.entry((case, variant)).or_insert_with(|| vec![Vec::new(); figures.len()]);
@@ -172,17 +176,23 @@ impl Series for Bench<'_> {
         }
     }
 
-    fn finish(&mut self, Ended { complete, runs, failed }: Ended) -> Result<()> {
-        let measured = self.compare();
-        let end = End { complete, runs, failed, disturbed: self.disturbed };
-        let start = &self.start;
-        let shown =
-            self.outlet.show(|| report::page(start, &measured, &end), || chart::picture(start, &measured));
+    fn evaluate(&self) -> Vec<Measured> {
+        self.compare()
+    }
+
+    fn report(&self, measured: &Vec<Measured>, ended: Ended) -> String {
+        report::page(&self.start, measured, &self.end(ended))
+    }
+
+    fn chart(&self, measured: &Vec<Measured>) -> String {
+        chart::picture(&self.start, measured)
+    }
+
+    fn conclude(&self, measured: &Vec<Measured>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
         let results = measured.iter().map(|Measured { case, figure, unbound, bound, comparison }| {
             Record::Result(Outcome::new(*case, figure, unbound, bound, *comparison))
         });
-        let recorder = &mut self.outlet.recorder;
-        let recorded = results.chain([Record::End(&end)]).try_for_each(|line| recorder.write(&line));
-        recorded.and(shown)
+        let end = self.end(ended);
+        results.chain([Record::End(&end)]).try_for_each(|line| recorder.write(&line))
     }
 }

@@ -1,6 +1,6 @@
 //! The lines of the record of `bench nested`.
 
-use super::super::record::Head;
+use super::super::harness::Head;
 use super::matrix::{Case, Figure, Variant};
 use serde::Serialize;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! What was published and what was measured, as tables side by side.
 
-use super::super::record::Head;
+use super::super::harness::Head;
 use super::records::{End, Start};
 use super::{Measured, published};
 use crate::args::bench::NestedProgram;

@@ -3,7 +3,7 @@
 //! A row of panels for each runtime: as it waits by itself, spinning, yielding, sleeping with floating threads, then pinned and balanced. A line a
 //! program. A slow-down that is more than what is said is marked so in its tip.
 
-use super::super::record::Head;
+use super::super::harness::Head;
 use super::super::team::plot::{self, Line, Panel, doublings};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::study::{About, Cell, Grip, Runtime, Summary};

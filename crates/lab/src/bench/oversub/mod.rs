@@ -1,7 +1,7 @@
 //! `trimtab bench oversub`: more threads than cores, as an instrument.
 //!
-//! What is measured is data of `trimtab_core::study`: cells, samples, and what they come to. [`mod@plan`] decides which cases there are, [`programs`] knows how
-//! each is started, [`running`] runs one or two at once and stops what takes too long, [`page`] and [`chart`] show it.
+//! What is measured is data of `trimtab_core::study`: cells, samples, and what they come to. [`mod@matrix`] decides which cases there are, [`programs`] knows how
+//! each is started, [`running`] runs one or two at once and stops what takes too long, [`report`] and [`chart`] show it.
 //!
 //! A case is run beside its baseline (alone, a thread for each core, as Linux and the runtime have it by themselves): a baseline serves the case
 //! that follows it and the next one, so that no case is further from its baseline than one other run. Cases with the same program and runtime
@@ -17,8 +17,7 @@ mod running;
 #[cfg(test)]
 mod tests;
 
-use super::series::{self, Came, Ended, Outlet, Rounds, Series};
-use super::team::peers::said;
+use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
 use crate::args::{Class, OversubArgs, OversubCellArgs, Program};
 use crate::usable::Usable;
 use anyhow::{Context, Result, anyhow, bail};
@@ -28,7 +27,6 @@ use records::{End, Line, SampleLine, SharingLine};
 use running::{Ending, Ran, Timed};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -37,11 +35,12 @@ use trimtab_cli::commands::run as command_run;
 use trimtab_core::place::waiting::{WaitPolicy, Yield};
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::shuffled;
-use trimtab_core::study::{self, About, Cell, Grip, Runtime, Sample, Status, Study};
+use trimtab_core::study::{self, About, Cell, Grip, Pair, Runtime, Sample, Status, Study, Summary};
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
-use trimtab_front::{print, progress};
+use trimtab_front::progress;
+use trimtab_front::sibling::{self, TRIMTAB};
 use trimtab_linux::sys::affinity;
 
 /// A baseline that takes longer hangs, in seconds.
@@ -78,50 +77,43 @@ pub(super) fn cell(args: &OversubCellArgs) -> Result<u8, Exit> {
 /// Measures, and shows.
 ///
 /// # Errors
-/// [`exit::FAILED`] when there is nothing to run, a run failed, or a file cannot be written.
-pub(super) fn run(world: &World, args: &OversubArgs) -> Result<u8, Exit> {
-    let failed = |cause| Exit::new(exit::FAILED, cause);
+/// There is nothing to run, a run failed, or a file cannot be written.
+pub(super) fn run(world: &World, args: &OversubArgs) -> Result<u8> {
     if let Some(file) = &args.from {
-        show_again(file, args).map_err(failed)?;
+        show_again(file, args)?;
         return Ok(exit::DONE);
     }
-    let usable = Usable::live(world, false).map_err(failed)?;
-    let cpus = series::one_of_each_core(&usable);
+    let usable = Usable::live(world, false)?;
+    let cpus = harness::one_of_each_core(&usable);
     if cpus.is_empty() {
-        return Err(failed(anyhow!("there is no CPU to measure on")));
+        bail!("there is no CPU to measure on");
     }
-    let tools = Tools::find(args).map_err(failed)?;
+    let tools = Tools::find(args, sibling::find(TRIMTAB)?)?;
     let plan = plan(args, &tools, &cpus);
     if args.list {
-        print(&listing(&plan, &tools)).map_err(|error| failed(error.into()))?;
-        return Ok(exit::DONE);
+        return harness::list(listing(&plan, &tools), &plan.left_out);
     }
     if plan.steps.is_empty() {
-        return Err(failed(anyhow!("there is nothing to measure: {}", plan.left_out.join("; "))));
+        bail!("there is nothing to measure: {}", plan.left_out.join("; "));
     }
-    let interrupt = Interrupt::listen().map_err(failed)?;
-    let mut bench = Bench::prepare(args, &usable, cpus, tools, plan).map_err(failed)?;
-    series::measure(&mut bench, &interrupt)
+    harness::measure(|_| Bench::prepare(args, &usable, cpus, tools, plan))
 }
 
-fn listing(plan: &Plan, tools: &Tools) -> String {
-    let mut text = String::new();
-    for job in plan.steps.iter().flat_map(|step| &step.jobs) {
+/// Cases with their commands.
+fn listing(plan: &Plan, tools: &Tools) -> Vec<String> {
+    let line = |job: &Job| {
         let start = tools.start(job.program, plan.class, &job.cell, &job.cpus, None);
         let set =
             start.variables.iter().filter_map(|(name, value)| Some(format!("{name}={} ", value.as_ref()?)));
-        let _ = writeln!(text, "{}: {}{}", job.cell, set.collect::<String>(), said(&start.words).join(" "));
-    }
-    for said in &plan.left_out {
-        let _ = writeln!(text, "# {said}");
-    }
-    text.trim_end().to_owned()
+        format!("{}: {}{}", job.cell, set.collect::<String>(), harness::words(&start.words).join(" "))
+    };
+    plan.steps.iter().flat_map(|step| &step.jobs).map(line).collect()
 }
 
 /// Shows a record again.
 fn show_again(file: &Path, args: &OversubArgs) -> Result<()> {
     let study = read(file, "show")?;
-    let mut outlet = Outlet::open(None, args.svg.as_deref())?;
+    let mut outlet = Outlet::open(None, args.svg.as_deref(), false)?;
     let seed = study.about.seed;
     let summaries = study::cells(&study.samples, seed);
     let pairs = study::pairs(&study.samples, seed);
@@ -153,7 +145,6 @@ struct Bench<'a> {
     cpus: CpuSet,
     about: About,
     rounds: Rounds,
-    outlet: Outlet,
     samples: Vec<Sample>,
     /// Rounds and cells that need not be run again.
     known: BTreeSet<(u32, String)>,
@@ -171,17 +162,13 @@ impl<'a> Bench<'a> {
         cpus: CpuSet,
         tools: Tools,
         plan: Plan,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Outlet)> {
         // From now on: what is measured before the first case counts too.
         let ends = plan.minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(60.0 * minutes));
-        let before = match (&args.json, args.resume) {
-            (Some(file), true) if file.as_os_str() == "-" => {
-                bail!("--resume needs a file with --json, and - is none")
-            }
-            (Some(file), true) => Some((file, read(file, "go on with")?)),
-            _ => None,
-        };
-        let head = series::head("oversub", usable);
+        let before = harness::resumed(args.json.as_deref(), args.resume)?
+            .map(|file| Ok::<_, anyhow::Error>((file, read(file, "go on with")?)))
+            .transpose()?;
+        let head = harness::head("oversub", usable);
         let mut about = About {
             bench: head.bench,
             trimtab: head.trimtab,
@@ -208,30 +195,27 @@ impl<'a> Bench<'a> {
         if timed && about.rate.is_none() {
             about.rate = Some(calibrate(&tools)?);
         }
-        let outlet = match &args.json {
-            Some(file) if before.is_some() => Outlet::resume(file, args.svg.as_deref())?,
-            file => Outlet::open(file.as_deref(), args.svg.as_deref())?,
-        };
+        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), before.is_some())?;
         let samples = before.map(|(_, study)| study.samples).unwrap_or_default();
         let is_known = |sample: &&Sample| sample.beside.is_some() && sample.status != Status::Failed;
         let known =
             samples.iter().filter(is_known).map(|sample| (sample.round, sample.cell.to_string())).collect();
         let rounds = Rounds::of(&plan.steps, plan.rounds, args.seed);
-        Ok(Self {
+        let bench = Self {
             args,
             tools,
             plan,
             cpus,
             about,
             rounds,
-            outlet,
             samples,
             known,
             baselines: BTreeMap::new(),
             lost: BTreeMap::new(),
             ends,
             out_of_time: 0,
-        })
+        };
+        Ok((bench, outlet))
     }
 
     fn timed(&self, job: &Job, most: f64) -> Timed {
@@ -261,6 +245,7 @@ impl<'a> Bench<'a> {
         &mut self,
         job: &Job,
         round: u32,
+        recorder: &mut Recorder,
         interrupt: &Interrupt,
     ) -> Result<Option<Result<(), String>>> {
         let job = self.baseline_of(job);
@@ -279,7 +264,7 @@ impl<'a> Bench<'a> {
             sample.error = Some(format!("it hung for {hang} s"));
         }
         (sample.balance, sample.foreign) = (together.balance, together.foreign);
-        self.record(&sample, &timed, &ran)?;
+        record(recorder, &sample, &timed, &ran)?;
         let came = match (sample.seconds, &sample.error) {
             (Some(seconds), None) => {
                 self.baselines.insert(key, Baseline { seconds, wall: sample.wall, serves: SERVES });
@@ -298,15 +283,15 @@ impl<'a> Bench<'a> {
         Ok(Some(came))
     }
 
-    fn record(&mut self, sample: &Sample, timed: &Timed, ran: &Ran) -> Result<()> {
-        let command = said(&timed.start.words);
-        self.outlet.recorder.write(&Line::Sample(SampleLine { sample, command, stderr: &ran.stderr }))
-    }
-
     fn end(&self, Ended { complete, runs, failed }: Ended) -> End {
         let out_of_time = self.out_of_time;
         End { complete: complete && out_of_time == 0, runs: runs - out_of_time, failed, out_of_time }
     }
+}
+
+fn record(recorder: &mut Recorder, sample: &Sample, timed: &Timed, ran: &Ran) -> Result<()> {
+    let command = harness::words(&timed.start.words);
+    recorder.write(&Line::Sample(SampleLine { sample, command, stderr: &ran.stderr }))
 }
 
 /// A sample of a run, without what is known of all that ran together.
@@ -343,6 +328,11 @@ fn sample(job: &Job, class: Class, round: u32, ran: &Ran, beside: Option<Baselin
 }
 
 impl Series for Bench<'_> {
+    type Findings<'f>
+        = (Vec<Summary>, Vec<Pair>)
+    where
+        Self: 'f;
+
     fn rounds(&self) -> &Rounds {
         &self.rounds
     }
@@ -352,11 +342,11 @@ impl Series for Bench<'_> {
         order(&self.plan.steps, self.rounds.seed, round)
     }
 
-    fn begin(&mut self) -> Result<()> {
-        self.outlet.recorder.write(&Line::Start(&self.about))
+    fn begin(&self, recorder: &mut Recorder) -> Result<()> {
+        recorder.write(&Line::Start(&self.about))
     }
 
-    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
         let Some(step) = self.plan.steps.get(at).cloned() else { return Ok(Came::Well) };
         if step.jobs.iter().all(|job| self.known.contains(&(round, job.cell.to_string()))) {
             return Ok(Came::Well);
@@ -374,7 +364,7 @@ impl Series for Bench<'_> {
         self.baselines.retain(|key, baseline| group.contains(key) && baseline.serves > 0);
         for job in &step.jobs {
             if !self.baselines.contains_key(&(job.program, job.cell.runtime)) {
-                match self.run_baseline(job, round, interrupt)? {
+                match self.run_baseline(job, round, recorder, interrupt)? {
                     None => return Ok(Came::Stopped),
                     Some(Err(error)) => return Ok(Came::Badly { error, stderr: String::new() }),
                     Some(Ok(())) => {}
@@ -399,7 +389,7 @@ impl Series for Bench<'_> {
         for (((job, timed), beside), ran) in step.jobs.iter().zip(&timed).zip(beside).zip(&together.ran) {
             let mut sample = sample(job, self.plan.class, round, ran, beside);
             (sample.balance, sample.foreign) = (together.balance, together.foreign);
-            self.record(&sample, timed, ran)?;
+            record(recorder, &sample, timed, ran)?;
             if let Some(error) = &sample.error {
                 came = Came::Badly { error: error.clone(), stderr: ran.stderr.clone() };
             }
@@ -408,25 +398,33 @@ impl Series for Bench<'_> {
         Ok(came)
     }
 
-    fn finish(&mut self, ended: Ended) -> Result<()> {
-        let end = self.end(ended);
+    fn evaluate(&self) -> (Vec<Summary>, Vec<Pair>) {
         let seed = self.args.seed;
-        let summaries = study::cells(&self.samples, seed);
-        let pairs = study::pairs(&self.samples, seed);
-        let (about, samples) = (&self.about, &self.samples);
-        let shown = self.outlet.show(
-            || report::page(about, samples, &summaries, &pairs, Some(end)),
-            || chart::picture(about, &summaries),
-        );
-        let recorder = &mut self.outlet.recorder;
+        (study::cells(&self.samples, seed), study::pairs(&self.samples, seed))
+    }
+
+    fn report(&self, (summaries, pairs): &(Vec<Summary>, Vec<Pair>), ended: Ended) -> String {
+        report::page(&self.about, &self.samples, summaries, pairs, Some(self.end(ended)))
+    }
+
+    fn chart(&self, (summaries, _): &(Vec<Summary>, Vec<Pair>)) -> String {
+        chart::picture(&self.about, summaries)
+    }
+
+    fn conclude(
+        &self,
+        (summaries, pairs): &(Vec<Summary>, Vec<Pair>),
+        ended: Ended,
+        recorder: &mut Recorder,
+    ) -> Result<()> {
         summaries.iter().try_for_each(|one| recorder.write(&Line::Cell(one)))?;
         pairs.iter().try_for_each(|one| recorder.write(&Line::Pair(one)))?;
-        for one in study::sharing(&pairs, seed) {
-            let name = |pair: &study::Pair| pair.first.to_string();
+        for one in study::sharing(pairs, self.args.seed) {
+            let name = |pair: &Pair| pair.first.to_string();
             let (shared, partitioned) = (name(one.shared), name(one.partitioned));
             recorder.write(&Line::Sharing(SharingLine { shared, partitioned, gain: one.gain.as_ref() }))?;
         }
-        recorder.write(&Line::End(end)).and(shown)
+        recorder.write(&Line::End(self.end(ended)))
     }
 }
 
@@ -452,15 +450,14 @@ fn measured_yield(cpus: &CpuSet) -> Yield {
 
 /// Why samples of then and of now would not be comparable.
 fn differs(then: &About, now: &About) -> Option<String> {
-    let differs = |what: &str, then: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
-        (then.to_string() != now.to_string()).then(|| format!("its {what} was {then}, now it is {now}"))
-    };
-    differs("machine", &then.summary, &now.summary)
-        .or_else(|| differs("kernel", &then.kernel, &now.kernel))
-        .or_else(|| differs("set of CPUs", &then.cpus, &now.cpus))
-        .or_else(|| differs("trimtab", &then.trimtab, &now.trimtab))
-        .or_else(|| differs("--limit", &then.limit, &now.limit))
-        .or_else(|| differs("seed", &then.seed, &now.seed))
+    harness::difference(&[
+        ("machine", &then.summary, &now.summary),
+        ("kernel", &then.kernel, &now.kernel),
+        ("set of CPUs", &then.cpus, &now.cpus),
+        ("trimtab", &then.trimtab, &now.trimtab),
+        ("--limit", &then.limit, &now.limit),
+        ("seed", &then.seed, &now.seed),
+    ])
 }
 
 /// Steps of work a second on this machine.

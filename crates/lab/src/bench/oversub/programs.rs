@@ -1,7 +1,7 @@
 //! The programs of the study: which runtimes have them, by which words they are started, and what their reports say.
 
-use super::super::programs::folder;
-use super::super::series;
+use super::super::harness;
+use super::super::harness::programs::folder;
 use super::super::team::peers::Peers;
 use crate::args::{Class, OversubArgs, Program};
 use anyhow::{Result, bail};
@@ -14,7 +14,6 @@ use trimtab_core::place::Action;
 use trimtab_core::place::waiting::{How, Occupancy, WaitPolicy, Waiting, Yield, decide};
 use trimtab_core::set::CpuSet;
 use trimtab_core::study::{Arrangement, Cell, Company, Grip, Runtime};
-use trimtab_front::sibling::{self, TRIMTAB};
 
 /// Programs with barriers, and their like without: their work is told in steps.
 const BARRIERS: &str = "balance_omp";
@@ -163,12 +162,12 @@ pub(super) struct Start {
 }
 
 impl Tools {
-    /// Finds what there is.
+    /// Finds what there is; `trimtab` is the program that balances.
     ///
     /// # Errors
     /// There is no folder of programs, or what was named is not there.
-    pub(super) fn find(args: &OversubArgs) -> Result<Self> {
-        let (own, trimtab) = (series::own()?, sibling::find(TRIMTAB)?);
+    pub(super) fn find(args: &OversubArgs, trimtab: PathBuf) -> Result<Self> {
+        let own = harness::own()?;
         let folder = match &args.programs {
             Some(named) if !named.is_dir() => {
                 bail!("{} is no folder: --programs names one as make -C bench fills it", named.display())

@@ -13,7 +13,7 @@ fn steps(options: &str) -> Vec<Step> {
     let words = words.into_iter().chain(options.split_whitespace());
     let matches = OversubArgs::augment_args(Clap::new("oversub")).get_matches_from(words);
     let args = OversubArgs::from_arg_matches(&matches).unwrap();
-    let tools = Tools::find(&args).unwrap();
+    let tools = Tools::find(&args, "trimtab".into()).unwrap();
     plan(&args, &tools, &"0-1".parse().unwrap()).steps
 }
 

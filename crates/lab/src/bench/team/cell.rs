@@ -3,7 +3,7 @@
 //! Ranks that are processes are this program again, with the same options and `TRIMTAB_TEAM` in the environment. They end with their
 //! parent. A rank that fails ends its process: the team itself tells the others.
 
-use super::super::series;
+use super::super::harness;
 use super::measure;
 use crate::args::{Mode, Operation, TeamCellArgs};
 use anyhow::{Context, Result, anyhow, bail};
@@ -61,7 +61,7 @@ fn ranks(args: &TeamCellArgs) -> Result<u8> {
         return in_threads(args, &team, 0, threads);
     }
     keep_over_exec(team.fd())?;
-    let program = series::own()?;
+    let program = harness::own()?;
     let mut children = Children(Vec::new());
     for process in 0..processes {
         let (name, value) = team.invitation(process * threads);

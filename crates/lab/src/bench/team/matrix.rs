@@ -1,6 +1,7 @@
 //! What is measured: cells, and who is measured in them.
 
-use super::super::series;
+use super::super::harness;
+use super::contest::{self, Matrix};
 use super::peers::{self, Peers};
 use crate::args::{BenchTeamArgs, Mode, Operation};
 use anyhow::Result;
@@ -70,15 +71,18 @@ impl Who {
     }
 }
 
-/// What is run.
+impl contest::Cell for Cell {
+    /// Loose and resident calls, which peers have not, are set beside their stream of the same operation and size.
+    fn of_peers(self) -> Self {
+        let mode = if self.mode == Mode::Strict { Mode::Strict } else { Mode::Stream };
+        Self { mode, ..self }
+    }
+}
+
+/// What is run, and how.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) cells: Vec<Cell>,
-    pub(super) whos: Vec<Who>,
-    /// Places in `cells` and `whos`.
-    pub(super) runs: Vec<(usize, usize)>,
-    /// What cannot be run here, and why.
-    pub(super) left_out: Vec<String>,
+    pub(super) matrix: Matrix<Cell>,
     pub(super) tools: Tools,
 }
 
@@ -124,7 +128,7 @@ impl Tools {
 /// # Errors
 /// An option names what there is not.
 pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
-    let own = series::own()?;
+    let own = harness::own()?;
     let batches = (args.seconds * 1e3 / BATCH).ceil().clamp(3.0, f64::from(BATCHES_MAX));
     let (batches, milliseconds) =
         if args.quick { (5, BATCH) } else { (batches as u32, args.seconds * 1e3 / batches) };
@@ -147,11 +151,8 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
             whos.push(Who::Peer { name, processes: true });
         }
     }
-    let cells = cells(args);
-    let each = |at: usize| (0..whos.len()).map(move |who| (at, who));
-    let wanted = |&(cell, who): &(usize, usize)| whos[who].measures(cells[cell]);
-    let runs = (0..cells.len()).flat_map(each).filter(wanted).collect();
-    Ok(Plan { cells, whos, runs, left_out, tools })
+    let matrix = Matrix::of(cells(args), whos, left_out, Who::measures);
+    Ok(Plan { matrix, tools })
 }
 
 /// The teams that are measured: those that were named, or these.

@@ -133,8 +133,3 @@ pub(super) fn run<T>(
     };
     (came, stderr)
 }
-
-/// Words as they are shown and recorded.
-pub(in super::super) fn said(words: &[OsString]) -> Vec<String> {
-    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
-}

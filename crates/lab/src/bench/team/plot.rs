@@ -3,7 +3,7 @@
 //! Unit: pixels at scale 1. Both scales double, so that a line twice as steep is a time that grows twice as fast. One colour for each who
 //! is measured. Properties: no script, no font, no link from outside; equal input gives equal bytes.
 
-use super::super::record::Head;
+use super::super::harness::Head;
 use std::fmt::Write as _;
 use trimtab_front::svg::{begin, plain, text};
 

@@ -1,6 +1,6 @@
 //! The lines of a record of `bench team`.
 
-use super::super::record::Head;
+use super::super::harness::{Ended, Head};
 use super::goals::Judged;
 use super::matrix::Cell;
 use super::samples::Batch;
@@ -15,7 +15,7 @@ pub(super) enum Line<'a> {
     Run(RunLine<'a>),
     Result(ResultLine<'a>),
     Goal(&'a Judged),
-    End(End),
+    End(Ended),
 }
 
 /// What is measured, where, and how.
@@ -67,13 +67,4 @@ pub(super) struct ResultLine<'a> {
     /// The quickest peer in this cell, and the time beside it; null for peers.
     pub(super) best_peer: Option<String>,
     pub(super) ratio: Option<Estimate>,
-}
-
-/// How it ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub(super) struct End {
-    /// Whether all rounds were run.
-    pub(super) complete: bool,
-    pub(super) runs: usize,
-    pub(super) failed: usize,
 }

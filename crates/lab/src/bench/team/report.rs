@@ -1,17 +1,17 @@
 //! The tables: times of all, teams beside the best peer, CPU time, and goals.
 
-use super::super::record::Head;
+use super::super::harness::{Ended, Head};
 use super::Found;
 use super::goals::Judged;
 use super::matrix::{Cell, Who};
-use super::records::{End, Start};
+use super::records::Start;
 use crate::args::Operation;
 use std::fmt::Write as _;
 use trimtab_core::stats::Estimate;
 use trimtab_front::table::{Align, Table};
 
 /// The whole page.
-pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], end: End) -> String {
+pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], ended: Ended) -> String {
     let (Start { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{rounds} rounds in random order; medians of runs with 95 % bootstrap intervals, seed {seed}; \
@@ -51,7 +51,7 @@ pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], end: End)
             let _ = writeln!(text, "  {one}");
         }
     }
-    let End { complete, runs, failed } = end;
+    let Ended { complete, runs, failed } = ended;
     let _ = writeln!(text, "\n{runs} runs");
     if failed > 0 {
         let _ = writeln!(text, "{failed} runs failed");

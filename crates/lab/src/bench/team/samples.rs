@@ -4,13 +4,14 @@
 //! fewer than half of them clean is noisy itself. The least of all batches is told beside the median, since what others do only
 //! ever makes a batch longer.
 
+use super::contest;
+use super::matrix::Cell;
 use crate::args::{Mode, Operation};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trimtab_core::ideal_ratio::{NOISE_MAX, Ratios};
 use trimtab_core::stats::{self, Estimate};
-
-use super::matrix::Cell;
 
 /// A line of a program.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -32,27 +33,47 @@ impl Batch {
 /// # Errors
 /// What is wrong with it.
 pub(super) fn read(text: &str, cell: Cell) -> Result<Vec<Batch>, String> {
-    let mut batches = Vec::new();
+    let barrier = cell.op == Operation::Barrier;
+    let (bytes, mode) = if barrier { (0, Mode::Stream) } else { (cell.bytes, cell.mode) };
+    let words = [
+        ("ranks", cell.ranks.into()),
+        ("op", cell.op.word().into()),
+        ("bytes", bytes.into()),
+        ("mode", mode.word().into()),
+    ];
+    read_lines(text, &words, |batch: &Batch| batch.us > 0.0 && batch.cpu_us >= 0.0)
+}
+
+/// The lines that a program printed, if they are of the cell: each has these words and numbers, and a time.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn read_lines<T: DeserializeOwned>(
+    text: &str,
+    cell: &[(&str, Value)],
+    is_time: impl Fn(&T) -> bool,
+) -> Result<Vec<T>, String> {
+    let mut all = Vec::new();
     for line in text.lines() {
         let value: Value =
             serde_json::from_str(line).map_err(|error| format!("its report is not JSON: {error}"))?;
-        let bytes = if cell.op == Operation::Barrier { 0 } else { cell.bytes };
-        let mode = if cell.op == Operation::Barrier { Mode::Stream } else { cell.mode };
-        if value["ranks"] != cell.ranks
-            || value["op"] != cell.op.word()
-            || value["bytes"] != bytes
-            || value["mode"] != mode.word()
-        {
+        if cell.iter().any(|(name, wanted)| value[*name] != *wanted) {
             return Err(format!("it measured something else: {line}"));
         }
-        let batch: Batch =
+        let one =
             serde_json::from_value(value).map_err(|error| format!("its report lacks something: {error}"))?;
-        if !(batch.us > 0.0 && batch.cpu_us >= 0.0) {
+        if !is_time(&one) {
             return Err(format!("it measured no time: {line}"));
         }
-        batches.push(batch);
+        all.push(one);
     }
-    if batches.is_empty() { Err("it measured nothing".to_owned()) } else { Ok(batches) }
+    if all.is_empty() { Err("it measured nothing".to_owned()) } else { Ok(all) }
+}
+
+impl contest::Samples for Samples {
+    fn times(&self) -> Vec<f64> {
+        self.us.shown().to_vec()
+    }
 }
 
 /// All runs of a cell by one who is measured.

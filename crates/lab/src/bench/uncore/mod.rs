@@ -1,8 +1,8 @@
 //! `trimtab bench uncore`: what far memory, crowded caches and shared lines cost, and which index of hardware shows it.
 //!
 //! Rounds of all cases in both ways, each round in another random order that follows from the seed, so that whatever else happens
-//! strikes all. A run is one sample. [`cases`] says what is run, [`window`] runs and counts it, `trimtab_core::index_validation` says what
-//! an index is worth, [`page`] and [`chart`] show it.
+//! strikes all. A run is one sample. [`mod@matrix`] says what is run, [`window`] runs and counts it, `trimtab_core::index_validation` says what
+//! an index is worth, [`report`] and [`chart`] show it.
 
 mod chart;
 mod matrix;
@@ -10,20 +10,19 @@ mod records;
 mod report;
 mod window;
 
-use super::record::Recorder;
-use super::series::{self, Came, Ended, Outlet, Rounds, Series};
+use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
 use crate::args::UncoreArgs;
 use crate::usable::Usable;
-use anyhow::{Context, Result, anyhow};
-use matrix::{Case, PROGRAM, Plan, Scope};
+use anyhow::{Context, Result, bail};
+use matrix::{Case, PROGRAM, Plan, Scope, Setup};
 use records::{End, Line, Named, ResultLine, RunLine, Start, WorthLine};
-use std::fmt::Write as _;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trimtab_core::counts::Rung;
 use trimtab_core::index_validation::{Contrast, Worth, worth};
 use trimtab_core::penalty::Index;
 use trimtab_front::diagnostics::{self, Volume};
-use trimtab_front::exit::{self, Exit};
+use trimtab_front::exit;
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::print;
 use trimtab_front::process_env::World;
@@ -33,29 +32,26 @@ use window::{Measured, Ran, Window};
 /// How long a window lasts, in seconds. Chosen: some tenthousand of the dearest accesses, and a measurement of ten minutes.
 const WINDOW: f64 = 0.1;
 const QUICK_WINDOW: f64 = 0.04;
+
 /// Measures, and shows.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the program is not there, a run of it failed, or a file cannot be written.
-pub(super) fn run(world: &World, args: &UncoreArgs) -> Result<u8, Exit> {
-    let failed = |cause| Exit::new(exit::FAILED, cause);
+/// The program is not there, a run of it failed, or a file cannot be written.
+pub(super) fn run(world: &World, args: &UncoreArgs) -> Result<u8> {
     if let Some(file) = &args.from {
-        return again(args, file).map_err(failed);
+        return again(args, file);
     }
-    let usable = Usable::live(world, false).map_err(failed)?;
+    let usable = Usable::live(world, false)?;
     let scope =
         Scope { quick: args.quick, only: &args.only, threads: args.threads.map(|most| most as usize) };
     let plan = matrix::plan(&usable.machine, &usable.allowed, scope);
     if args.list {
-        print(&listing(&plan)).map_err(|error| failed(error.into()))?;
-        return Ok(exit::DONE);
+        return harness::list(listing(&plan), &plan.left_out);
     }
     if plan.cases.is_empty() {
-        return Err(failed(anyhow!("there is nothing to measure here: {}", plan.left_out.join("; "))));
+        bail!("there is nothing to measure here: {}", plan.left_out.join("; "));
     }
-    let mut bench = Bench::prepare(world, args, &usable, plan).map_err(failed)?;
-    let interrupt = Interrupt::listen().map_err(failed)?;
-    series::measure(&mut bench, &interrupt)
+    harness::measure(|_| Bench::prepare(world, args, &usable, plan))
 }
 
 /// Shows a record again.
@@ -70,26 +66,16 @@ fn again(args: &UncoreArgs, file: &Path) -> Result<u8> {
     Ok(exit::DONE)
 }
 
-/// Cases with their commands, and what is left out.
-fn listing(plan: &Plan) -> String {
-    let mut text = String::new();
-    for case in &plan.cases {
-        for setup in &case.ways {
-            let words = |words: Vec<std::ffi::OsString>| {
-                words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
-            };
-            let folder = Path::new("");
-            let _ = write!(text, "{case}/{}: {}", setup.way, words(setup.command(folder, WINDOW, 1)));
-            if let Some(rival) = &setup.rival {
-                let _ = write!(text, "; beside {}", words(rival.command(folder)));
-            }
-            text.push('\n');
-        }
-    }
-    for said in &plan.left_out {
-        let _ = writeln!(text, "# {said}");
-    }
-    text.trim_end().to_owned()
+/// Cases with their commands.
+fn listing(plan: &Plan) -> Vec<String> {
+    let line = |case: &Case, setup: &Setup| {
+        let folder = Path::new("");
+        let words = |command: &[OsString]| harness::words(command).join(" ");
+        let rival = setup.rival.as_ref().map(|rival| format!("; beside {}", words(&rival.command(folder))));
+        let command = words(&setup.command(folder, WINDOW, 1));
+        format!("{case}/{}: {command}{}", setup.way, rival.unwrap_or_default())
+    };
+    plan.cases.iter().flat_map(|case| case.ways.iter().map(move |setup| line(case, setup))).collect()
 }
 
 /// Why nothing better is counted, if the indices suffer from it.
@@ -114,17 +100,16 @@ struct Bench {
     rounds: Rounds,
     standing: Standing,
     start: Start,
-    outlet: Outlet,
     window: Window,
     contrasts: Vec<Contrast>,
     uncounted: usize,
 }
 
 impl Bench {
-    fn prepare(world: &World, args: &UncoreArgs, usable: &Usable, plan: Plan) -> Result<Self> {
-        let (_, folder) = series::programs(args.programs.as_deref(), &[PROGRAM])?;
-        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref())?;
-        let head = series::head("uncore", usable);
+    fn prepare(world: &World, args: &UncoreArgs, usable: &Usable, plan: Plan) -> Result<(Self, Outlet)> {
+        let (_, folder) = harness::programs(args.programs.as_deref(), &[PROGRAM])?;
+        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), false)?;
+        let head = harness::head("uncore", usable);
         let standing = perf::look(&world.proc(), &world.sys(), &Choice::Auto, None);
         if let Some(said) = counting_said(&standing) {
             diagnostics::warning(Volume::Normal, &said);
@@ -149,21 +134,21 @@ impl Bench {
         let both = |case: &Case| case.ways.each_ref().map(|setup| format!("{case} {}", setup.way));
         let names: Vec<String> = plan.cases.iter().flat_map(both).collect();
         let rounds = Rounds::of(&names, args.repeats, args.seed);
-        Ok(Self {
-            folder,
-            cases: plan.cases,
-            rounds,
-            standing,
-            start,
-            outlet,
-            window,
-            contrasts,
-            uncounted: 0,
-        })
+        let (cases, uncounted) = (plan.cases, 0);
+        Ok((Self { folder, cases, rounds, standing, start, window, contrasts, uncounted }, outlet))
+    }
+
+    fn end(&self, Ended { complete, runs, failed }: Ended) -> End {
+        End { complete, runs, failed, uncounted: self.uncounted }
     }
 }
 
 impl Series for Bench {
+    type Findings<'f>
+        = Found<'f>
+    where
+        Self: 'f;
+
     fn rounds(&self) -> &Rounds {
         &self.rounds
     }
@@ -172,11 +157,11 @@ impl Series for Bench {
         self.cases.get(at / 2).map(ToString::to_string).unwrap_or_default()
     }
 
-    fn begin(&mut self) -> Result<()> {
-        self.outlet.recorder.write(&Line::Start(&self.start))
+    fn begin(&self, recorder: &mut Recorder) -> Result<()> {
+        recorder.write(&Line::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
+    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
         let (Some(case), Some(contrast)) = (self.cases.get(at / 2), self.contrasts.get_mut(at / 2)) else {
             return Ok(Came::Well);
         };
@@ -206,42 +191,42 @@ impl Series for Bench {
                 (line.error, line.stderr) = (Some(error.as_str()), stderr.as_str());
             }
         }
-        self.outlet.recorder.write(&Line::Run(Box::new(line)))?;
+        recorder.write(&Line::Run(Box::new(line)))?;
         Ok(match ran {
             Ran::Badly { error, stderr } => Came::Badly { error, stderr },
             _ => Came::Well,
         })
     }
 
-    fn finish(&mut self, Ended { complete, runs, failed }: Ended) -> Result<()> {
-        let end = End { complete, runs, failed, uncounted: self.uncounted };
-        let found = evaluate(&self.start.cases, &self.contrasts);
-        let start = &self.start;
-        let shown = self.outlet.show(|| report::page(start, &found, end), || chart::picture(start, &found));
-        record(&mut self.outlet.recorder, &found, end).and(shown)
+    fn evaluate(&self) -> Found<'_> {
+        evaluate(&self.start.cases, &self.contrasts)
     }
-}
 
-fn record(recorder: &mut Recorder, found: &Found<'_>, end: End) -> Result<()> {
-    for (case, contrast) in &found.cases {
-        let indices = Index::ALL.map(|index| (index.word(), contrast.index(index)));
-        recorder.write(&Line::Result(ResultLine {
-            case: &case.case,
-            ways: &case.ways,
-            time: contrast.time(),
-            indices: indices.into_iter().collect(),
-        }))?;
+    fn report(&self, found: &Found<'_>, ended: Ended) -> String {
+        report::page(&self.start, found, self.end(ended))
     }
-    for (experiment, all) in &found.worth {
-        for (index, worth) in all {
-            recorder.write(&Line::Worth(WorthLine {
-                experiment: *experiment,
-                index: *index,
-                worth: *worth,
+
+    fn chart(&self, found: &Found<'_>) -> String {
+        chart::picture(&self.start, found)
+    }
+
+    fn conclude(&self, found: &Found<'_>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
+        for (case, contrast) in &found.cases {
+            let indices = Index::ALL.map(|index| (index.word(), contrast.index(index)));
+            recorder.write(&Line::Result(ResultLine {
+                case: &case.case,
+                ways: &case.ways,
+                time: contrast.time(),
+                indices: indices.into_iter().collect(),
             }))?;
         }
+        for (experiment, all) in &found.worth {
+            for &(index, worth) in all {
+                recorder.write(&Line::Worth(WorthLine { experiment: *experiment, index, worth }))?;
+            }
+        }
+        recorder.write(&Line::End(self.end(ended)))
     }
-    recorder.write(&Line::End(end))
 }
 
 /// What each index is worth over some cases.

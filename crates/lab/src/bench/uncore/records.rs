@@ -1,6 +1,6 @@
 //! The lines of a record of `bench uncore`, written and read back.
 
-use super::super::record::{Head, SCHEMA};
+use super::super::harness::{Head, SCHEMA};
 use super::matrix::{Case, Setup, word};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};

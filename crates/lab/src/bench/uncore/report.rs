@@ -1,6 +1,6 @@
 //! The tables: cases, and what each index is worth.
 
-use super::super::record::Head;
+use super::super::harness::Head;
 use super::Found;
 use super::records::{End, Start};
 use std::fmt::Write as _;

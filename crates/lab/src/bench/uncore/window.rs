@@ -5,7 +5,7 @@
 //! since groups that run together would have to share the hardware. Where hardware counts nothing it is asked after the first
 //! window where the memory lies, if that can be far.
 
-use super::super::talk::Talk;
+use super::super::harness::talk::Talk;
 use super::matrix::Setup;
 use anyhow::{Context, Result};
 use rustix::io::Errno;

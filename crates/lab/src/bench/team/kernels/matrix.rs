@@ -1,6 +1,7 @@
 //! What is run: kernels of a class by so many ranks, and who runs them.
 
-use super::super::super::series;
+use super::super::super::harness;
+use super::super::contest::{self, Matrix};
 use super::super::matrix::{Who, or, teams};
 use super::super::peers::{self, Peers};
 use crate::args::{BenchTeamArgs, Class, Mode, NasKernel};
@@ -36,15 +37,17 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What is run.
+impl contest::Cell for Cell {
+    /// Resident teams, which peers are not, are set beside them as well.
+    fn of_peers(self) -> Self {
+        Self { mode: Mode::Stream, ..self }
+    }
+}
+
+/// What is run, and how.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) cells: Vec<Cell>,
-    pub(super) whos: Vec<Who>,
-    /// Places in `cells` and `whos`.
-    pub(super) runs: Vec<(usize, usize)>,
-    /// What cannot be run here, and why.
-    pub(super) left_out: Vec<String>,
+    pub(super) matrix: Matrix<Cell>,
     pub(super) peers: Peers,
     pinned: bool,
     repeats: u32,
@@ -93,7 +96,7 @@ fn measures(who: &Who, cell: Cell) -> bool {
 /// # Errors
 /// An option names what there is not.
 pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
-    let peers = Peers::find(args.peer.as_deref(), args.programs.as_deref(), &series::own()?)?;
+    let peers = Peers::find(args.peer.as_deref(), args.programs.as_deref(), &harness::own()?)?;
     let mut left_out = Vec::new();
     let mut whos = Vec::new();
     match peers.lacks(TEAM, &["kernels"]) {
@@ -118,9 +121,7 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
             }
         }
     }
-    let each = |at: usize| (0..whos.len()).map(move |who| (at, who));
-    let wanted = |&(cell, who): &(usize, usize)| measures(&whos[who], cells[cell]);
-    let runs = (0..cells.len()).flat_map(each).filter(wanted).collect();
+    let matrix = Matrix::of(cells, whos, left_out, measures);
     let repeats = if args.quick { 1 } else { REPEATS };
-    Ok(Plan { cells, whos, runs, left_out, peers, pinned: args.pin, repeats })
+    Ok(Plan { matrix, peers, pinned: args.pin, repeats })
 }

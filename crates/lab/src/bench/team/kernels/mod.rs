@@ -1,7 +1,7 @@
 //! `trimtab bench team --kernels`: NAS kernels FT and IS by teams of threads, of processes and of both, beside MPI and OpenMP.
 //!
 //! Rounds of all kernels by all who are measured, as for single operations ([`super`]). The programs are bench/team/kernels; teams are called
-//! by their C face there, as a peer among others. [`cases`] says what is run, [`samples`] what runs come to, [`page`] and [`chart`] show it.
+//! by their C face there, as a peer among others. [`mod@matrix`] says what is run, [`samples`] what runs come to, [`report`] and [`chart`] show it.
 
 mod chart;
 mod matrix;
@@ -9,156 +9,107 @@ mod records;
 mod report;
 mod samples;
 
-use super::super::series::{self, Came, Ended, Outlet, Rounds, Series};
+use super::super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
+use super::contest;
 use super::matrix::Who;
 use super::measure;
-use super::peers::{self, said};
-use super::records::End;
-use crate::args::{BenchTeamArgs, Mode};
+use super::peers;
+use crate::args::BenchTeamArgs;
 use crate::usable::Usable;
-use anyhow::{Result, anyhow};
+use anyhow::{Result, bail};
 use matrix::{Cell, Plan};
 use records::{Comparison, Line, ResultLine, RunLine, Start};
 use samples::Samples;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use trimtab_core::stats::{self, Estimate};
+use trimtab_core::stats::Estimate;
 use trimtab_front::args::ranks::RankLayout;
-use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
-use trimtab_front::print;
 use trimtab_front::process_env::World;
 
 /// Measures, and shows.
 ///
 /// # Errors
-/// [`exit::FAILED`] when a run failed, or a file cannot be written.
-pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8, Exit> {
-    let failed = |cause| Exit::new(exit::FAILED, cause);
-    let plan = matrix::plan(args).map_err(failed)?;
+/// A run failed, or a file cannot be written.
+pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8> {
+    let plan = matrix::plan(args)?;
     if args.list {
-        print(&listing(&plan)).map_err(|error| failed(error.into()))?;
-        return Ok(exit::DONE);
+        let runs = plan.matrix.listing(|cell, who| plan.command(cell, who));
+        return harness::list(runs, &plan.matrix.left_out);
     }
-    if plan.runs.is_empty() {
-        return Err(failed(anyhow!("there is nothing to measure: {}", plan.left_out.join("; "))));
+    if plan.matrix.runs.is_empty() {
+        bail!("there is nothing to measure: {}", plan.matrix.left_out.join("; "));
     }
-    let usable = Usable::live(world, false).map_err(failed)?;
-    let mut bench = Bench::prepare(args, &usable, plan).map_err(failed)?;
-    let interrupt = Interrupt::listen().map_err(failed)?;
-    series::measure(&mut bench, &interrupt)
-}
-
-fn listing(plan: &Plan) -> String {
-    let mut text = String::new();
-    for &(cell, who) in &plan.runs {
-        let (cell, who) = (plan.cells[cell], &plan.whos[who]);
-        let _ = writeln!(text, "{cell} {who}: {}", said(&plan.command(cell, who)).join(" "));
-    }
-    for said in &plan.left_out {
-        let _ = writeln!(text, "# {said}");
-    }
-    text.trim_end().to_owned()
+    let usable = Usable::live(world, false)?;
+    harness::measure(|_| Bench::prepare(args, &usable, plan))
 }
 
 struct Bench {
     plan: Plan,
     rounds: Rounds,
     start: Start,
-    outlet: Outlet,
     /// By cell and who is measured.
     samples: BTreeMap<(usize, usize), Samples>,
 }
 
 impl Bench {
-    fn prepare(args: &BenchTeamArgs, usable: &Usable, plan: Plan) -> Result<Self> {
-        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref())?;
+    fn prepare(args: &BenchTeamArgs, usable: &Usable, plan: Plan) -> Result<(Self, Outlet)> {
+        let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), false)?;
         let times = if args.quick { 1 } else { args.rounds };
         let start = Start {
-            head: series::head("team-kernels", usable),
+            head: harness::head("team-kernels", usable),
             rounds: times,
             quick: args.quick,
             seed: args.seed,
             pinned: args.pin,
             cpus: measure::allowed()?.len(),
-            columns: plan.whos.iter().map(ToString::to_string).collect(),
-            left_out: plan.left_out.clone(),
+            columns: plan.matrix.columns(),
+            left_out: plan.matrix.left_out.clone(),
         };
-        let name = |&(cell, who): &(usize, usize)| format!("{} {}", plan.cells[cell], plan.whos[who]);
-        let names: Vec<String> = plan.runs.iter().map(name).collect();
-        let rounds = Rounds::of(&names, times, args.seed);
-        Ok(Self { plan, rounds, start, outlet, samples: BTreeMap::new() })
+        let rounds = Rounds::of(&plan.matrix.names(), times, args.seed);
+        Ok((Self { plan, rounds, start, samples: BTreeMap::new() }, outlet))
     }
 }
 
 /// What is known at the end.
-#[derive(Clone, Copy)]
-struct Found<'a> {
-    cells: &'a [Cell],
-    whos: &'a [Who],
-    samples: &'a BTreeMap<(usize, usize), Samples>,
-    seed: u64,
-}
+type Found<'a> = contest::Found<'a, Cell, Samples>;
 
-impl<'a> Found<'a> {
-    /// What was measured; `None` where nothing was.
-    fn of(&self, cell: Cell, who: &Who) -> Option<&'a Samples> {
-        let cell = self.cells.iter().position(|one| *one == cell)?;
-        let who = self.whos.iter().position(|one| one == who)?;
-        self.samples.get(&(cell, who)).filter(|samples| samples.median().is_some())
-    }
-
-    fn ratio_of(&self, above: &Samples, below: &Samples) -> Option<Estimate> {
-        stats::ratio_of_medians(&above.shown(), &below.shown(), self.seed)
-    }
-
-    /// The quickest peer: also beside resident teams, which peers are not.
-    fn best_peer(&self, cell: Cell) -> Option<(&'a Who, &'a Samples)> {
-        let cell = Cell { mode: Mode::Stream, ..cell };
-        let peers = self.whos.iter().filter(|who| matches!(who, Who::Peer { .. }));
-        let measured = peers.filter_map(|who| Some((who, self.of(cell, who)?)));
-        measured.min_by(|(_, one), (_, other)| {
-            let median = |samples: &Samples| samples.median().unwrap_or(f64::INFINITY);
-            median(one).total_cmp(&median(other))
-        })
-    }
-
-    /// Time beside that of the quickest peer.
-    fn ratio(&self, cell: Cell, who: &Who) -> Option<Estimate> {
-        self.ratio_of(self.of(cell, who)?, self.best_peer(cell)?.1)
-    }
-
+impl Found<'_> {
     /// The teams that threads are compared with, beside threads.
     fn beside_threads(&self, cell: Cell, who: &Who) -> Option<Estimate> {
-        let others = matches!(who, Who::Team(ways) if *ways != RankLayout::Threads);
+        let others = matches!(who, Who::Team(layout) if *layout != RankLayout::Threads);
         let threads = self.of(cell, &Who::Team(RankLayout::Threads)).filter(|_| others && cell.ranks > 1)?;
         self.ratio_of(self.of(cell, who)?, threads)
     }
 }
 
 impl Series for Bench {
+    type Findings<'f>
+        = Found<'f>
+    where
+        Self: 'f;
+
     fn rounds(&self) -> &Rounds {
         &self.rounds
     }
 
-    fn begin(&mut self) -> Result<()> {
-        self.outlet.recorder.write(&Line::Start(&self.start))
+    fn begin(&self, recorder: &mut Recorder) -> Result<()> {
+        recorder.write(&Line::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came> {
-        let Some(&place) = self.plan.runs.get(at) else { return Ok(Came::Well) };
-        let (cell, who) = (self.plan.cells[place.0], &self.plan.whos[place.1]);
+    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
+        let Some(&place) = self.plan.matrix.runs.get(at) else { return Ok(Came::Well) };
+        let (cell, who) = (self.plan.matrix.cells[place.0], &self.plan.matrix.whos[place.1]);
         let words = self.plan.command(cell, who);
         let (came, stderr) =
             peers::run(self.plan.peers.start(&words), |said| samples::read(said, cell), interrupt);
         if interrupt.came().is_some() {
             return Ok(Came::Stopped);
         }
-        self.outlet.recorder.write(&Line::Run(RunLine {
+        recorder.write(&Line::Run(RunLine {
             cell,
             column: who.to_string(),
             round,
-            command: said(&words),
+            command: harness::words(&words),
             repetitions: came.as_deref().unwrap_or_default(),
             error: came.as_ref().err().map(String::as_str),
             stderr: &stderr,
@@ -172,19 +123,20 @@ impl Series for Bench {
         }
     }
 
-    fn finish(&mut self, Ended { complete, runs, failed }: Ended) -> Result<()> {
-        let end = End { complete, runs, failed };
-        let found = Found {
-            samples: &self.samples,
-            cells: &self.plan.cells,
-            whos: &self.plan.whos,
-            seed: self.start.seed,
-        };
-        let start = &self.start;
-        let shown = self.outlet.show(|| report::page(start, found, end), || chart::picture(start, found));
-        let recorder = &mut self.outlet.recorder;
-        for &(cell, who) in &self.plan.runs {
-            let (cell, who) = (self.plan.cells[cell], &self.plan.whos[who]);
+    fn evaluate(&self) -> Found<'_> {
+        Found::new(&self.plan.matrix, &self.samples, self.start.seed)
+    }
+
+    fn report(&self, found: &Found<'_>, ended: Ended) -> String {
+        report::page(&self.start, *found, ended)
+    }
+
+    fn chart(&self, found: &Found<'_>) -> String {
+        chart::picture(&self.start, *found)
+    }
+
+    fn conclude(&self, found: &Found<'_>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
+        for (cell, who) in self.plan.matrix.each() {
             let Some(samples) = found.of(cell, who) else { continue };
             let ours = matches!(who, Who::Team(_));
             recorder.write(&Line::Result(ResultLine {
@@ -200,15 +152,10 @@ impl Series for Bench {
                 ratio: found.ratio(cell, who).filter(|_| ours),
             }))?;
             if let Some(ratio) = found.beside_threads(cell, who) {
-                let below = Who::Team(RankLayout::Threads).to_string();
-                recorder.write(&Line::Comparison(Comparison {
-                    cell,
-                    above: who.to_string(),
-                    below,
-                    ratio,
-                }))?;
+                let (above, below) = (who.to_string(), Who::Team(RankLayout::Threads).to_string());
+                recorder.write(&Line::Comparison(Comparison { cell, above, below, ratio }))?;
             }
         }
-        recorder.write(&Line::End(end)).and(shown)
+        recorder.write(&Line::End(ended))
     }
 }

@@ -1,7 +1,6 @@
 //! The lines of a record of kernels.
 
-use super::super::super::record::Head;
-use super::super::records::End;
+use super::super::super::harness::{Ended, Head};
 use super::matrix::Cell;
 use super::samples::Repetition;
 use serde::Serialize;
@@ -15,7 +14,7 @@ pub(super) enum Line<'a> {
     Run(RunLine<'a>),
     Result(ResultLine),
     Comparison(Comparison),
-    End(End),
+    End(Ended),
 }
 
 /// What is measured, where, and how.

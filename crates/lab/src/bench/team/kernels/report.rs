@@ -1,8 +1,7 @@
 //! The tables: times of all, teams beside the best peer, processes beside threads, CPU time and communication.
 
-use super::super::super::record::Head;
+use super::super::super::harness::{Ended, Head};
 use super::super::matrix::Who;
-use super::super::records::End;
 use super::super::report::{interval, number, or_dash};
 use super::Found;
 use super::matrix::Cell;
@@ -14,7 +13,7 @@ use trimtab_front::args::ranks::RankLayout;
 use trimtab_front::table::{Align, Table};
 
 /// The whole page.
-pub(super) fn page(start: &Start, found: Found<'_>, end: End) -> String {
+pub(super) fn page(start: &Start, found: Found<'_>, ended: Ended) -> String {
     let (Start { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{rounds} rounds in random order; medians of runs with 95 % bootstrap intervals, seed {seed}; \
@@ -50,7 +49,7 @@ pub(super) fn page(start: &Start, found: Found<'_>, end: End) -> String {
         "\n~: of noisy runs, in which others used more than 5 % of the machine. Resident teams, and threads of OpenMP, read what is exchanged where\n\
          its sender wrote it: as part of their arithmetic, not in the library. RATIO: below 1 is quicker; resident teams beside peers' streams\n",
     );
-    let End { complete, runs, failed } = end;
+    let Ended { complete, runs, failed } = ended;
     let _ = writeln!(text, "\n{runs} runs");
     if failed > 0 {
         let _ = writeln!(text, "{failed} runs failed");

@@ -2,10 +2,10 @@
 //!
 //! Unit: seconds of a whole kernel. What is clean and what is noisy is as for single operations ([`super::super::samples`]).
 
+use super::super::contest;
 use super::super::samples::{self, Batch};
 use super::matrix::Cell;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use trimtab_core::stats::{self, Estimate};
 
 /// A line of a program.
@@ -27,25 +27,20 @@ pub(super) struct Repetition {
 /// # Errors
 /// What is wrong with it.
 pub(super) fn read(text: &str, cell: Cell) -> Result<Vec<Repetition>, String> {
-    let mut all = Vec::new();
-    for line in text.lines() {
-        let value: Value =
-            serde_json::from_str(line).map_err(|error| format!("its report is not JSON: {error}"))?;
-        if value["ranks"] != cell.ranks
-            || value["kernel"] != cell.kernel.word()
-            || value["class"] != cell.class.word()
-            || value["mode"] != cell.mode.word()
-        {
-            return Err(format!("it measured something else: {line}"));
-        }
-        let one: Repetition =
-            serde_json::from_value(value).map_err(|error| format!("its report lacks something: {error}"))?;
-        if !(one.seconds > 0.0 && one.comm_seconds >= 0.0 && one.cpu_seconds >= 0.0) {
-            return Err(format!("it measured no time: {line}"));
-        }
-        all.push(one);
+    let words = [
+        ("ranks", cell.ranks.into()),
+        ("kernel", cell.kernel.word().into()),
+        ("class", cell.class.word().into()),
+        ("mode", cell.mode.word().into()),
+    ];
+    let is_time = |one: &Repetition| one.seconds > 0.0 && one.comm_seconds >= 0.0 && one.cpu_seconds >= 0.0;
+    samples::read_lines(text, &words, is_time)
+}
+
+impl contest::Samples for Samples {
+    fn times(&self) -> Vec<f64> {
+        self.shown()
     }
-    if all.is_empty() { Err("it measured nothing".to_owned()) } else { Ok(all) }
 }
 
 /// All runs of a cell by one who is measured.

@@ -7,20 +7,20 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The version of each line.
-pub(super) const SCHEMA: &str = "trimtab.bench/1";
+pub(in crate::bench) const SCHEMA: &str = "trimtab.bench/1";
 
 /// What the start of every record begins with: what was measured, by what, where.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Head {
-    pub(super) bench: String,
-    pub(super) trimtab: String,
-    pub(super) machine: String,
-    pub(super) summary: String,
-    pub(super) kernel: String,
+pub(in crate::bench) struct Head {
+    pub(in crate::bench) bench: String,
+    pub(in crate::bench) trimtab: String,
+    pub(in crate::bench) machine: String,
+    pub(in crate::bench) summary: String,
+    pub(in crate::bench) kernel: String,
 }
 
 /// Where the lines go.
-pub(super) struct Recorder {
+pub(in crate::bench) struct Recorder {
     to: Option<(PathBuf, Box<dyn Write>)>,
 }
 
@@ -29,7 +29,7 @@ impl Recorder {
     ///
     /// # Errors
     /// It cannot be created.
-    pub(super) fn open(file: Option<&Path>) -> Result<Self> {
+    pub(in crate::bench) fn open(file: Option<&Path>) -> Result<Self> {
         let to = match file {
             None => None,
             Some(file) if file.as_os_str() == "-" => {
@@ -48,7 +48,7 @@ impl Recorder {
     ///
     /// # Errors
     /// It cannot be read or written.
-    pub(super) fn resume(file: &Path) -> Result<Self> {
+    pub(in crate::bench) fn resume(file: &Path) -> Result<Self> {
         let cannot = || format!("cannot go on with {}", file.display());
         let text = std::fs::read(file).with_context(cannot)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -61,7 +61,7 @@ impl Recorder {
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn write<R: Serialize>(&mut self, record: &R) -> Result<()> {
+    pub(in crate::bench) fn write<R: Serialize>(&mut self, record: &R) -> Result<()> {
         #[derive(Serialize)]
         struct Line<'a, R> {
             schema: &'static str,

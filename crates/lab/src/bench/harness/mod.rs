@@ -1,26 +1,33 @@
-//! The skeleton of all measurements: rounds of runs, one sample each, with progress, failures and Ctrl-C.
+//! The harness of all benchmarks: rounds of runs, one sample each, with record, report, chart, progress, failures and Ctrl-C.
 //!
-//! What is run and what becomes of it is each benchmark's own ([`Series`]). Rounds come one after the other, each in an order that
+//! What is run, how one run is measured and what the samples come to is each benchmark's own ([`Series`]). Rounds come one after the other, each in an order that
 //! the series gives, so that whatever else happens on the machine strikes all. A run that fails is said once and tried again in later
 //! rounds; one that failed too often is left out. Whatever ends it, what is known until then is shown and written.
 
-use super::programs;
-use super::record::{Head, Recorder};
+mod listing;
+mod outlet;
+pub(super) mod programs;
+mod record;
+mod resume;
+pub(super) mod talk;
+
+pub(super) use listing::{list, no_such_case, words};
+pub(super) use outlet::Outlet;
+pub(super) use record::{Head, Recorder, SCHEMA};
+pub(super) use resume::{difference, resumed};
+
 use crate::usable::Usable;
 use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::shuffled;
 use trimtab_core::topology::draw;
 use trimtab_front::diagnostics::{self, Volume};
-use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
-use trimtab_front::print;
-use trimtab_front::progress;
 use trimtab_front::sibling::{self, TRIMTAB};
+use trimtab_front::{exit, progress};
 
 /// A failure may pass, as when others hold the cores; one that came so often in one place will come again.
 const FAILURES_MAX: usize = 2;
@@ -37,7 +44,7 @@ pub(super) enum Came {
 }
 
 /// How it ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub(super) struct Ended {
     /// Whether all rounds were run.
     pub(super) complete: bool,
@@ -70,8 +77,13 @@ impl Rounds {
     }
 }
 
-/// A measurement.
+/// A benchmark: its runs as data, its own way to measure one, and what its samples come to.
 pub(super) trait Series {
+    /// What the samples come to.
+    type Findings<'a>
+    where
+        Self: 'a;
+
     /// What a round consists of.
     fn rounds(&self) -> &Rounds;
 
@@ -90,59 +102,78 @@ pub(super) trait Series {
     ///
     /// # Errors
     /// The record cannot be written.
-    fn begin(&mut self) -> Result<()>;
+    fn begin(&self, recorder: &mut Recorder) -> Result<()>;
 
-    /// Makes it, and records it.
+    /// Makes a run, and records it.
     ///
     /// # Errors
     /// The record cannot be written, or nothing can be run any more.
-    fn one(&mut self, at: usize, round: u32, interrupt: &Interrupt) -> Result<Came>;
+    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came>;
 
-    /// A round is over.
+    /// A round is over, or all of them are.
     ///
     /// # Errors
     /// What was to be written cannot be.
-    fn round_is_over(&mut self, _so_far: Ended) -> Result<()> {
+    fn round_is_over(&self, _so_far: Ended) -> Result<()> {
         Ok(())
     }
 
-    /// Writes and shows what is known: each is tried, whatever comes of the others.
+    /// What the samples so far come to.
+    fn evaluate(&self) -> Self::Findings<'_>;
+
+    /// The findings as text.
+    fn report(&self, findings: &Self::Findings<'_>, ended: Ended) -> String;
+
+    /// The findings as a picture; empty for a series that has none.
+    fn chart(&self, _findings: &Self::Findings<'_>) -> String {
+        String::new()
+    }
+
+    /// Records the findings and the end.
     ///
     /// # Errors
-    /// Something of it cannot be written.
-    fn finish(&mut self, ended: Ended) -> Result<()>;
+    /// The record cannot be written.
+    fn conclude(&self, findings: &Self::Findings<'_>, ended: Ended, recorder: &mut Recorder) -> Result<()>;
 }
 
-/// Runs everything, as long as no signal comes, and shows it.
+/// Prepares a series, runs everything, as long as no signal comes, and shows it. The exit status.
 ///
 /// # Errors
-/// [`exit::FAILED`] when a run failed or a file cannot be written.
-pub(super) fn measure(series: &mut impl Series, interrupt: &Interrupt) -> Result<u8, Exit> {
-    let failed = |cause| Exit::new(exit::FAILED, cause);
-    let mut so_far = Ended { complete: false, runs: 0, failed: 0 };
+/// It cannot be prepared, a run failed or a file cannot be written.
+pub(super) fn measure<S: Series>(prepare: impl FnOnce(&Interrupt) -> Result<(S, Outlet)>) -> Result<u8> {
+    let interrupt = Interrupt::listen()?;
+    let (mut series, mut outlet) = prepare(&interrupt)?;
+    let mut so_far = Ended::default();
     let mut failures = BTreeMap::new();
-    let measured = rounds(series, interrupt, &mut so_far, &mut failures);
+    let measured = rounds(&mut series, &mut outlet.recorder, &interrupt, &mut so_far, &mut failures);
     so_far.complete = measured.is_ok() && interrupt.came().is_none();
-    let shown = series.finish(so_far);
-    measured.and(shown).map_err(failed)?;
+    let shown = finish(&series, &mut outlet, so_far);
+    measured.and(shown)?;
     if !failures.is_empty() {
         let names: Vec<String> = failures.into_keys().collect();
-        return Err(failed(anyhow!(
-            "not everything could be measured: {} failed, see above",
-            names.join(", ")
-        )));
+        return Err(anyhow!("not everything could be measured: {} failed, see above", names.join(", ")));
     }
     // As a shell says it of what a signal ended.
-    Ok(interrupt.came().map_or(exit::DONE, |signal| u8::try_from(128 + signal).unwrap_or(exit::FAILED)))
+    Ok(interrupt.came().map_or(exit::DONE, exit::by_signal))
+}
+
+/// Writes and shows what is known: each is tried, whatever comes of the others.
+fn finish<S: Series>(series: &S, outlet: &mut Outlet, ended: Ended) -> Result<()> {
+    let tabled = series.round_is_over(ended);
+    let findings = series.evaluate();
+    let shown = outlet.show(|| series.report(&findings, ended), || series.chart(&findings));
+    let recorded = series.conclude(&findings, ended, &mut outlet.recorder);
+    recorded.and(tabled).and(shown)
 }
 
 fn rounds(
     series: &mut impl Series,
+    recorder: &mut Recorder,
     interrupt: &Interrupt,
     so_far: &mut Ended,
     failures: &mut BTreeMap<String, usize>,
 ) -> Result<()> {
-    series.begin()?;
+    series.begin(recorder)?;
     let Rounds { times: rounds, names, .. } = series.rounds().clone();
     let name = |at: usize| names.get(at).map_or("", String::as_str);
     let bar = progress::bar(names.len() * rounds as usize);
@@ -151,7 +182,7 @@ fn rounds(
             let blamed = series.blamed(at);
             if failures.get(&blamed).is_none_or(|times| *times < FAILURES_MAX) {
                 bar.set_message(format!("round {round}/{rounds}: {}", name(at)));
-                let came = series.one(at, round, interrupt);
+                let came = series.one(at, round, recorder, interrupt);
                 if !matches!(came, Ok(Came::Stopped)) {
                     so_far.runs += 1;
                 }
@@ -220,57 +251,4 @@ pub(super) fn programs(named: Option<&Path>, wanted: &[&str]) -> Result<(PathBuf
 /// The kernel does not name it.
 pub(super) fn own() -> Result<PathBuf> {
     std::env::current_exe().context("this program's own path is unknown")
-}
-
-/// Where results go: the record, the picture, and the user unless the record has his place. Opened before anything is measured, so
-/// that a path that cannot be written costs no minutes.
-pub(super) struct Outlet {
-    pub(super) recorder: Recorder,
-    picture: Option<(PathBuf, File)>,
-    to_stdout: bool,
-}
-
-impl Outlet {
-    /// Opens what was asked for.
-    ///
-    /// # Errors
-    /// It cannot be created.
-    pub(super) fn open(json: Option<&Path>, svg: Option<&Path>) -> Result<Self> {
-        Ok(Self::of(Recorder::open(json)?, Self::picture(svg)?, json))
-    }
-
-    fn picture(svg: Option<&Path>) -> Result<Option<(PathBuf, File)>> {
-        let Some(path) = svg else { return Ok(None) };
-        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Some((path.to_owned(), file)))
-    }
-
-    /// Goes on with a record.
-    ///
-    /// # Errors
-    /// It cannot be read or written.
-    pub(super) fn resume(json: &Path, svg: Option<&Path>) -> Result<Self> {
-        Ok(Self::of(Recorder::resume(json)?, Self::picture(svg)?, Some(json)))
-    }
-
-    fn of(recorder: Recorder, picture: Option<(PathBuf, File)>, json: Option<&Path>) -> Self {
-        let to_stdout = json.is_some_and(|file| file.as_os_str() == "-");
-        Self { recorder, picture, to_stdout }
-    }
-
-    /// Shows the page, and draws.
-    ///
-    /// # Errors
-    /// Either cannot be written; the other is.
-    pub(super) fn show(
-        &mut self,
-        page: impl FnOnce() -> String,
-        picture: impl FnOnce() -> String,
-    ) -> Result<()> {
-        let printed = if self.to_stdout { Ok(()) } else { print(&page()) };
-        let drawn = self.picture.as_mut().map_or(Ok(()), |(path, file)| {
-            file.write_all(picture().as_bytes()).with_context(|| format!("cannot write {}", path.display()))
-        });
-        drawn.and(printed.map_err(Into::into))
-    }
 }

@@ -19,7 +19,7 @@ const MOMENT: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// There is none; the message says how to make one.
-pub(super) fn folder(named: Option<&Path>, trimtab: &Path, wanted: &[&str]) -> Result<PathBuf> {
+pub(in crate::bench) fn folder(named: Option<&Path>, trimtab: &Path, wanted: &[&str]) -> Result<PathBuf> {
     let missing = |folder: &Path| wanted.iter().find(|file| !folder.join(file).is_file());
     if let Some(folder) = named {
         if let Some(file) = missing(folder) {
@@ -42,7 +42,7 @@ pub(super) fn folder(named: Option<&Path>, trimtab: &Path, wanted: &[&str]) -> R
 
 /// What a run was.
 #[derive(Debug)]
-pub(super) enum Ran {
+pub(in crate::bench) enum Ran {
     /// The program's report, verified by itself.
     Well { report: Value, stderr: String },
     /// What went wrong, in one line, and what the program said of it.
@@ -52,7 +52,7 @@ pub(super) enum Ran {
 }
 
 /// Runs one program to its end. Its variables are set, or taken away; `check` finds what is wrong with its report.
-pub(super) fn run(
+pub(in crate::bench) fn run(
     words: &[OsString],
     variables: &[(&str, Option<String>)],
     check: &dyn Fn(&Value) -> Option<String>,

@@ -9,7 +9,7 @@ use trimtab_linux::process::{Pid, Tid};
 
 /// The program, spoken with through its standard input and output. Gone when it is dropped.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(in crate::bench) struct Talk {
     child: Child,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
@@ -20,7 +20,7 @@ impl Talk {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(super) fn start(words: &[OsString]) -> Result<Self> {
+    pub(in crate::bench) fn start(words: &[OsString]) -> Result<Self> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", words[0].display()))?;
@@ -31,12 +31,12 @@ impl Talk {
     }
 
     /// Its process.
-    pub(super) fn pid(&self) -> Pid {
+    pub(in crate::bench) fn pid(&self) -> Pid {
         Pid(self.child.id())
     }
 
     /// The same, to be ended by a signal.
-    pub(super) fn child(&self) -> &Child {
+    pub(in crate::bench) fn child(&self) -> &Child {
         &self.child
     }
 
@@ -53,7 +53,7 @@ impl Talk {
     ///
     /// # Errors
     /// It does not, or says something else.
-    pub(super) fn threads(&mut self) -> Result<Vec<Tid>> {
+    pub(in crate::bench) fn threads(&mut self) -> Result<Vec<Tid>> {
         let line = self.line()?;
         let mut words = line.split_whitespace();
         let tids: Option<Vec<Tid>> = words
@@ -70,7 +70,7 @@ impl Talk {
     ///
     /// # Errors
     /// It does not, or says something else.
-    pub(super) fn open(&mut self) -> Result<()> {
+    pub(in crate::bench) fn open(&mut self) -> Result<()> {
         let to = self.to.as_mut().context("it is not listening")?;
         to.write_all(b"\n").and_then(|()| to.flush()).context("it does not listen")
     }
@@ -79,7 +79,7 @@ impl Talk {
     ///
     /// # Errors
     /// It does not, or says something else.
-    pub(super) fn report(&mut self) -> Result<Value> {
+    pub(in crate::bench) fn report(&mut self) -> Result<Value> {
         loop {
             let line = self.line()?;
             let report: Value = serde_json::from_str(&line)
@@ -96,7 +96,7 @@ impl Talk {
     ///
     /// # Errors
     /// It does not, or says something else.
-    pub(super) fn end(mut self) -> Result<()> {
+    pub(in crate::bench) fn end(mut self) -> Result<()> {
         drop(self.to.take());
         let status = self.child.wait().context("cannot wait for it")?;
         if !status.success() {
@@ -106,7 +106,7 @@ impl Talk {
     }
 
     /// Stops it; what it said on standard error.
-    pub(super) fn stop(&mut self) -> String {
+    pub(in crate::bench) fn stop(&mut self) -> String {
         drop(self.to.take());
         let _ = self.child.kill();
         let mut said = String::new();
