@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod chart;
 pub mod diagnostics;
 pub mod exit;
 pub mod interrupt;
@@ -15,7 +16,7 @@ pub mod sibling;
 pub mod spawn;
 pub mod stdout;
 pub mod study;
-pub mod svg;
+
 pub mod table;
 
 pub use stdout::print;

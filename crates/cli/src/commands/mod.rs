@@ -24,4 +24,4 @@ pub mod topo;
 pub mod tune;
 pub mod tune_team;
 
-use trimtab_front::{interrupt, print, progress, svg};
+use trimtab_front::{chart, interrupt, print, progress};

@@ -7,18 +7,16 @@
 
 use super::scenario::is_stdout;
 use anyhow::{Context, Result, bail};
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 use trimtab_cli::output::{Claim, Kind};
 use trimtab_core::words::plural;
+use trimtab_front::chart::{Canvas, MARGIN, Plot};
 use trimtab_front::print;
-use trimtab_front::svg::{nice, short, text};
 use trimtab_sim::outcome::Value;
 use trimtab_sim::reader::parse_time;
 use trimtab_sim::scenario::file::{File, Series};
 
-const MARGIN: f64 = 24.0;
 /// For the numbers at the left of a panel.
 const AXIS: f64 = 64.0;
 /// Of the lines' area.
@@ -82,78 +80,64 @@ pub(super) fn picture(files: &[File], lines: &[Vec<Series>], value: Value) -> St
     let tall = |lines: &Vec<Series>| HEIGHT.max(lines.len() as f64 * ENTRY) + ABOVE + BELOW;
     let width = MARGIN + AXIS + WIDTH + MARGIN + LEGEND;
     let height = 2.0 * MARGIN + lines.iter().map(tall).sum::<f64>();
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\">\n{STYLE}<rect class=\"page\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
-    );
+    let mut out = Canvas::new(width, height, STYLE);
     let mut top = MARGIN;
     for (file, lines) in files.iter().zip(lines) {
         panel(&mut out, file, lines, value, top);
         top += tall(lines);
     }
-    out.push_str("</svg>\n");
-    out
+    out.finish()
 }
 
-fn panel(out: &mut String, file: &File, lines: &[Series], value: Value, top: f64) {
+fn panel(out: &mut Canvas, file: &File, lines: &[Series], value: Value, top: f64) {
     let Some(axis) = file.axes().first() else { return };
-    text(out, "panel", MARGIN, top + 16.0, &format!("{}: {}", file.name(), value.about()));
-    let (upper, floor, left) = (top + ABOVE, top + ABOVE + HEIGHT, MARGIN + AXIS);
+    out.text("panel", MARGIN, top + 16.0, &format!("{}: {}", file.name(), value.about()));
     let most = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value).fold(0.0, f64::max);
-    let scale = nice(most);
-    for tick in 0..=4_u8 {
-        let y = floor - HEIGHT * f64::from(tick) / 4.0;
-        let _ = writeln!(out, "<path class=\"grid\" d=\"M{left:.1} {y:.1}H{:.1}\"/>", left + WIDTH);
-        text(out, "tick", left - 8.0, y + 4.0, &short(scale * f64::from(tick) / 4.0));
-    }
+    let plot = Plot::new(MARGIN + AXIS, MARGIN + AXIS + WIDTH, top + ABOVE, HEIGHT, most);
+    let Plot { left, right, upper, floor, .. } = plot;
+    out.scale(&plot, 8.0);
     let places = places(&axis.values);
     for (place, label) in places.iter().zip(axis.shown()) {
-        text(out, "shape", left + place * WIDTH, floor + 18.0, &label);
+        out.text("shape", left + place * WIDTH, floor + 18.0, &label);
     }
-    text(out, "shape", left + WIDTH / 2.0, floor + 38.0, &axis.key);
-    let _ =
-        writeln!(out, "<path class=\"axis\" d=\"M{left:.1} {upper:.1}V{floor:.1}H{:.1}\"/>", left + WIDTH);
+    out.text("shape", left + WIDTH / 2.0, floor + 38.0, &axis.key);
+    out.path("axis", &format!("M{left:.1} {upper:.1}V{floor:.1}H{right:.1}"));
     for (at, line) in lines.iter().enumerate() {
         let (colour, dashed) = (COLOURS[at % COLOURS.len()], at >= COLOURS.len());
         let dash = if dashed { " stroke-dasharray=\"5 3\"" } else { "" };
         let point = |&(place, value): &(usize, f64)| {
             let x = left + places.get(place).copied().unwrap_or_default() * WIDTH;
-            (x, floor - HEIGHT * (value / scale).clamp(0.0, 1.0))
+            (x, plot.y(value))
         };
-        let path: Vec<String> =
-            line.points.iter().map(point).map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-        if !path.is_empty() {
-            let _ =
-                writeln!(out, "<path class=\"line\" stroke=\"{colour}\"{dash} d=\"M{}\"/>", path.join("L"));
+        let line_of = |data: &str| format!("<path class=\"line\" stroke=\"{colour}\"{dash} d=\"{data}\"/>\n");
+        if !line.points.is_empty() {
+            let all: Vec<String> =
+                line.points.iter().map(point).map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+            out.markup(&line_of(&format!("M{}", all.join("L"))));
         }
         for one in &line.points {
             let (x, y) = point(one);
-            let _ = write!(out, "<g><title>{:.4}</title>", one.1);
+            out.markup(&format!("<g><title>{:.4}</title>", one.1));
             mark(out, at, x, y, colour);
-            out.push_str("</g>\n");
+            out.markup("</g>\n");
         }
         let (x, y) = (left + WIDTH + MARGIN, upper + 6.0 + at as f64 * ENTRY);
-        let _ = writeln!(
-            out,
-            "<path class=\"line\" stroke=\"{colour}\"{dash} d=\"M{:.1} {y:.1}H{:.1}\"/>",
-            x - 12.0,
-            x + 12.0
-        );
+        out.markup(&line_of(&format!("M{:.1} {y:.1}H{:.1}", x - 12.0, x + 12.0)));
         mark(out, at, x, y, colour);
-        out.push('\n');
+        out.markup("\n");
         let name = if line.name.is_empty() { value.word() } else { &line.name };
-        text(out, "note", x + 18.0, y + 4.0, name);
+        out.text("note", x + 18.0, y + 4.0, name);
     }
 }
 
 /// A mark of the line at this place.
-fn mark(out: &mut String, at: usize, x: f64, y: f64, colour: &str) {
-    let _ = match at % 4 {
-        0 => write!(out, "<circle fill=\"{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>"),
-        1 => write!(out, "<path fill=\"{colour}\" d=\"M{x:.1} {:.1}l5 9h-10z\"/>", y - 5.0),
-        2 => write!(out, "<path fill=\"{colour}\" d=\"M{:.1} {:.1}h8v8h-8z\"/>", x - 4.0, y - 4.0),
-        _ => write!(out, "<path fill=\"{colour}\" d=\"M{x:.1} {:.1}l5 5l-5 5l-5 -5z\"/>", y - 5.0),
-    };
+fn mark(out: &mut Canvas, at: usize, x: f64, y: f64, colour: &str) {
+    out.markup(&match at % 4 {
+        0 => format!("<circle fill=\"{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>"),
+        1 => format!("<path fill=\"{colour}\" d=\"M{x:.1} {:.1}l5 9h-10z\"/>", y - 5.0),
+        2 => format!("<path fill=\"{colour}\" d=\"M{:.1} {:.1}h8v8h-8z\"/>", x - 4.0, y - 4.0),
+        _ => format!("<path fill=\"{colour}\" d=\"M{x:.1} {:.1}l5 5l-5 5l-5 -5z\"/>", y - 5.0),
+    });
 }
 
 /// Where the values of the first key stand, as parts of the width.

@@ -4,7 +4,7 @@
 //! rows is none.
 
 use super::sheet::plain;
-use crate::commands::svg::nice;
+use crate::commands::chart::nice;
 use std::fmt::Write as _;
 use trimtab_core::stats;
 

@@ -10,9 +10,8 @@ use super::records::Start;
 use super::{Measured, report};
 use std::fmt::Write as _;
 use trimtab_core::stats::{Better, Estimate, Interval, Verdict};
-use trimtab_front::svg::{begin, nice, short, text};
+use trimtab_front::chart::{Canvas, MARGIN, Plot};
 
-const MARGIN: f64 = 24.0;
 const BAR: f64 = 36.0;
 /// Between two shapes.
 const GAP: f64 = 26.0;
@@ -24,8 +23,6 @@ const AXIS: f64 = 64.0;
 const ABOVE: f64 = 34.0;
 const BELOW: f64 = 44.0;
 const WIDTH_MIN: f64 = 600.0;
-/// Lines across a panel.
-const TICKS: f64 = 4.0;
 
 /// The whole picture.
 pub(super) fn picture(start: &Start, measured: &[Measured]) -> String {
@@ -34,21 +31,14 @@ pub(super) fn picture(start: &Start, measured: &[Measured]) -> String {
     let width = (AXIS + most as f64 * (2.0 * BAR + GAP) + GAP + 2.0 * MARGIN).max(WIDTH_MIN);
     let top = MARGIN + 74.0;
     let height = top + panels.len() as f64 * (ABOVE + HEIGHT + BELOW) + MARGIN;
-    let mut out = begin(width, height, STYLE);
-    text(&mut out, "title", MARGIN, MARGIN + 10.0, "Nested OpenMP teams, unbound and bound");
-    text(
-        &mut out,
-        "note",
-        MARGIN,
-        MARGIN + 28.0,
-        &format!("{}, Linux {}", start.head.summary, start.head.kernel),
-    );
+    let mut out = Canvas::new(width, height, STYLE);
+    let note = format!("{}, Linux {}", start.head.summary, start.head.kernel);
+    out.title("Nested OpenMP teams, unbound and bound", &note);
     legend(&mut out, MARGIN + 46.0, start);
     for (at, panel) in panels.iter().enumerate() {
         draw(&mut out, panel, top + at as f64 * (ABOVE + HEIGHT + BELOW), width);
     }
-    out.push_str("</svg>\n");
-    out
+    out.finish()
 }
 
 /// Results of the same figure of the same program, in the order of their first.
@@ -66,7 +56,7 @@ fn panels(measured: &[Measured]) -> Vec<Vec<&Measured>> {
     panels
 }
 
-fn legend(out: &mut String, y: f64, start: &Start) {
+fn legend(out: &mut Canvas, y: f64, start: &Start) {
     let entries = [
         ("unbound", "unbound"),
         ("better", "bound, better"),
@@ -75,15 +65,15 @@ fn legend(out: &mut String, y: f64, start: &Start) {
     ];
     let mut x = MARGIN;
     for (style, words) in entries {
-        rect(out, style, x, y - 10.0, 12.0, 12.0);
-        text(out, "note", x + 17.0, y, words);
+        out.rect(style, x, y - 10.0, 12.0, 12.0);
+        out.text("note", x + 17.0, y, words);
         x += 32.0 + 7.3 * words.len() as f64;
     }
     let note = format!("medians of up to {} rounds, whiskers: 95 % bootstrap intervals", start.rounds);
-    text(out, "note", MARGIN, y + 16.0, &note);
+    out.text("note", MARGIN, y + 16.0, &note);
 }
 
-fn draw(out: &mut String, panel: &[&Measured], top: f64, width: f64) {
+fn draw(out: &mut Canvas, panel: &[&Measured], top: f64, width: f64) {
     let first = panel[0];
     let direction = match first.figure.better {
         Better::More => "more is better",
@@ -91,16 +81,9 @@ fn draw(out: &mut String, panel: &[&Measured], top: f64, width: f64) {
     };
     let title =
         format!("{}: {}, {}, {direction}", first.case.program.file(), first.figure.name, first.figure.unit);
-    text(out, "panel", MARGIN, top + 16.0, &title);
-    let (upper, floor) = (top + ABOVE, top + ABOVE + HEIGHT);
-    let scale = nice(reach(panel));
-    for tick in 0..=4_u8 {
-        let value = scale * f64::from(tick) / TICKS;
-        let y = floor - HEIGHT * f64::from(tick) / TICKS;
-        let (left, right) = (MARGIN + AXIS, width - MARGIN);
-        let _ = writeln!(out, "<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>");
-        text(out, "tick", MARGIN + AXIS - 8.0, y + 4.0, &short(value));
-    }
+    out.text("panel", MARGIN, top + 16.0, &title);
+    let plot = Plot::new(MARGIN + AXIS, width - MARGIN, top + ABOVE, HEIGHT, reach(panel));
+    out.scale(&plot, 8.0);
     for (at, item) in panel.iter().enumerate() {
         let x = MARGIN + AXIS + GAP + at as f64 * (2.0 * BAR + GAP);
         let bound = match item.comparison.verdict {
@@ -109,22 +92,14 @@ fn draw(out: &mut String, panel: &[&Measured], top: f64, width: f64) {
             Verdict::NoDifference | Verdict::Unknown => "same",
         };
         let words = report::verdict(item.comparison.verdict, item.figure.better);
-        bar(
-            out,
-            "unbound",
-            item.comparison.baseline,
-            x,
-            floor,
-            scale,
-            &format!("{} unbound", item.case.shape),
-        );
+        let tip = format!("{} unbound", item.case.shape);
+        bar(out, &plot, "unbound", item.comparison.baseline, x, &tip);
         let tip = format!("{} bound: {words}", item.case.shape);
-        bar(out, bound, item.comparison.candidate, x + BAR, floor, scale, &tip);
-        text(out, "shape", x + BAR, floor + 18.0, &item.case.shape.to_string());
+        bar(out, &plot, bound, item.comparison.candidate, x + BAR, &tip);
+        out.text("shape", x + BAR, plot.floor + 18.0, &item.case.shape.to_string());
     }
-    let _ =
-        writeln!(out, "<path class=\"axis\" d=\"M{:.1} {floor:.1}H{:.1}\"/>", MARGIN + AXIS, width - MARGIN);
-    let _ = writeln!(out, "<path class=\"axis\" d=\"M{:.1} {upper:.1}V{floor:.1}\"/>", MARGIN + AXIS);
+    out.path("axis", &format!("M{:.1} {:.1}H{:.1}", plot.left, plot.floor, plot.right));
+    out.path("axis", &format!("M{:.1} {:.1}V{:.1}", plot.left, plot.upper, plot.floor));
 }
 
 /// How far the bars and whiskers of a panel reach.
@@ -136,37 +111,29 @@ fn reach(panel: &[&Measured]) -> f64 {
     whiskers.fold(bars, f64::max).min(1.5 * bars)
 }
 
-fn bar(out: &mut String, style: &str, estimate: Option<Estimate>, x: f64, floor: f64, scale: f64, tip: &str) {
+fn bar(out: &mut Canvas, plot: &Plot, style: &str, estimate: Option<Estimate>, x: f64, tip: &str) {
     let Some(Estimate { median, interval }) = estimate else {
-        text(out, "shape", x + BAR / 2.0, floor - 4.0, "-");
+        out.text("shape", x + BAR / 2.0, plot.floor - 4.0, "-");
         return;
     };
-    // Overheads below zero are noise; a bar cannot be shorter than nothing.
-    let tall = |value: f64| (HEIGHT * value / scale).clamp(0.0, HEIGHT);
     let spread =
         interval.map_or_else(String::new, |Interval { low, high }| format!(" [{low:.4}, {high:.4}]"));
-    let _ = write!(out, "<g><title>{tip}: {median:.4}{spread}</title>");
-    rect(out, style, x, floor - tall(median), BAR, tall(median));
-    let mut above = floor - tall(median);
+    out.markup(&format!("<g><title>{tip}: {median:.4}{spread}</title>"));
+    // Overheads below zero are noise; a bar cannot be shorter than nothing.
+    let mut above = plot.y(median);
+    out.rect(style, x, above, BAR, plot.floor - above);
     if let Some(Interval { low, high }) = interval {
-        let (middle, lower, upper) = (x + BAR / 2.0, floor - tall(low), floor - tall(high));
+        let (middle, lower, upper) = (x + BAR / 2.0, plot.y(low), plot.y(high));
         let (left, right) = (middle - 5.0, middle + 5.0);
         let mut path = format!("M{left:.1} {lower:.1}H{right:.1}M{middle:.1} {lower:.1}V{upper:.1}");
-        if high <= scale {
+        if high <= plot.top {
             let _ = write!(path, "M{left:.1} {upper:.1}H{right:.1}");
         }
-        let _ = writeln!(out, "<path class=\"whisker\" d=\"{path}\"/>");
+        out.path("whisker", &path);
         above = above.min(upper);
     }
-    text(out, "value", x + BAR / 2.0, above - 4.0, &report::number(median));
-    out.push_str("</g>\n");
-}
-
-fn rect(out: &mut String, style: &str, x: f64, y: f64, width: f64, height: f64) {
-    let _ = writeln!(
-        out,
-        "<rect class=\"{style}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
-    );
+    out.text("value", x + BAR / 2.0, above - 4.0, &report::number(median));
+    out.markup("</g>\n");
 }
 
 /// Colours tell apart with any of the common colour blindnesses; patterns do without colour.

@@ -4,10 +4,8 @@
 //! is measured. Properties: no script, no font, no link from outside; equal input gives equal bytes.
 
 use super::super::harness::Head;
-use std::fmt::Write as _;
-use trimtab_front::svg::{begin, plain, text};
+use trimtab_front::chart::{Canvas, MARGIN, through};
 
-const MARGIN: f64 = 24.0;
 const SIDE: f64 = 200.0;
 const LEFT: f64 = 58.0;
 const ABOVE: f64 = 28.0;
@@ -45,13 +43,12 @@ pub(in super::super) fn picture(
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = 2.0 * MARGIN + columns.max(3) as f64 * (LEFT + SIDE);
     let height = under + rows.len() as f64 * (ABOVE + SIDE + BELOW) + MARGIN;
-    let mut out = begin(width, height, STYLE);
-    text(&mut out, "title", MARGIN, MARGIN + 10.0, title);
-    text(&mut out, "note", MARGIN, MARGIN + 28.0, &format!("{}, Linux {}", head.summary, head.kernel));
+    let mut out = Canvas::new(width, height, STYLE);
+    out.title(title, &format!("{}, Linux {}", head.summary, head.kernel));
     for (at, (class, name)) in whos.iter().enumerate() {
         let (x, y) = (MARGIN + 190.0 * (at % 4) as f64, HEAD + LINE * (at / 4) as f64);
-        let _ = writeln!(out, "<path class=\"{class}\" d=\"M{x:.1} {:.1}h18\"/>", y - 4.0);
-        text(&mut out, "note", x + 24.0, y, name);
+        out.path(class, &format!("M{x:.1} {:.1}h18", y - 4.0));
+        out.text("note", x + 24.0, y, name);
     }
     for (row, panels) in rows.iter().enumerate() {
         for (column, one) in panels.iter().enumerate() {
@@ -59,8 +56,7 @@ pub(in super::super) fn picture(
             panel(&mut out, one, left, under + ABOVE + row as f64 * (ABOVE + SIDE + BELOW));
         }
     }
-    out.push_str("</svg>\n");
-    out
+    out.finish()
 }
 
 /// The logarithm to base 2, straight between powers of two: for places in a picture, without the mathematical library.
@@ -75,17 +71,16 @@ pub(in super::super) fn doublings(number: f64) -> f64 {
     whole + number - 1.0
 }
 
-fn panel(out: &mut String, panel: &Panel, left: f64, top: f64) {
-    text(out, "panel", left, top - 8.0, &panel.title);
-    let _ = writeln!(
-        out,
-        "<rect class=\"frame\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{SIDE}\" height=\"{SIDE}\"/>"
-    );
+fn panel(out: &mut Canvas, panel: &Panel, left: f64, top: f64) {
+    out.text("panel", left, top - 8.0, &panel.title);
+    out.markup(&format!(
+        "<rect class=\"frame\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{SIDE}\" height=\"{SIDE}\"/>\n"
+    ));
     let all = || panel.lines.iter().flat_map(|line| &line.points);
     let least = all().map(|(_, value)| doublings(*value)).reduce(f64::min);
     let (Some(least), Some(most)) = (least, all().map(|(_, value)| doublings(*value)).reduce(f64::max))
     else {
-        text(out, "below", left + SIDE / 2.0, top + SIDE / 2.0, "not measured");
+        out.text("below", left + SIDE / 2.0, top + SIDE / 2.0, "not measured");
         return;
     };
     let (low, high) = (least.floor(), most.ceil().max(least.floor() + 1.0));
@@ -101,29 +96,19 @@ fn panel(out: &mut String, panel: &Panel, left: f64, top: f64) {
     while tick <= high {
         let value = if tick < 0.0 { 1.0 / power(-tick) } else { power(tick) };
         let (at, words) = (y(value), if value < 1.0 { format!("{value:.3}") } else { format!("{value:.0}") });
-        let _ = writeln!(out, "<path class=\"grid\" d=\"M{left:.1} {at:.1}h{SIDE}\"/>");
-        text(out, "tick", left - 5.0, at + 4.0, &words);
+        out.path("grid", &format!("M{left:.1} {at:.1}h{SIDE}"));
+        out.text("tick", left - 5.0, at + 4.0, &words);
         tick += step;
     }
     for (at, words) in &panel.below {
-        text(out, "below", x(*at), top + SIDE + 14.0, words);
+        out.text("below", x(*at), top + SIDE + 14.0, words);
     }
     for Line { class, points, tips } in &panel.lines {
-        let mut path = String::new();
-        for (at, value) in points {
-            let letter = if path.is_empty() { 'M' } else { 'L' };
-            let _ = write!(path, "{letter}{:.1} {:.1}", x(*at), y(*value));
-        }
         if points.len() > 1 {
-            let _ = writeln!(out, "<path class=\"{class}\" d=\"{path}\"/>");
+            out.path(class, &through(points.iter().map(|(at, value)| (x(*at), y(*value)))));
         }
         for ((at, value), tip) in points.iter().zip(tips) {
-            let (x, y, tip) = (x(*at), y(*value), plain(tip));
-            let _ = writeln!(
-                out,
-                "<path class=\"{class}\" d=\"M{:.1} {y:.1}h6\"><title>{tip}</title></path>",
-                x - 3.0
-            );
+            out.path_with_tip(class, &format!("M{:.1} {:.1}h6", x(*at) - 3.0, y(*value)), tip);
         }
     }
 }

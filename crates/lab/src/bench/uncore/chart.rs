@@ -8,11 +8,9 @@
 use super::Found;
 use super::matrix::{ALL, word};
 use super::records::Start;
-use std::fmt::Write as _;
 use trimtab_core::penalty::Index;
-use trimtab_front::svg::{begin, plain, text};
+use trimtab_front::chart::{Canvas, MARGIN};
 
-const MARGIN: f64 = 24.0;
 /// A panel's square, and what is around it.
 const SIDE: f64 = 220.0;
 const ABOVE: f64 = 30.0;
@@ -31,36 +29,29 @@ pub(super) fn picture(start: &Start, found: &Found<'_>) -> String {
     let rows = Index::ALL.len().div_ceil(ACROSS);
     let width = 2.0 * MARGIN + ACROSS as f64 * (LEFT + SIDE);
     let height = HEAD + rows as f64 * (ABOVE + SIDE + BELOW) + MARGIN;
-    let mut out = begin(width, height, STYLE);
-    text(&mut out, "title", MARGIN, MARGIN + 10.0, "What an index says of time: changes between two ways");
-    text(
-        &mut out,
-        "note",
-        MARGIN,
-        MARGIN + 28.0,
-        &format!("{}, Linux {}", start.head.summary, start.head.kernel),
-    );
+    let mut out = Canvas::new(width, height, STYLE);
+    let note = format!("{}, Linux {}", start.head.summary, start.head.kernel);
+    out.title("What an index says of time: changes between two ways", &note);
     legend(&mut out, found);
     for (at, index) in Index::ALL.into_iter().enumerate() {
         let (column, row) = (at % ACROSS, at / ACROSS);
         let left = MARGIN + LEFT + column as f64 * (LEFT + SIDE);
         panel(&mut out, found, index, left, HEAD + row as f64 * (ABOVE + SIDE + BELOW) + ABOVE);
     }
-    out.push_str("</svg>\n");
-    out
+    out.finish()
 }
 
-fn legend(out: &mut String, found: &Found<'_>) {
+fn legend(out: &mut Canvas, found: &Found<'_>) {
     let mut x = MARGIN + MARK;
     for (experiment, _) in &found.worth {
         let Some(experiment) = *experiment else { continue };
         mark(out, experiment, x, MARGIN + 46.0, experiment);
-        text(out, "note", x + 10.0, MARGIN + 50.0, experiment);
+        out.text("note", x + 10.0, MARGIN + 50.0, experiment);
         x += 34.0 + 6.6 * experiment.len() as f64;
     }
 }
 
-fn panel(out: &mut String, found: &Found<'_>, index: Index, left: f64, top: f64) {
+fn panel(out: &mut Canvas, found: &Found<'_>, index: Index, left: f64, top: f64) {
     let points: Vec<(&str, f64, f64, &str)> = found
         .cases
         .iter()
@@ -75,26 +66,22 @@ fn panel(out: &mut String, found: &Found<'_>, index: Index, left: f64, top: f64)
     let worth = all.iter().find(|(of, _)| *of == index).map(|(_, worth)| *worth).unwrap_or_default();
     let r = worth.changes.pearson.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"));
     let title = format!("{}: r {r}, signs {}/{}", index.word(), worth.signs.agree, worth.signs.of);
-    text(out, "panel", left, top - 10.0, &title);
+    out.text("panel", left, top - 10.0, &title);
     let (middle_x, middle_y) = (left + SIDE / 2.0, top + SIDE / 2.0);
     let (right, bottom) = (left + SIDE, top + SIDE);
-    let _ = writeln!(
-        out,
-        "<rect class=\"frame\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{SIDE}\" height=\"{SIDE}\"/>"
-    );
-    let _ = writeln!(
-        out,
-        "<path class=\"grid\" d=\"M{left:.1} {middle_y:.1}H{right:.1}M{middle_x:.1} {top:.1}V{bottom:.1}\"/>"
-    );
-    let _ = writeln!(out, "<path class=\"diagonal\" d=\"M{left:.1} {bottom:.1}L{right:.1} {top:.1}\"/>");
+    out.markup(&format!(
+        "<rect class=\"frame\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{SIDE}\" height=\"{SIDE}\"/>\n"
+    ));
+    out.path("grid", &format!("M{left:.1} {middle_y:.1}H{right:.1}M{middle_x:.1} {top:.1}V{bottom:.1}"));
+    out.path("diagonal", &format!("M{left:.1} {bottom:.1}L{right:.1} {top:.1}"));
     for (relative, words) in TICKS {
         let at = SIDE / 2.0 * place(relative);
-        text(out, "tick", left - 6.0, middle_y - at + 4.0, words);
-        text(out, "below", middle_x + at, bottom + 16.0, words);
+        out.text("tick", left - 6.0, middle_y - at + 4.0, words);
+        out.text("below", middle_x + at, bottom + 16.0, words);
     }
-    text(out, "below", middle_x, bottom + 32.0, "change of time");
+    out.text("below", middle_x, bottom + 32.0, "change of time");
     if points.is_empty() {
-        text(out, "below", middle_x, middle_y - 6.0, "not counted");
+        out.text("below", middle_x, middle_y - 6.0, "not counted");
     }
     for (experiment, time, change, name) in points {
         let tip = format!("{name}: time {:+.1} %, {} {:+.1} %", 100.0 * time, index.word(), 100.0 * change);
@@ -109,7 +96,7 @@ fn place(relative: f64) -> f64 {
 }
 
 /// A mark: shape and colour by experiment.
-fn mark(out: &mut String, experiment: &str, x: f64, y: f64, tip: &str) {
+fn mark(out: &mut Canvas, experiment: &str, x: f64, y: f64, tip: &str) {
     let number = ALL.iter().position(|one| word(*one) == experiment).unwrap_or(0);
     let (l, r, t, b) = (x - MARK, x + MARK, y - MARK, y + MARK);
     let path = match number {
@@ -121,7 +108,7 @@ fn mark(out: &mut String, experiment: &str, x: f64, y: f64, tip: &str) {
         5 => format!("M{x:.1} {t:.1}V{b:.1}M{l:.1} {y:.1}H{r:.1}"),
         _ => format!("M{l:.1} {t:.1}H{r:.1}M{x:.1} {t:.1}V{b:.1}"),
     };
-    let _ = writeln!(out, "<path class=\"m{number}\" d=\"{path}\"><title>{}</title></path>", plain(tip));
+    out.path_with_tip(&format!("m{number}"), &path, tip);
 }
 
 /// Colours tell apart with any of the common colour blindnesses; shapes do without colour.

@@ -3,14 +3,12 @@
 //! Unit: pixels at scale 1. A panel holds up to [`MOST`] curves over the same places. Properties: no script, no font, no link from outside; scales
 //! begin at zero; curves differ in dashes as well as in colour; equal input gives equal bytes.
 
-use std::fmt::Write as _;
-use trimtab_front::svg::{nice, plain, short, text};
+use trimtab_front::chart::{Canvas, MARGIN, Plot, plain, through};
 use trimtab_sim::figures::{Figure, Plotted, Report};
 
 /// So many curves in a panel.
 pub(super) const MOST: usize = 8;
 
-const MARGIN: f64 = 24.0;
 const AXIS: f64 = 48.0;
 const STEP: f64 = 44.0;
 const HEIGHT: f64 = 240.0;
@@ -64,89 +62,69 @@ pub(super) fn picture(figure: &Figure, report: &Report) -> String {
     let width = curves.max(2.0 * MARGIN + LETTER * figure.title.len() as f64);
     let top = MARGIN + 42.0;
     let height = top + panels.len() as f64 * (ABOVE + HEIGHT + BELOW) + MARGIN;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\">\n{STYLE}<rect fill=\"#ffffff\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n"
-    );
-    text(&mut out, "title", MARGIN, MARGIN + 8.0, figure.title);
+    let mut out = Canvas::new(width, height, STYLE);
+    out.text("title", MARGIN, MARGIN + 8.0, figure.title);
     let note = format!("simulated; open diamonds: published ({})", figure.of);
-    text(&mut out, "note", MARGIN, MARGIN + 26.0, &note);
+    out.text("note", MARGIN, MARGIN + 26.0, &note);
     for (at, panel) in panels.iter().enumerate() {
         draw(&mut out, panel, figure, top + at as f64 * (ABOVE + HEIGHT + BELOW), width - LEGEND - MARGIN);
     }
-    out.push_str("</svg>\n");
-    out
+    out.finish()
 }
 
-fn draw(out: &mut String, panel: &Panel<'_>, figure: &Figure, top: f64, right: f64) {
-    let (upper, floor, left) = (top + ABOVE, top + ABOVE + HEIGHT, MARGIN + AXIS);
+fn draw(out: &mut Canvas, panel: &Panel<'_>, figure: &Figure, top: f64, right: f64) {
     let all = || panel.series.iter().flat_map(|series| &series.points);
     let heights =
         all().flat_map(|point| [Some(point.y), point.published]).flatten().filter(|y| y.is_finite());
-    let scale = nice(heights.fold(0.0, f64::max));
-    let y = |value: f64| floor - HEIGHT * (value / scale).clamp(0.0, 1.0);
+    let plot = Plot::new(MARGIN + AXIS, right, top + ABOVE, HEIGHT, heights.fold(0.0, f64::max));
+    let Plot { left, upper, floor, .. } = plot;
+    let y = |value: f64| plot.y(value);
     let x =
         |at: usize| left + STEP * (at as f64 + 0.5) * ((right - left) / (STEP * panel.places.len() as f64));
-    text(out, "panel", MARGIN, top + 14.0, &format!("{} over {}", figure.y, figure.x));
-    for tick in 0..=4_u8 {
-        let value = scale * f64::from(tick) / 4.0;
-        let _ = writeln!(out, "<path class=\"grid\" d=\"M{left:.1} {:.1}H{right:.1}\"/>", y(value));
-        text(out, "tick", left - 6.0, y(value) + 4.0, &short(value));
-    }
+    out.text("panel", MARGIN, top + 14.0, &format!("{} over {}", figure.y, figure.x));
+    out.scale(&plot, 6.0);
     for (at, place) in panel.places.iter().enumerate() {
         let (x, y) = (x(at), floor + 14.0);
-        let _ = writeln!(
-            out,
-            "<text class=\"place\" transform=\"translate({x:.1} {y:.1}) rotate(-40)\">{}</text>",
+        out.markup(&format!(
+            "<text class=\"place\" transform=\"translate({x:.1} {y:.1}) rotate(-40)\">{}</text>\n",
             plain(place)
-        );
+        ));
     }
     for (number, series) in panel.series.iter().enumerate() {
         let (colour, dash) = (COLOURS[number % MOST], DASHES[number % MOST]);
-        let mut path = String::new();
-        for (at, point) in series.points.iter().enumerate().filter(|(_, point)| point.y.is_finite()) {
-            let _ = write!(path, "{}{:.1} {:.1}", if path.is_empty() { 'M' } else { 'L' }, x(at), y(point.y));
-        }
-        let _ = writeln!(
-            out,
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" stroke-dasharray=\"{dash}\"/>"
-        );
-        for (at, point) in series.points.iter().enumerate().filter(|(_, point)| point.y.is_finite()) {
-            let _ = writeln!(
-                out,
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\" fill=\"{colour}\"><title>{} {}: {:.3}</title></circle>",
+        let finite = series.points.iter().enumerate().filter(|(_, point)| point.y.is_finite());
+        let path = through(finite.clone().map(|(at, point)| (x(at), y(point.y))));
+        out.markup(&format!(
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" stroke-dasharray=\"{dash}\"/>\n"
+        ));
+        for (at, point) in finite {
+            out.markup(&format!("<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.6\" fill=\"{colour}\"><title>{} {}: {:.3}</title></circle>\n",
                 x(at),
                 y(point.y),
                 plain(series.name),
                 plain(&point.x),
-                point.y
-            );
+                point.y));
             if let Some(published) = point.published {
                 let (x, y) = (x(at), y(published));
-                let _ = writeln!(
-                    out,
-                    "<path d=\"M{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}Z\" fill=\"none\" stroke=\"{colour}\" \
-                     stroke-width=\"1.4\"><title>published: {published}</title></path>",
+                out.markup(&format!("<path d=\"M{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}Z\" fill=\"none\" stroke=\"{colour}\" \
+                     stroke-width=\"1.4\"><title>published: {published}</title></path>\n",
                     x - 6.0,
                     y - 6.0,
                     x + 6.0,
-                    y + 6.0
-                );
+                    y + 6.0));
             }
         }
         let line = upper + 16.0 * number as f64;
-        let _ = writeln!(
-            out,
-            "<path d=\"M{:.1} {line:.1}h26\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>",
-            right + 12.0
-        );
-        text(out, "note", right + 44.0, line + 4.0, series.name);
+        out.markup(&format!("<path d=\"M{:.1} {line:.1}h26\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dash}\"/>\n",
+            right + 12.0));
+        out.text("note", right + 44.0, line + 4.0, series.name);
     }
-    let _ = writeln!(out, "<path class=\"axis\" d=\"M{left:.1} {upper:.1}V{floor:.1}H{right:.1}\"/>");
+    out.path("axis", &format!("M{left:.1} {upper:.1}V{floor:.1}H{right:.1}"));
 }
 
 const STYLE: &str = "<style>
 text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
+.page { fill: #ffffff }
 .title { font-size: 16px; font-weight: bold }
 .panel { font-weight: bold }
 .note { fill: #4a505a }
