@@ -61,7 +61,7 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     Attach(AttachArgs),
     Detach(DetachArgs),
     Serve(ServeArgs),

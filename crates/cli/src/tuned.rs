@@ -221,7 +221,7 @@ mod tests {
             .chain(words.iter().cloned())
             .chain(["x".to_owned()]);
         match Cli::parse_from(words).command {
-            Command::Run(args) => args,
+            Command::Run(args) => *args,
             _ => unreachable!(),
         }
     }
