@@ -3,7 +3,7 @@
 //! Three parts. *Looks*: the service's loop looks at a hundred threads every 10 ms, with so large a budget that nothing stretches that; CPU
 //! time of this process over elapsed time is what it costs. *Budget*: the same with the budget that is stated, at more and more threads;
 //! the time between looks is what gives. *Slowing*: a program is run in windows of three ways that take turns within one
-//! process: alone, looked at, and looked at and counted; windows side by side make pairs. [`cells`] says what is run, [`looker`] looks,
+//! process: alone, looked at, and looked at and counted; windows side by side make pairs. [`mod@matrix`] says what is run, [`looker`] looks,
 //! `trimtab_core::sampling_overhead` does the arithmetic.
 
 mod looker;
