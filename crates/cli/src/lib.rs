@@ -19,7 +19,6 @@ pub mod meetings;
 pub mod metrics;
 pub mod nest;
 pub mod output;
-pub mod own_values;
 pub mod profile;
 pub mod recorder;
 pub mod reserve;

@@ -1,6 +1,6 @@
 //! What the program reads from its surroundings once, at its start: the environment, its own file, its user.
 
-use crate::own_values::{OwnValues, SET_BY_US};
+use trimtab_launch::{OwnValues, SET_BY_US};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

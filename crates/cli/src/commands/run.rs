@@ -9,7 +9,7 @@ use crate::launchers;
 use crate::leftovers;
 use crate::meetings;
 use crate::nest::{self, Nesting};
-use crate::own_values::{OwnValues, SET_BY_US};
+use trimtab_launch::{OwnValues, SET_BY_US};
 use crate::profile;
 use crate::reserve::{Order, Reserved, reserve};
 use crate::say::{self, Volume};

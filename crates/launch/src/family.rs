@@ -1,7 +1,6 @@
 //! Kinds of programs that are known by name.
 
 use serde::Serialize;
-use std::path::Path;
 
 /// A kind of program that a launcher treats in its own way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -38,12 +37,6 @@ const NAMES: [(Family, &[&str]); 6] = [
 const FLAVOURS: [&str; 5] = [".openmpi", ".mpich", ".hydra", ".gforker", ".slurm"];
 
 impl Family {
-    /// The family of a file, by its name or, failing that, by the name of the file it links to.
-    pub fn of_file(path: &Path) -> Option<Self> {
-        let by_name = |path: &Path| Self::of_name(path.file_name()?.to_str()?);
-        by_name(path).or_else(|| by_name(&std::fs::canonicalize(path).ok()?))
-    }
-
     /// The family of a program's name: `python3.11`, `mpiexec.hydra`, `bash`.
     pub fn of_name(name: &str) -> Option<Self> {
         let plain = FLAVOURS.iter().find_map(|flavour| name.strip_suffix(flavour)).unwrap_or(name);
