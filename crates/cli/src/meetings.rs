@@ -3,18 +3,17 @@
 //! What a meeting is, and what the words of the page file mean, says [`trimtab_core::sync_stats`]; what a guest costs is counted along. A profile and the
 //! report of a run tell the same here. What could not be counted is missing, and why is among what was not seen.
 
-use crate::args::EnvMode;
-use crate::guest;
-use crate::world::World;
 use serde::Serialize;
 use trimtab_core::place::runtimes::Runtime;
-use trimtab_core::place::{Action, Variable};
 use trimtab_core::profile::{Intervals, Profile};
-use trimtab_core::sync_stats::{SyncStats, VARIABLE};
+use trimtab_core::sync_stats::SyncStats;
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
+use trimtab_launch::EnvMode;
+use trimtab_launch::preload::uncounted;
+use trimtab_linux::launch::preload_library;
 use trimtab_linux::meetings::PageFile;
-use trimtab_linux::program::{Family, Program, SecureExec};
+use trimtab_linux::program::Program;
 
 /// Meetings of a run under way.
 #[derive(Debug)]
@@ -51,55 +50,10 @@ impl Counting {
     }
 }
 
-/// Lets guests count, also in programs that are not placed by a guest: launchers, whose ranks it reaches.
-pub fn count(world: &World, program: &Program, environment: &mut Vec<Variable>, path: &str) {
-    let reader = "trimtab's guest library";
-    let variable =
-        |name: &str, value: String| Variable { name: name.to_owned(), reader, action: Action::Set { value } };
-    if !unreached(program).is_empty() && program.family != Some(Family::Launcher) {
-        return;
-    }
-    let Ok(library) = guest::library() else { return };
-    let preload = guest::preload(world, &library);
-    match environment.iter_mut().find(|variable| variable.name == "LD_PRELOAD") {
-        Some(variable) => variable.action = Action::Set { value: preload },
-        None => environment.push(variable("LD_PRELOAD", preload)),
-    }
-    environment.push(variable(VARIABLE, path.to_owned()));
-}
-
 /// Why a guest cannot count in a program; empty where it can.
 fn unreached(program: &Program) -> Vec<String> {
-    let mut unseen = Vec::new();
-    let mut say = |why: &str| unseen.push(format!("meetings: {why}"));
-    match program.secure_exec {
-        Some(SecureExec::SetUid | SecureExec::SetGid | SecureExec::Capabilities) => {
-            say("it runs with more privilege than its user, so the loader ignores preloads");
-        }
-        None if program.takes_preload() == Some(false) => {
-            say("it is statically linked, so that nothing can be preloaded")
-        }
-        None if program.takes_preload().is_none() => say("its file cannot be read"),
-        None => {}
-    }
-    if let Err(why) = guest::library() {
-        say(&why);
-    }
-    if program.binary.as_ref().is_some_and(|binary| binary.go) {
-        say("goroutines wait inside Go's own runtime");
-    }
-    match program.family {
-        Some(Family::Jvm) => say("Java's threads wait inside the JVM"),
-        Some(Family::Node) => say("Node.js waits in its own loop"),
-        _ => {}
-    }
-    if unseen.is_empty()
-        && program.family != Some(Family::Launcher)
-        && let Err(why) = guest::bears(program)
-    {
-        unseen.push(format!("meetings: {why}"));
-    }
-    unseen
+    let why = uncounted(&program.facts(&[], None), &preload_library());
+    why.into_iter().map(|why| format!("meetings: {why}")).collect()
 }
 
 /// What was counted, and what that could not see.

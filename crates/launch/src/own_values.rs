@@ -1,9 +1,11 @@
 //! The values that trimtab itself put into an environment, as a run hands them to runs inside it.
 //!
-//! A run must not take what an enclosing one set for the user's own wish. A variable, [`SET_BY_US`], lists the values that were set:
-//! `2:9c1d03e2a5b6f704,03b1e6a4d5c8f921`, a version and for each value a number in hexadecimal digits, FNV-1a of `NAME=VALUE` in 64 bits. Numbers and
-//! not the text itself, because tools that read environments by lines, or look for a variable's name, would find each twice; and a
-//! list of places, which is long on a large machine, would take its room twice.
+//! A run must not take what an enclosing one set for the user's own wish. A variable,
+//! [`SET_BY_US`], lists the values that were set: `2:9c1d03e2a5b6f704,03b1e6a4d5c8f921`, a version
+//! and for each value a number in hexadecimal digits, FNV-1a of `NAME=VALUE` in 64 bits. Numbers
+//! and not the text itself, because tools that read environments by lines, or look for a variable's
+//! name, would find each twice; and a list of places, which is long on a large machine, would take
+//! its room twice.
 //!
 //! Before version 2 the text was `NAME=VALUE` in lines, which is read still.
 

@@ -7,6 +7,7 @@
 //! The file is not trusted: it may be damaged, or made to mislead. The worst that follows is a wrong answer.
 
 mod elf;
+mod facts;
 mod mention;
 mod resolve;
 mod script;

@@ -449,7 +449,8 @@ pub fn crowded_here(ranks: u32) -> bool {
 /// The table with which rank 0 begins, for all; `None` for the usual one where nobody is nearer to one than to another.
 fn first_table(kept: Option<Table>, crowded: bool, masks: &[cache_groups::Cpus]) -> Option<Table> {
     // Two are near each other or not, and nothing follows from that.
-    let groups = if masks.len() > 2 { cache_groups::numbers(masks, &cache_groups::domains()) } else { Vec::new() };
+    let groups =
+        if masks.len() > 2 { cache_groups::numbers(masks, &cache_groups::domains()) } else { Vec::new() };
     if Groups::new(&groups, masks.len() as u32).are_any() {
         return Some(Table { groups, ..kept.unwrap_or_else(|| Table::usual(crowded)) });
     }

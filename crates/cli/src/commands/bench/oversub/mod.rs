@@ -21,8 +21,9 @@ use super::series::{self, Came, Ended, Outlet, Rounds, Series};
 use super::team::peers::said;
 use crate::args::{Class, OversubArgs, OversubCellArgs, Program};
 use crate::commands::interrupt::Interrupt;
-use crate::commands::{print, progress, run as command_run};
+use crate::commands::{print, progress};
 use crate::exit::{self, Exit};
+use crate::gather;
 use crate::situation::Situation;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow, bail};
@@ -445,7 +446,7 @@ fn order(steps: &[Step], seed: u64, round: u32) -> Vec<usize> {
 
 /// What `sched_yield` does here. Others may disturb a trial, which then says nothing.
 fn measured_yield(cpus: &CpuSet) -> Yield {
-    let mut tries = (0..TRIES).map(|_| command_run::measured_yield(cpus));
+    let mut tries = (0..TRIES).map(|_| gather::measured_yield(cpus));
     tries.find(|came| *came != Yield::Unknown).unwrap_or_default()
 }
 
