@@ -6,6 +6,9 @@
 //! **Properties.** The counts of tickets and barriers are the same on all ranks whenever all have made the same calls, as every
 //! algorithm is chosen by what all ranks know alike.
 
+mod barriers;
+mod shown;
+
 use crate::algorithm_table::{Algorithm, CallClass, Flat, Table};
 use crate::barrier::Barrier;
 use crate::cache_groups::Groups;
