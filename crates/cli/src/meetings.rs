@@ -1,16 +1,16 @@
 //! What was counted of meetings in a run: how a guest gets into the program to count, and what it says in words and in JSON.
 //!
-//! What a meeting is, and what the words of the page file mean, says [`trimtab_core::meetings`]; what a guest costs is counted along. A profile and the
+//! What a meeting is, and what the words of the page file mean, says [`trimtab_core::sync_stats`]; what a guest costs is counted along. A profile and the
 //! report of a run tell the same here. What could not be counted is missing, and why is among what was not seen.
 
 use crate::args::EnvMode;
 use crate::guest;
 use crate::world::World;
 use serde::Serialize;
-use trimtab_core::meetings::{Meetings, VARIABLE};
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::{Action, Variable};
 use trimtab_core::profile::{Intervals, Profile};
+use trimtab_core::sync_stats::{SyncStats, VARIABLE};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 use trimtab_linux::meetings::PageFile;
@@ -129,7 +129,7 @@ pub struct Met {
 
 impl Met {
     /// From the page file; `why` is what keeps guests out.
-    fn of(met: &Meetings, why: Vec<String>, wait: Option<String>, wall: Span) -> Self {
+    fn of(met: &SyncStats, why: Vec<String>, wait: Option<String>, wall: Span) -> Self {
         let mut unseen = why;
         let is_counted = met.guests > 0;
         if unseen.is_empty() && !is_counted {
@@ -264,28 +264,28 @@ fn grain(mean: Span) -> &'static str {
 mod tests {
     use super::*;
 
-    fn met(met: &Meetings, why: &[&str]) -> Met {
+    fn met(met: &SyncStats, why: &[&str]) -> Met {
         let why = why.iter().map(ToString::to_string).collect();
         Met::of(met, why, Some("as it is".to_owned()), Span::from_ms(10))
     }
 
     #[test]
     fn what_was_not_counted_is_missing_and_why_is_said_once() {
-        let nothing = met(&Meetings::default(), &[]);
+        let nothing = met(&SyncStats::default(), &[]);
         assert_eq!((nothing.workers, nothing.yields, nothing.overhead), (None, None, None));
         assert_eq!(nothing.section(), ["not seen: meetings: the guest library did not get into the program"]);
-        let kept = met(&Meetings::default(), &["meetings: it is statically linked"]);
+        let kept = met(&SyncStats::default(), &["meetings: it is statically linked"]);
         assert_eq!(kept.section(), ["not seen: meetings: it is statically linked"]);
-        let alone = met(&Meetings { guests: 1, ..Meetings::default() }, &[]);
+        let alone = met(&SyncStats { guests: 1, ..SyncStats::default() }, &[]);
         assert!(alone.section().len() == 1 && alone.section()[0].contains("none through"), "{alone:?}");
         assert_eq!((alone.workers, alone.yields), (None, Some(0)));
         // A rank that is not the first: it waited, and others count how often.
-        let rank = Meetings {
+        let rank = SyncStats {
             guests: 1,
             threads: 1,
             runtimes: vec![Runtime::Mpich],
             waiting: Some(0.5),
-            ..Meetings::default()
+            ..SyncStats::default()
         };
         let lines = met(&rank, &[]).section().join("\n");
         assert!(lines.contains("50% of the parallel time") && lines.contains("first rank"), "{lines}");
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn what_was_counted_is_told_in_lines() {
         let ms = Span::from_ms(1);
-        let counted = Meetings {
+        let counted = SyncStats {
             guests: 1,
             threads: 1,
             runtimes: vec![Runtime::Libgomp],
@@ -305,7 +305,7 @@ mod tests {
             cost: Some(Span(20_000)),
             record_ns: Some(45.4),
             lost: 1,
-            ..Meetings::default()
+            ..SyncStats::default()
         };
         let lines = met(&counted, &[]).section();
         let wanted = [
@@ -318,7 +318,7 @@ mod tests {
             "not seen: meetings of 1 thread, for which there was no room",
         ];
         assert_eq!(lines, wanted);
-        let short = Meetings { waiting: Some(0.4), ..counted };
+        let short = SyncStats { waiting: Some(0.4), ..counted };
         assert!(met(&short, &[]).section()[3].ends_with("(from 0.0% to 5.0% of those that stay)"));
     }
 }

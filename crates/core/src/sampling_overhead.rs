@@ -1,4 +1,4 @@
-//! What looking at programs costs whoever looks, and how much counting slows those who are looked at.
+//! Overhead of sampling: the CPU time that samples take, and how much counting slows the threads that are counted.
 //!
 //! Unit: CPU time over elapsed time for the first, relative time for the second. Problem: looks are some microseconds each and come at
 //! intervals that a policy chooses and a budget stretches; a program's own speed changes by more than counting does from one second to

@@ -1,4 +1,4 @@
-//! The yardstick of balancing: how far a run was from the best it could have had, and what that is worth.
+//! Ideal ratio of a run: its time over the best that it could have had, and goals for that.
 //!
 //! Unit: the ratio of a run's time to the *ideal*, in which all threads and rivals share the cores evenly all the time. Problem:
 //! run times of different counts of threads cannot be compared, and neighbours on the machine make every time longer. Idea:

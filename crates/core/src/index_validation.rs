@@ -1,4 +1,4 @@
-//! What an index is worth: cases measured in two ways, and whether the index tells which way was slower.
+//! Validation of an index of hardware counters: cases measured in two ways, and whether the index tells which way was slower.
 //!
 //! Unit: time of an access to memory; an index's own unit. Problem: a policy moves threads by an index that hardware counts, because
 //! run time cannot be seen while a program runs. Where both can be seen, in a benchmark, it can be asked how far the index is to be

@@ -1,4 +1,5 @@
-//! Meetings: how often the threads of a program wait for all others, and how long, as a guest library counts it for its parent.
+//! Synchronisation statistics: how often the threads of a program meet at barriers and collective calls, and how long they wait there, as the
+//! preload library counts it for its parent.
 //!
 //! Unit: nanoseconds. Problem: how long a program works between two barriers decides what oversubscription costs it, and only inside
 //! the program can that be seen; but the program may be killed at any time, has any number of processes, and must not be slowed.
@@ -32,10 +33,11 @@ pub const ROWS: usize = 4096;
 pub const BYTES: usize = (HEADER + ROW * (ROWS + 1)) * 8;
 /// Buckets of the histogram.
 pub const BUCKETS: usize = 64;
-/// How little waits is told of a thread with at least one part in so many of the longest parallel time. Chosen: as of CPU time in profiles.
-const LONG_ENOUGH: u64 = 20;
-/// The first bucket ends at two to this power, times the root of two.
-const FIRST: u32 = 7;
+/// The share of waiting is told of threads whose parallel time is at least one part in so many of the longest thread's. Chosen: as of CPU time
+/// in profiles.
+const TIME_OF_LONGEST_MIN: u64 = 20;
+/// The first bucket ends at two to this power, in nanoseconds, times the root of two.
+const FIRST_BUCKET_LOG2: u32 = 7;
 
 /// Words of the header.
 pub mod header {
@@ -110,24 +112,24 @@ pub const fn bit(runtime: Runtime) -> u64 {
 
 /// The bucket of a time: one each from two to the power of n, and from root of two times that.
 pub const fn bucket(ns: u64) -> usize {
-    if ns < 1 << FIRST {
+    if ns < 1 << FIRST_BUCKET_LOG2 {
         return 0;
     }
     let power = ns.ilog2();
     // 46341 / 32768 is the root of two.
-    let upper = (ns >> (power - FIRST)) as usize * 32768 >= 46341 << FIRST;
-    let at = 2 * (power - FIRST) as usize + upper as usize;
+    let upper = (ns >> (power - FIRST_BUCKET_LOG2)) as usize * 32768 >= 46341 << FIRST_BUCKET_LOG2;
+    let at = 2 * (power - FIRST_BUCKET_LOG2) as usize + upper as usize;
     if at < BUCKETS { at } else { BUCKETS - 1 }
 }
 
 /// The middle of a bucket, as factors go.
 fn middle(bucket: usize) -> f64 {
-    2f64.powf(f64::from(FIRST) + (bucket as f64 + 0.5) / 2.0)
+    2f64.powf(f64::from(FIRST_BUCKET_LOG2) + (bucket as f64 + 0.5) / 2.0)
 }
 
-/// What guests counted, added up.
+/// What the preload libraries of all processes counted, added up.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Meetings {
+pub struct SyncStats {
     /// Processes that counted.
     pub guests: u64,
     /// Threads that met others, the greatest number that was at it at the same time.
@@ -151,7 +153,7 @@ pub struct Meetings {
 }
 
 /// Reads the page file; `None` where it is none.
-pub fn read(bytes: &[u8]) -> Option<Meetings> {
+pub fn read(bytes: &[u8]) -> Option<SyncStats> {
     let words: Vec<u64> = bytes
         .chunks_exact(8)
         .map(|word| word.try_into().map(u64::from_ne_bytes))
@@ -193,11 +195,11 @@ pub fn read(bytes: &[u8]) -> Option<Meetings> {
         }
     }
     let longest = times.iter().map(|(_, whole)| *whole).max().unwrap_or(0);
-    let counts = times.iter().filter(|(_, whole)| whole.saturating_mul(LONG_ENOUGH) >= longest);
+    let counts = times.iter().filter(|(_, whole)| whole.saturating_mul(TIME_OF_LONGEST_MIN) >= longest);
     let shares: Vec<f64> = counts.map(|(own, whole)| *own as f64 / *whole as f64).collect();
     let cost = (head[header::COST] > 0).then(|| head[header::COST] as f64 / 1e3);
     let least = shares.iter().copied().reduce(f64::min);
-    Some(Meetings {
+    Some(SyncStats {
         guests: head[header::GUESTS],
         threads: at_once(&spans),
         lost: head[header::NEXT].saturating_sub(ROWS as u64),
@@ -277,7 +279,7 @@ mod tests {
                 assert!(at >= before, "{ns}");
                 before = at;
             }
-            if (1 << FIRST..1 << 38).contains(&ns) {
+            if (1 << FIRST_BUCKET_LOG2..1 << 38).contains(&ns) {
                 let off = ns as f64 / middle(at);
                 assert!((0.83..1.2).contains(&off), "{ns} {off}");
             }
