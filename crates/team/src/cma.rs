@@ -247,6 +247,7 @@ pub(crate) fn sizes(kind: Kind, ranks: u32, crowded: bool) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     /// Only of this process, which may always be read.
     #[test]

@@ -1,5 +1,6 @@
-//! Circles of modules. Modules of one room (children of one parent, each with all that is below it) should be ordered by their use; those
-//! that are not are listed in ARCHITECTURE.md with the reason.
+//! Circles of modules. Modules of one room (children of one parent, each with all that is below it)
+//! should be ordered by their use; those that are not are listed in ARCHITECTURE.md with the
+//! reason.
 
 use super::source::{modules, quoted, table};
 use std::collections::{BTreeMap, BTreeSet};

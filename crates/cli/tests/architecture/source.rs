@@ -43,7 +43,8 @@ pub(crate) fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The modules of a crate that are files, by their paths (the crate's root is empty), with their code. Tests are left out.
+/// The modules of a crate that are files, by their paths (the crate's root is empty), with their
+/// code. Tests are left out.
 pub(crate) fn modules(krate: &str) -> BTreeMap<Vec<String>, String> {
     let root = root().join("crates").join(krate).join("src");
     let mut files = Vec::new();

@@ -8,8 +8,8 @@ impl Endpoint {
     /// Waits until all have come.
     #[inline(always)]
     pub async fn barrier(&self, how: Barrier, signature: u32) -> Result<()> {
-        let number = self.barriers.get().wrapping_add(1);
-        self.barriers.set(number);
+        let number = self.tickets.barriers.get().wrapping_add(1);
+        self.tickets.barriers.set(number);
         match how {
             Barrier::Dissemination => self.disseminate(number, signature).await,
             Barrier::Central => self.gather_at_centre(number, signature).await,
@@ -56,8 +56,8 @@ impl Endpoint {
 
     async fn gather_at_centre(&self, number: u32, signature: u32) -> Result<()> {
         let centre = self.area.lines(0);
-        let central = self.centrals.get().wrapping_add(1);
-        self.centrals.set(central);
+        let central = self.tickets.centrals.get().wrapping_add(1);
+        self.tickets.centrals.set(central);
         // All of this barrier, and of those before it, are counted: the last one sees so.
         if self.count(&centre.arrived).wrapping_add(1) == central.wrapping_mul(self.ranks()) {
             self.raise(&centre.released, number, signature);
@@ -71,7 +71,7 @@ impl Endpoint {
     }
 
     async fn by_groups(&self, number: u32, signature: u32) -> Result<()> {
-        let groups = self.groups.borrow().clone();
+        let groups = self.routes.groups.borrow().clone();
         if !groups.are_any() {
             return self.disseminate(number, signature).await;
         }

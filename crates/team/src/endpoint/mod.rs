@@ -1,4 +1,4 @@
-//! A station: what one rank knows and does to work with the others of one team.
+//! Endpoint: what one rank keeps, and does, to work with the others of one team.
 //!
 //! **Idea.** Every algorithm is written once, as an `async fn` over [`Endpoint::reach`]. A blocking call polls it once, and its waits wait; a call
 //! that was started polls it now and then, and its waits return. Calls of one rank are carried out in the order in which they were made.
@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Who of a team lives: asked seldom, by who waits.
+/// Ranks of a team that live, have left or have died: asked seldom, in waits.
 pub trait Company {
     /// A rank of this team whose thread or process ended without leaving.
     fn dead(&self) -> Option<u32>;
@@ -34,7 +34,7 @@ pub trait Company {
     fn gone(&self, rank: u32) -> bool;
 }
 
-/// See the module.
+/// One rank's end of a team, made of [`Tickets`], [`Waits`], [`Routes`] and [`Buffers`].
 pub struct Endpoint {
     /// Flags and stages.
     pub area: Area,
@@ -44,63 +44,83 @@ pub struct Endpoint {
     pub crowded: bool,
     /// All ranks are threads of this process, and no other has the memory.
     pub(crate) private: bool,
-    /// And nobody was given it: [`crate::in_process`].
-    pub(crate) direct: Cell<bool>,
-    /// Ranks read each other's memory through the kernel: [`crate::cma`].
-    pub(crate) pull: Cell<bool>,
-    /// Whose memory that is; nobody's where they cannot.
-    pub(crate) peers: RefCell<Option<Rc<crate::cma::Peers>>>,
-    /// For what was read of others and is to be combined.
-    pub(crate) scratch: RefCell<Vec<u64>>,
+    /// What this rank said of the call under way.
+    said: Cell<Posted>,
+    pub(crate) tickets: Tickets,
+    pub(crate) waits: Waits,
+    pub(crate) routes: Routes,
+    pub(crate) buffers: Buffers,
+}
+
+/// Counts that are the same on all ranks whenever all have made the same calls.
+pub(crate) struct Tickets {
     /// The last ticket taken.
     ticket: Cell<Ticket>,
     /// The last barrier.
-    pub(crate) barriers: Cell<Ticket>,
+    barriers: Cell<Ticket>,
     /// How many of them were central.
-    pub(crate) centrals: Cell<Ticket>,
-    said: Cell<Posted>,
-    /// Up to which ticket others are known to have done with this rank's slots.
+    centrals: Cell<Ticket>,
+    /// Blocks of the segment's heap that are given out.
+    pub(crate) blocks: Cell<u32>,
+    /// By rank: up to which ticket it is known to have done with this rank's slots.
     seen: Vec<Cell<Ticket>>,
-    /// Whether waits wait.
+}
+
+/// How waits go, and what ends them before their flag.
+pub(crate) struct Waits {
+    /// Whether waits wait, or return to be polled again.
     blocking: Cell<bool>,
     polls: Cell<u32>,
     pub(crate) patience: Patience,
     pub(crate) deadline: Cell<Option<Duration>>,
-    /// What a call has waited: of which number, from when on, and when faults were looked for last.
+    /// The number of the call that waits, since when, and when faults were looked for last.
     vain: Cell<Option<(u64, Instant, Instant)>>,
     pub(crate) company: Rc<dyn Company>,
     /// Says that a wait is to end.
     pub(crate) interrupt: Cell<Option<fn() -> bool>>,
-    /// What others said when last looked at, to see whether it stays.
+    /// By rank: what it said when that was last looked at, to see whether it stays.
     heard: RefCell<Vec<Posted>>,
-    /// How ranks meet, and which way calls go.
+}
+
+/// Barriers and algorithms in force, of the table that was installed.
+pub(crate) struct Routes {
     pub(crate) barrier_by: Cell<Barrier>,
-    /// Whether they meet at a centre amid calls, too: where they share processors.
+    /// Whether ranks meet at a centre amid calls, too: where they share processors.
     pub(crate) central: Cell<bool>,
     /// Ranks that share a cache.
     pub(crate) groups: RefCell<Rc<Groups>>,
     ways: RefCell<Flat>,
     /// The barrier was measured, and is not just the usual one.
     pub(crate) kept_barrier: Cell<bool>,
-    /// Where the segment's heap is in this process.
-    heap: (usize, usize),
-    /// How many blocks of it are given out: as many at all ranks.
-    pub(crate) blocks: Cell<u32>,
-    /// Addresses of what is folded: one for each rank.
-    pub(crate) sources: RefCell<Vec<*const u8>>,
-    /// Where others' inputs lie, of the call under way.
-    pub(crate) residents: RefCell<Vec<BufferLocation>>,
 }
 
-/// Where a wait needs every rank.
+/// Buffers of other ranks, and how they are reached.
+pub(crate) struct Buffers {
+    /// The memory is this process's alone, and was given to no other: [`crate::in_process`].
+    pub(crate) direct: Cell<bool>,
+    /// Ranks read each other's memory through the kernel: [`crate::cma`].
+    pub(crate) pull: Cell<bool>,
+    /// The processes whose memory that is; `None` where they cannot be read.
+    pub(crate) peers: RefCell<Option<Rc<crate::cma::Peers>>>,
+    /// Room for what was read of others and is to be combined.
+    pub(crate) scratch: RefCell<Vec<u64>>,
+    /// By rank: the address of what is folded.
+    pub(crate) sources: RefCell<Vec<*const u8>>,
+    /// By rank: where its input lies, of the call under way.
+    pub(crate) residents: RefCell<Vec<BufferLocation>>,
+    /// Where the segment's heap is in this process, and its size.
+    heap: (usize, usize),
+}
+
+/// In place of a rank: the wait needs all ranks.
 pub const ANYBODY: u32 = u32::MAX;
-/// Every so many polls in vain faults are looked for.
-const POLLS: u32 = 64;
+/// Polls in vain between two looks for faults.
+const FAULT_POLLS: u32 = 64;
 
 const NOTHING: Posted = Posted { number: 0, signature: 0, root: 0, what: 0, count: 0 };
 
 impl Endpoint {
-    /// A rank's station in a new area.
+    /// A rank's endpoint in a new shared layout.
     pub fn new(
         area: Area,
         rank: u32,
@@ -116,32 +136,40 @@ impl Endpoint {
             rank,
             crowded,
             private,
-            direct: Cell::new(false),
-            pull: Cell::new(false),
-            peers: RefCell::default(),
-            scratch: RefCell::default(),
-            ticket: Cell::new(0),
-            barriers: Cell::new(0),
-            centrals: Cell::new(0),
-            polls: Cell::new(0),
             said: Cell::new(NOTHING),
-            seen: (0..ranks).map(|_| Cell::new(0)).collect(),
-            blocking: Cell::new(true),
-            patience,
-            deadline: Cell::new(None),
-            vain: Cell::new(None),
-            interrupt: Cell::new(None),
-            company,
-            heard: RefCell::new(vec![NOTHING; ranks]),
-            barrier_by: Cell::new(Table::usual(crowded).barrier),
-            central: Cell::new(crowded && Table::usual(crowded).barrier == Barrier::Central),
-            groups: RefCell::default(),
-            kept_barrier: Cell::new(false),
-            ways: RefCell::new(Flat::new(Table::usual(crowded))),
-            heap: (heap.0.expose_provenance(), heap.1),
-            blocks: Cell::new(0),
-            sources: RefCell::new(vec![std::ptr::null(); ranks]),
-            residents: RefCell::new(vec![BufferLocation::Nowhere; ranks]),
+            tickets: Tickets {
+                ticket: Cell::new(0),
+                barriers: Cell::new(0),
+                centrals: Cell::new(0),
+                blocks: Cell::new(0),
+                seen: (0..ranks).map(|_| Cell::new(0)).collect(),
+            },
+            waits: Waits {
+                blocking: Cell::new(true),
+                polls: Cell::new(0),
+                patience,
+                deadline: Cell::new(None),
+                vain: Cell::new(None),
+                company,
+                interrupt: Cell::new(None),
+                heard: RefCell::new(vec![NOTHING; ranks]),
+            },
+            routes: Routes {
+                barrier_by: Cell::new(Table::usual(crowded).barrier),
+                central: Cell::new(crowded && Table::usual(crowded).barrier == Barrier::Central),
+                groups: RefCell::default(),
+                ways: RefCell::new(Flat::new(Table::usual(crowded))),
+                kept_barrier: Cell::new(false),
+            },
+            buffers: Buffers {
+                direct: Cell::new(false),
+                pull: Cell::new(false),
+                peers: RefCell::default(),
+                scratch: RefCell::default(),
+                sources: RefCell::new(vec![std::ptr::null(); ranks]),
+                residents: RefCell::new(vec![BufferLocation::Nowhere; ranks]),
+                heap: (heap.0.expose_provenance(), heap.1),
+            },
         }
     }
 
@@ -153,72 +181,72 @@ impl Endpoint {
 
     /// Calls are broken off when they have waited in vain for so long, from the first wait on that went past its spinning.
     pub fn set_deadline(&self, deadline: Option<Duration>) {
-        self.deadline.set(deadline);
+        self.waits.deadline.set(deadline);
     }
 
     /// Waits are broken off when this says so; it is asked every few milliseconds.
     pub fn set_interrupt(&self, interrupt: Option<fn() -> bool>) {
-        self.interrupt.set(interrupt);
+        self.waits.interrupt.set(interrupt);
     }
 
     /// Whether waits wait, or return to be polled again. Answers what was before.
     pub fn block(&self, block: bool) -> bool {
-        self.blocking.replace(block)
+        self.waits.blocking.replace(block)
     }
 
     /// Whether waits wait now.
     pub(crate) fn blocks_now(&self) -> bool {
-        self.blocking.get()
+        self.waits.blocking.get()
     }
 
     /// Where in the heap an address is, plus one; zero if it is not there.
     #[inline]
     pub(crate) fn offset_of<T>(&self, address: *const T) -> u64 {
-        let offset = (address as usize).wrapping_sub(self.heap.0);
-        if offset < self.heap.1 { offset as u64 + 1 } else { 0 }
+        let offset = (address as usize).wrapping_sub(self.buffers.heap.0);
+        if offset < self.buffers.heap.1 { offset as u64 + 1 } else { 0 }
     }
 
     /// Where the heap begins in this process.
     pub(crate) fn heap(&self) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut(self.heap.0)
+        std::ptr::with_exposed_provenance_mut(self.buffers.heap.0)
     }
 
     /// What a rank says is in the heap, as an address here. It is another's word, so it is looked at; that of a thread of this process is an
     /// address, and as good as its pointer.
     pub(crate) fn resident(&self, told: u64, bytes: usize) -> Result<*mut u8> {
-        if self.direct.get() {
+        if self.buffers.direct.get() {
             return Ok(std::ptr::with_exposed_provenance_mut(told as usize));
         }
         let offset = usize::try_from(told.wrapping_sub(1)).unwrap_or(usize::MAX);
-        if offset.checked_add(bytes).is_none_or(|end| end > self.heap.1) {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.buffers.heap.1) {
             return Err(Error::Refused("a rank told of a buffer outside of the segment".to_owned()));
         }
-        Ok(std::ptr::with_exposed_provenance_mut(self.heap.0 + offset))
+        Ok(std::ptr::with_exposed_provenance_mut(self.buffers.heap.0 + offset))
     }
 
     /// From now on calls go these ways. All ranks must install the same table between the same calls.
     pub fn install(&self, table: Table) {
-        self.barrier_by.set(table.barrier);
-        self.central.set(self.crowded && table.barrier == Barrier::Central);
-        self.groups.replace(Rc::new(Groups::new(&table.groups, self.ranks())));
-        self.ways.replace(Flat::new(table));
+        self.routes.barrier_by.set(table.barrier);
+        self.routes.central.set(self.crowded && table.barrier == Barrier::Central);
+        self.routes.groups.replace(Rc::new(Groups::new(&table.groups, self.ranks())));
+        self.routes.ways.replace(Flat::new(table));
     }
 
     /// The table in force.
     pub fn table(&self) -> Table {
-        self.ways.borrow().table().clone()
+        self.routes.ways.borrow().table().clone()
     }
 
     /// Lets calls of one place in the table go another way for now, `None` for the usual. All ranks do so at the same call.
     pub(crate) fn divert(&self, place: usize, way: Option<Algorithm>) -> Option<Algorithm> {
-        self.ways.borrow_mut().divert(place, way)
+        self.routes.ways.borrow_mut().divert(place, way)
     }
 
     /// The way of a call of so many bytes.
     pub(crate) fn way(&self, kind: Kind, bytes: usize) -> Algorithm {
         // What the call is else, it said when it began.
         let manner = CallClass::of(self.said.get().what);
-        self.ways.borrow().way(manner, kind, bytes, self.area.cell_bytes(), self.crowded)
+        self.routes.ways.borrow().way(manner, kind, bytes, self.area.cell_bytes(), self.crowded)
     }
 
     /// Begins an operation: says so to who may wonder, and fails where the team is given up.
@@ -266,8 +294,8 @@ impl Endpoint {
     /// The next ticket.
     #[inline(always)]
     pub fn next_ticket(&self) -> Ticket {
-        let ticket = self.ticket.get().wrapping_add(1);
-        self.ticket.set(ticket);
+        let ticket = self.tickets.ticket.get().wrapping_add(1);
+        self.tickets.ticket.set(ticket);
         ticket
     }
 
@@ -293,7 +321,7 @@ impl Endpoint {
 
     #[inline(always)]
     fn wait(&self, flag: &Flag, wanted: Ticket, of: u32) -> Result<u64> {
-        let mut left = self.patience.spins();
+        let mut left = self.waits.patience.spins();
         while left > 0 {
             std::hint::spin_loop();
             let word = flag.look();
@@ -302,7 +330,7 @@ impl Endpoint {
             }
             left -= 1;
         }
-        linger(flag, wanted, &self.patience, self.private, &Waiting { station: self, flag, wanted, of })
+        linger(flag, wanted, &self.waits.patience, self.private, &Waiting { station: self, flag, wanted, of })
     }
 
     /// Waits until this rank's slot of a ticket is free again.
@@ -314,7 +342,7 @@ impl Endpoint {
         }
         let wanted = ticket.wrapping_sub(SLOTS as u32);
         // Tickets begin at 1: in the first turn nothing was there.
-        for (rank, seen) in (0..).zip(&self.seen) {
+        for (rank, seen) in (0..).zip(&self.tickets.seen) {
             if !reached(seen.get(), wanted) && rank != self.rank {
                 let word = self.reach(&self.area.lines(rank).done, wanted, rank).await?;
                 seen.set(word as Ticket);
@@ -326,7 +354,7 @@ impl Endpoint {
     /// Says that this rank has done with others' slots of all tickets so far.
     #[inline(always)]
     pub fn done(&self) {
-        self.raise(&self.area.lines(self.rank).done, self.ticket.get(), 0);
+        self.raise(&self.area.lines(self.rank).done, self.tickets.ticket.get(), 0);
     }
 
     /// Raises this rank's slot of a ticket.
@@ -345,7 +373,7 @@ impl Endpoint {
     #[inline(always)]
     pub async fn take_lagging(&self, rank: u32, ticket: Ticket, signature: u32, lag: u32) -> Result<()> {
         let word = self.reach(self.area.slot(rank, ticket), ticket, rank).await?;
-        let (done, seen) = (ticket.wrapping_sub(lag), &self.seen[rank as usize]);
+        let (done, seen) = (ticket.wrapping_sub(lag), &self.tickets.seen[rank as usize]);
         if reached(done, seen.get()) {
             seen.set(done);
         }
@@ -409,8 +437,9 @@ impl Endpoint {
             return if flag.is(wanted) { None } else { Some(self.alarmed(&self.said.get())) };
         }
         // Who ended or left may have raised the flag before: looked at in this order, what was raised counts.
-        let (dead, needed) = (self.company.dead(), if of == ANYBODY { 0..self.ranks() } else { of..of + 1 });
-        let left = needed.into_iter().find(|rank| self.company.left(*rank));
+        let (dead, needed) =
+            (self.waits.company.dead(), if of == ANYBODY { 0..self.ranks() } else { of..of + 1 });
+        let left = needed.into_iter().find(|rank| self.waits.company.left(*rank));
         if flag.is(wanted) {
             return None;
         }
@@ -423,7 +452,7 @@ impl Endpoint {
             return Some(self.alarmed(&self.said.get()));
         }
         let ours = self.said.get();
-        let mut heard = self.heard.borrow_mut();
+        let mut heard = self.waits.heard.borrow_mut();
         for (rank, before) in (0..self.ranks()).zip(heard.iter_mut()) {
             let theirs = self.area.lines(rank).intent.heard();
             let stays = std::mem::replace(before, theirs) == theirs;
@@ -433,7 +462,7 @@ impl Endpoint {
                 return Some(self.differs(rank));
             }
         }
-        let deadline = self.deadline.get()?;
+        let deadline = self.waits.deadline.get()?;
         if waited < deadline {
             return None;
         }
@@ -452,10 +481,10 @@ struct Waiting<'a> {
 impl Faults for Waiting<'_> {
     fn looked(&self, now: Instant) -> Instant {
         let number = self.station.said.get().number;
-        match self.station.vain.get() {
+        match self.station.waits.vain.get() {
             Some((call, _, looked)) if call == number => looked,
             _ => {
-                self.station.vain.set(Some((number, now, now)));
+                self.station.waits.vain.set(Some((number, now, now)));
                 now
             }
         }
@@ -463,11 +492,11 @@ impl Faults for Waiting<'_> {
 
     fn look(&self, now: Instant) -> Option<Error> {
         let number = self.station.said.get().number;
-        let begin = self.station.vain.get().map_or(now, |(_, begin, _)| begin);
-        self.station.vain.set(Some((number, begin, now)));
+        let begin = self.station.waits.vain.get().map_or(now, |(_, begin, _)| begin);
+        self.station.waits.vain.set(Some((number, begin, now)));
         let waited = now.saturating_duration_since(begin);
         let fault = self.station.fault(self.flag, self.wanted, self.of, waited);
-        if fault.is_none() && self.station.interrupt.get().is_some_and(|asked| asked()) {
+        if fault.is_none() && self.station.waits.interrupt.get().is_some_and(|asked| asked()) {
             self.station.give_up(Cause::Timeout, self.station.rank);
             return Some(Error::Interrupted);
         }
@@ -492,7 +521,7 @@ impl Future for Reach<'_> {
         if reached(word as Ticket, self.wanted) {
             return Poll::Ready(Ok(word));
         }
-        if self.station.blocking.get() {
+        if self.station.waits.blocking.get() {
             return Poll::Ready(self.station.wait(self.flag, self.wanted, self.of));
         }
         self.station.polled(self.flag, self.wanted, self.of)
@@ -503,8 +532,8 @@ impl Endpoint {
     /// A wait that returns to be polled again, unless it is in vain.
     #[cold]
     fn polled(&self, flag: &Flag, wanted: Ticket, of: u32) -> Poll<Result<u64>> {
-        self.polls.set(self.polls.get().wrapping_add(1));
-        if !self.polls.get().is_multiple_of(POLLS) {
+        self.waits.polls.set(self.waits.polls.get().wrapping_add(1));
+        if !self.waits.polls.get().is_multiple_of(FAULT_POLLS) {
             return Poll::Pending;
         }
         // Deadlines of started operations are their waiter's.

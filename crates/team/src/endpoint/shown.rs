@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 impl Endpoint {
     /// From now on ranks read these processes' memory, or nobody's; all must say the same.
     pub(crate) fn set_peers(&self, peers: Option<Peers>) {
-        self.pull.set(peers.is_some());
-        self.peers.replace(peers.map(Rc::new));
+        self.buffers.pull.set(peers.is_some());
+        self.buffers.peers.replace(peers.map(Rc::new));
     }
 
     /// Whether ranks read each other's buffers in a call of so many bytes.
     #[inline]
     pub(crate) fn pulls(&self, kind: Kind, bytes: usize) -> bool {
-        self.pull.get() && sizes(kind, self.ranks(), self.crowded).contains(&bytes)
+        self.buffers.pull.get() && sizes(kind, self.ranks(), self.crowded).contains(&bytes)
     }
 
     /// What is told of a buffer of a call that is not in the segment.
@@ -36,7 +36,7 @@ impl Endpoint {
         if told == 0 {
             return Ok(BufferLocation::Nowhere);
         }
-        if self.pull.get() && told & ELSEWHERE != 0 {
+        if self.buffers.pull.get() && told & ELSEWHERE != 0 {
             return Ok(BufferLocation::There(told & !ELSEWHERE));
         }
         self.resident(told, bytes).map(BufferLocation::Here)
@@ -44,7 +44,7 @@ impl Endpoint {
 
     /// Whether that is an address of another process.
     pub(crate) fn is_elsewhere(&self, told: u64) -> bool {
-        self.pull.get() && told & ELSEWHERE != 0
+        self.buffers.pull.get() && told & ELSEWHERE != 0
     }
 
     /// Reads so many bytes of a rank's memory. `last` says that no more is read of it in this call.
@@ -59,7 +59,7 @@ impl Endpoint {
         bytes: usize,
         last: bool,
     ) -> Result<()> {
-        let peers = self.peers.borrow();
+        let peers = self.buffers.peers.borrow();
         let Some(peers) = &*peers else { return Err(Error::Revoked(self.rank)) };
         // SAFETY: the caller's promise.
         let read = unsafe { peers.all[rank as usize].read(from, to, bytes, last) };
@@ -84,11 +84,12 @@ impl Endpoint {
     /// What to say when a rank's memory could not be read: most often that it has died.
     #[cold]
     fn unread(&self, rank: u32, why: &io::Error) -> Error {
-        let (begin, most) = (Instant::now(), self.deadline.get().map_or(GONE, |deadline| deadline.min(GONE)));
+        let (begin, most) =
+            (Instant::now(), self.waits.deadline.get().map_or(GONE, |deadline| deadline.min(GONE)));
         while begin.elapsed() < most && !self.area.lines(0).alarm.is_raised() {
-            if self.company.left(rank) {
+            if self.waits.company.left(rank) {
                 self.give_up(Cause::Left, rank);
-            } else if self.company.gone(rank) {
+            } else if self.waits.company.gone(rank) {
                 self.give_up(Cause::Died, rank);
             } else {
                 std::thread::sleep(Duration::from_millis(1));
@@ -119,7 +120,7 @@ impl Endpoint {
         let Some(kernel) = &call.kernel else { return Ok(()) };
         let (lowest, highest) = PIECE;
         let each = (SCRATCH / ranks as usize / 64 * 64).clamp(lowest, highest);
-        let mut scratch = self.scratch.borrow_mut();
+        let mut scratch = self.buffers.scratch.borrow_mut();
         scratch.resize(ranks as usize * each / 8, 0);
         let scratch = scratch.as_mut_ptr().cast::<u8>();
         let mut at = from;
@@ -127,7 +128,7 @@ impl Endpoint {
             let bytes = (to - at).min(each);
             let last = at + bytes == to;
             for rank in 0..ranks {
-                let lies = self.residents.borrow()[rank as usize].add(skip + at);
+                let lies = self.buffers.residents.borrow()[rank as usize].add(skip + at);
                 let source = match lies {
                     _ if rank == self.rank => call.input.wrapping_add(skip + at),
                     BufferLocation::Here(here) => here.cast_const(),
@@ -139,9 +140,9 @@ impl Endpoint {
                     }
                     BufferLocation::Nowhere => return Err(Error::Revoked(self.rank)),
                 };
-                self.sources.borrow_mut()[rank as usize] = source;
+                self.buffers.sources.borrow_mut()[rank as usize] = source;
             }
-            let sources = self.sources.borrow();
+            let sources = self.buffers.sources.borrow();
             // SAFETY: all have `bytes` bytes from there on, by the caller's promise.
             unsafe {
                 kernel.fold(

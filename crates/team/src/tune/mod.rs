@@ -404,8 +404,8 @@ struct Paused {
 impl Paused {
     fn of(rank: &Rank) -> Self {
         let lazy = rank.lazy.as_ref().map(|lazy| (Rc::clone(lazy), lazy.pause(true)));
-        let pull = rank.station.pull.replace(false);
-        Self { lazy, direct: (Rc::clone(&rank.station), rank.station.direct.replace(false)), pull }
+        let pull = rank.station.buffers.pull.replace(false);
+        Self { lazy, direct: (Rc::clone(&rank.station), rank.station.buffers.direct.replace(false)), pull }
     }
 }
 
@@ -413,7 +413,7 @@ impl Drop for Paused {
     fn drop(&mut self) {
         let (station, direct) = &self.direct;
         station.set_direct(*direct);
-        station.pull.set(self.pull);
+        station.buffers.pull.set(self.pull);
         if let Some((lazy, before)) = &self.lazy {
             lazy.pause(*before);
         }

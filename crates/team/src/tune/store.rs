@@ -298,7 +298,7 @@ mod tests {
     fn what_is_tuned_later_is_kept_beside_the_rest() {
         use crate::tune::judge::Selection;
         use crate::tune::{Cell, Job, Measured, Origin, Tried};
-        use crate::{Kind, barrier::Barrier, algorithm_table::Algorithm, algorithm_table::CallClass};
+        use crate::{Kind, algorithm_table::Algorithm, algorithm_table::CallClass, barrier::Barrier};
         let cell = |kind, bytes, tried: Vec<Tried>, winner, judged| Cell {
             job: Job { kind, bytes, manner: CallClass::Mine },
             candidates: tried
