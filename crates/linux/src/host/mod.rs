@@ -10,10 +10,10 @@
 //! | [`Discovery`] | roots, processes and threads as they come and go; tells a [`ThreadListener`] |
 //! | [`Sampler`] | the kernel's counters of threads and CPUs |
 //! | [`CounterReader`] | hardware counters, or where memory lies |
-//! | [`constraints`] | what cpusets, quotas and a loaded scheduler leave of the machine |
-//! | [`affinity`] | sets masks and gives them back, with the [`affinity_journal`] for the case of a kill |
-//! | [`page_migration`] | brings memory to another node beside the looks |
-//! | [`audit`] | what is to be said of a run when it is over |
+//! | `constraints` | what cpusets, quotas and a loaded scheduler leave of the machine |
+//! | `affinity` | sets masks and gives them back, with the [`affinity_journal`] for the case of a kill |
+//! | `page_migration` | brings memory to another node beside the looks |
+//! | `audit` | what is to be said of a run when it is over |
 //!
 //! A host compares nothing and chooses nothing: what to read is asked of it, what to do is decided
 //! elsewhere.
@@ -29,7 +29,7 @@
 //!   process may open is the most (raise the soft limit of open files to read more threads cheaply;
 //!   programs started later inherit it).
 //! - A thread that only its cpuset binds is in the end bound by that alone again: a cpuset that
-//!   grows later widens it ([`home`]).
+//!   grows later widens it (`home`).
 //! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not
 //!   forgotten: a home is told as far as it is granted, and comes back with the CPUs. Each program
 //!   has the limits of its own group.

@@ -12,10 +12,10 @@
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
 //!
-//! Parts, each with fields of its own: [`timeline`] (time and planned events), [`hardware`] (busy
-//! cores and speeds), [`cpu_clocks`] (time that CPUs ran), [`agenda`] (programs and their starts),
-//! [`roster`] (threads and their numbers), the scheduler with its queues (`sched`), and a model of
-//! memory ([`Progress`]). Events join them:
+//! Parts, each with fields of its own: `timeline` (time and planned events), `hardware` (busy
+//! cores and speeds), `cpu_clocks` (time that CPUs ran), `agenda` (programs and their starts),
+//! `roster` (threads and their numbers), the scheduler with its queues (`sched`), and a model of
+//! memory (`Progress`). Events join them:
 //!
 //! - `spawn`: programs start, threads are born and end.
 //! - `running`: threads on and off CPUs.

@@ -34,7 +34,7 @@ pub trait Company {
     fn gone(&self, rank: u32) -> bool;
 }
 
-/// One rank's end of a team, made of [`Tickets`], [`Waits`], [`Routes`] and [`Buffers`].
+/// One rank's end of a team, made of tickets, waits, routes and buffers.
 pub struct Endpoint {
     /// Flags and stages.
     pub area: Area,
