@@ -89,13 +89,14 @@ pub struct Job {
     pub manner: CallClass,
 }
 
-/// A way of meeting or of moving data, for the record.
+/// A barrier or an algorithm that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tried {
     /// A barrier.
     Barrier(Barrier),
-    /// Another call.
+    /// Another call. Kept tunings and JSON say `way`, as they always did.
+    #[serde(rename = "way")]
     Algorithm(Algorithm),
 }
 
