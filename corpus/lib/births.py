@@ -25,6 +25,7 @@ LOST_RECORD, COMM_RECORD, FORK_RECORD = 2, 3, 7
 BY_EXEC = 1 << 13  # of a COMM_RECORD: an execution, and no thread that renames itself
 DATA_PAGES = 128  # of each CPU's buffer, a power of two: what users may lock by default, some 8,000 records
 HEAD, TAIL = 1024, 1032  # where the kernel's and the reader's positions are in the buffer's first page
+ITSELF = "exe"  # the name of a file that is executed as /proc/self/exe
 NAME_BYTES = 15  # of a program's name that the kernel keeps
 
 
@@ -159,7 +160,8 @@ def started(records, root, own):
     """How many threads and processes the programs below `root` start.
 
     `own` are the names of files whose processes do not count: trimtab's. Nor does the root. A process that becomes a program of
-    another's counts then, and once, whatever it executes later; one that becomes trimtab counts no longer.
+    another's counts then, and once, whatever it executes later; one that becomes trimtab counts no longer. One that executes
+    itself remains what it is.
     """
     names = {name[:NAME_BYTES] for name in own}
     counts = {root: False}  # process -> whether it is a program's
@@ -168,7 +170,7 @@ def started(records, root, own):
     for record in sorted(records, key=lambda record: record.time):
         process = record.process
         if isinstance(record, Became):
-            if process not in counts or process == root:
+            if process not in counts or process == root or record.name == ITSELF:
                 continue
             counts[process] = record.name not in names
             (initial.add if counts[process] else initial.discard)(process)
