@@ -233,7 +233,7 @@ mod tests {
             ("{\"header\":{\"trimtab-trace\":1,", &[Kind::Trace]),
             ("trimtab: 1.0 s", &[Kind::Report]),
             ("{\"schema\":\"trimtab.audit/1\"}", &[Kind::Report]),
-            (include_str!("commands/report/page.html"), &[Kind::Page]),
+            (include_str!("../../cli/src/commands/report/page.html"), &[Kind::Page]),
             ("<!doctype html>\n<html>", &[]),
             ("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":\"x\"", &[Kind::Chrome]),
             ("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1\"/>", &[Kind::Picture]),

@@ -4,10 +4,13 @@
 //! The *host* (`host`) carries out what the registry says with the live machine, in the loop of all balancing. Between them stands
 //! `State`, which nobody holds for longer than it takes to look something up.
 
+#[path = "requests.rs"]
 pub mod desk;
 mod guests;
 pub mod host;
+#[path = "guest_link.rs"]
 mod link;
+#[path = "vm_registry.rs"]
 mod machines;
 mod pinned;
 mod resolve;
