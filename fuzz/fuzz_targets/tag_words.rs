@@ -1,7 +1,7 @@
 //! Words of the service's commands: where guests are heard, which machine and which tasks are meant.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use trimtab_cli::args::{Channel, GuestPort};
+use trimtab_agent::service::channel::{Channel, GuestPort};
 use trimtab_linux::vcpus::VmName;
 
 fuzz_target!(|text: &str| {

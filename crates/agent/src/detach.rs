@@ -1,73 +1,132 @@
-//! `trimtab detach`: the end of balancing, from outside.
+//! Detach: the end of balancing from outside.
+//!
+//! Masks that a killed balancer left behind are given back; a balancer that lives is told to stop and is waited for; the service
+//! is asked to leave processes alone, and goes on.
 
-use crate::args::{DetachArgs, distinct};
-use crate::commands::print;
-use crate::exit::{self, Exit};
-use crate::leftovers::{give_back, only as only_for, own_masks, user};
-use crate::say::{self, Volume};
-use crate::service::Service;
-use crate::tagged;
-use crate::world::World;
-use anyhow::{Context, anyhow};
+use crate::narrator::Narrator;
+use crate::paths::Paths;
+use crate::restoration::{give_back, only as only_for, user};
+use crate::service::client::Client;
+use crate::service::removal;
+use anyhow::{Context, Result, anyhow};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use trimtab_core::words::plural;
 use trimtab_linux::child::let_go;
 use trimtab_linux::live::keeper::{LeftBehind, LeftEnd};
 use trimtab_linux::process::{Pid, State, stat};
 
-/// So long a balancer may take to give masks back after it was told to. Chosen: it takes microseconds a thread.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// After this it is said what is waited for.
-const SAID: Duration = Duration::from_secs(1);
+/// The longest time that a balancer may take to give masks back after it was told to. Chosen: it takes microseconds a thread.
+const LET_GO_MAX: Duration = Duration::from_secs(10);
+/// After this time a warning says what is waited for.
+const WARNED_AFTER: Duration = Duration::from_secs(1);
 
-/// Runs the command: 0 when something was ended or given back (with --all also when there was nothing), 1 when there was
-/// nothing.
-///
-/// # Errors
-/// [`exit::FAILED`]: no such process, somebody else's, or it does not let go.
-pub fn run(world: &World, args: &DetachArgs) -> Result<u8, Exit> {
-    detach(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
+/// One thing that was done to end balancing, or kept it going.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DetachEvent {
+    /// Threads of a killed balancer's process have their own masks again.
+    Restored {
+        /// The process.
+        pid: Pid,
+        /// Threads that were given theirs back.
+        given_back: u32,
+        /// Threads that were bound by others since.
+        changed: u32,
+        /// Threads that have ended.
+        vanished: u32,
+        /// Threads that are not ours to move.
+        refused: u32,
+    },
+    /// A balancer was told to stop.
+    Told {
+        /// The process it balances.
+        pid: Pid,
+        /// The balancer.
+        balancer: Pid,
+    },
+    /// The balancer is stopped with its whole run, and lets go when that is continued.
+    StoppedWithRun {
+        /// The process it balances.
+        pid: Pid,
+        /// The balancer.
+        balancer: Pid,
+    },
+    /// The balancer alone was stopped, and was continued to let go.
+    Continued {
+        /// The process it balances.
+        pid: Pid,
+        /// The balancer.
+        balancer: Pid,
+    },
+    /// The service cleared tags.
+    Cleared {
+        /// The process that was meant; `None` for all that is the caller's.
+        pid: Option<Pid>,
+        /// How many.
+        tags: u32,
+        /// The service.
+        service: Pid,
+    },
+    /// The service keeps tags that are its own: of guests, and of bound threads.
+    KeptOwn {
+        /// How many.
+        tags: u32,
+        /// The service.
+        service: Pid,
+    },
+    /// The service keeps tags of other users.
+    KeptOthers {
+        /// How many.
+        tags: u32,
+        /// The service.
+        service: Pid,
+    },
 }
 
-fn detach(world: &World, args: &DetachArgs) -> Result<u8, anyhow::Error> {
-    let volume = Volume::of(args.quiet, false);
-    let mut said = String::new();
-    let mut nothing = false;
-    if args.all {
-        one(world, None, volume, &mut said)?;
+/// Ends balancing of one process, or of all that is the caller's. What was done is added to `events`; whether there was anything
+/// to end or to give back.
+///
+/// # Errors
+/// A balancer cannot be told to stop or does not let go, the service does not answer, or a record is not for this user.
+pub fn detach(
+    paths: &Paths,
+    only: Option<Pid>,
+    narrator: &dyn Narrator,
+    events: &mut Vec<DetachEvent>,
+) -> Result<bool> {
+    let mut work = Detaching {
+        paths,
+        only,
+        narrator,
+        events,
+        begin: Instant::now(),
+        any: false,
+        told: Vec::new(),
+        woken: Vec::new(),
+        asleep: Vec::new(),
+        services: BTreeMap::new(),
+        unreadable: None,
+        has_warned: false,
+    };
+    while work.turn()? {
+        work.wait()?;
     }
-    for pid in distinct(&args.pids) {
-        let pid = Pid(pid);
-        if !one(world, Some(pid), volume, &mut said)? {
-            if stat(&world.proc(), pid).is_err_and(|error| error.is_gone()) {
-                return Err(anyhow!(
-                    "there is no process {pid}, and no balancer has left anything behind for it"
-                ));
-            }
-            nothing = true;
-            let _ = writeln!(
-                said,
-                "process {pid}: nobody balances it, or has moved nothing yet, and no killed balancer has left anything behind"
-            );
-        }
+    // A service that moved nothing yet has no record, and root's are not for users to read.
+    work.reachable_service()?;
+    match work.unreadable.filter(|_| !work.any) {
+        Some(why) => Err(why),
+        None => Ok(work.any),
     }
-    if !args.quiet && !said.is_empty() {
-        print(&said)?;
-    }
-    Ok(if nothing { exit::NO } else { exit::DONE })
 }
 
 /// The process that this balancer started and that `pid` comes from, if there is one.
-fn program_of(world: &World, balancer: Pid, pid: Pid) -> Option<Pid> {
+fn program_of(paths: &Paths, balancer: Pid, pid: Pid) -> Option<Pid> {
     let mut at = pid;
     // Process trees are shallow; the bound only guards against tables that change meanwhile.
     for _ in 0..1_000 {
-        match stat(&world.proc(), at).ok()?.parent {
+        match stat(&paths.proc(), at).ok()?.parent {
             parent if parent == balancer => return Some(at),
             parent if parent.0 > 1 => at = parent,
             _ => return None,
@@ -76,8 +135,8 @@ fn program_of(world: &World, balancer: Pid, pid: Pid) -> Option<Pid> {
     None
 }
 
-fn is_stopped(world: &World, pid: Pid) -> bool {
-    stat(&world.proc(), pid).is_ok_and(|stat| stat.state == State::Stopped)
+fn is_stopped(paths: &Paths, pid: Pid) -> bool {
+    stat(&paths.proc(), pid).is_ok_and(|stat| stat.state == State::Stopped)
 }
 
 /// Continues a process that was told to end and is stopped.
@@ -87,40 +146,13 @@ fn wake(pid: Pid) {
     let _ = raw.map(|raw| rustix::process::kill_process(raw, rustix::process::Signal::CONT));
 }
 
-/// Ends what there is; of one process or of all. Whether there was anything.
-fn one(world: &World, only: Option<Pid>, volume: Volume, said: &mut String) -> Result<bool, anyhow::Error> {
-    let mut work = Detaching {
-        world,
-        only,
-        volume,
-        said,
-        begin: Instant::now(),
-        any: false,
-        told: Vec::new(),
-        woken: Vec::new(),
-        asleep: Vec::new(),
-        services: BTreeMap::new(),
-        unreadable: None,
-        waits_said: false,
-    };
-    // A service that moved nothing yet has no record, and root's are not for users to read.
-    while work.turn()? {
-        work.wait()?;
-    }
-    work.reachable_service()?;
-    match work.unreadable.filter(|_| !work.any) {
-        Some(why) => Err(why),
-        None => Ok(work.any),
-    }
-}
-
 /// One wish to detach, under way.
 struct Detaching<'a> {
-    world: &'a World,
+    paths: &'a Paths,
     /// Of this process; `None` for all.
     only: Option<Pid>,
-    volume: Volume,
-    said: &'a mut String,
+    narrator: &'a dyn Narrator,
+    events: &'a mut Vec<DetachEvent>,
     begin: Instant,
     /// Whether there was anything to end or to give back.
     any: bool,
@@ -134,14 +166,14 @@ struct Detaching<'a> {
     services: BTreeMap<Pid, bool>,
     /// A record of what was asked for, and why it is not for us to read.
     unreadable: Option<anyhow::Error>,
-    waits_said: bool,
+    has_warned: bool,
 }
 
 impl Detaching<'_> {
     /// Looks at all records, and does what can be done at once. Whether something is to be waited for.
-    fn turn(&mut self) -> Result<bool, anyhow::Error> {
+    fn turn(&mut self) -> Result<bool> {
         let mut waiting = false;
-        for LeftBehind { pid, balancer, socket, end } in give_back(self.world, self.only)? {
+        for LeftBehind { pid, balancer, socket, end } in give_back(self.paths, self.only)? {
             match (end, balancer, socket) {
                 (LeftEnd::InUse, Some(balancer), Some(socket)) => {
                     // A child may be balanced on by a tag of its own.
@@ -153,10 +185,10 @@ impl Detaching<'_> {
                 }
                 (LeftEnd::Restored { given_back, changed, vanished, refused }, ..) => {
                     self.any = true;
-                    self.restored(pid, given_back, [changed, vanished, refused]);
+                    self.events.push(DetachEvent::Restored { pid, given_back, changed, vanished, refused });
                 }
                 (LeftEnd::Foreign(uid), ..) if self.only.is_some() => {
-                    let (name, only) = (user(self.world, uid), only_for(self.world, uid));
+                    let (name, only) = (user(self.paths, uid), only_for(self.paths, uid));
                     self.unreadable = Some(anyhow!(
                         "what is recorded of process {pid} belongs to {name}: {only} may use it (sudo trimtab detach {pid})"
                     ));
@@ -172,18 +204,8 @@ impl Detaching<'_> {
         Ok(waiting)
     }
 
-    fn restored(&mut self, pid: Pid, given_back: u32, others: [u32; 3]) {
-        let _ = write!(self.said, "process {pid}: {}", own_masks(given_back));
-        for (count, what) in others.into_iter().zip(["bound by others since", "ended", "not ours to move"]) {
-            if count > 0 {
-                let _ = write!(self.said, ", {count} {what}");
-            }
-        }
-        let _ = writeln!(self.said);
-    }
-
     /// Takes what is asked for out of a service, which goes on. Whether its masks are to be waited for.
-    fn taken_out(&mut self, balancer: Pid, socket: PathBuf) -> Result<bool, anyhow::Error> {
+    fn taken_out(&mut self, balancer: Pid, socket: PathBuf) -> Result<bool> {
         if let Some(all) = self.services.get(&balancer) {
             return Ok(*all);
         }
@@ -193,33 +215,29 @@ impl Detaching<'_> {
                  trimtab, or kill {balancer}"
             ));
         }
-        let mut service = Service::at(self.world, &socket).with_context(|| {
+        let mut client = Client::at(self.paths, &socket).with_context(|| {
             format!("the service (process {balancer}) balances it, and cannot be asked to leave it alone")
         })?;
-        self.take_out_of(&mut service, balancer)
+        self.take_out_of(&mut client, balancer)
     }
 
     /// The same of one that was found; whether all that was asked for is out.
-    fn take_out_of(&mut self, service: &mut Service, balancer: Pid) -> Result<bool, anyhow::Error> {
+    fn take_out_of(&mut self, client: &mut Client, balancer: Pid) -> Result<bool> {
         let Some(pid) = self.only else {
-            let (taken, own) = tagged::take_out_all(service, geteuid().is_root())?;
-            self.any |= taken.cleared > 0;
-            self.said.push_str(&taken.words("all that is yours to clear", balancer.0));
-            let others = tagged::status(service)?.others;
-            for (count, whose) in
-                [(own, "that are the service's own (guests, --pinned)"), (others, "of other users")]
-            {
-                if count > 0 {
-                    let tags = plural(count, "tag");
-                    let _ = writeln!(self.said, "{tags} {whose} stay with the service (process {balancer})");
-                }
+            let (taken, own) = removal::take_out_all(client, geteuid().is_root())?;
+            self.cleared(None, taken.cleared, balancer);
+            let others = removal::status(client)?.others;
+            if own > 0 {
+                self.events.push(DetachEvent::KeptOwn { tags: own, service: balancer });
+            }
+            if others > 0 {
+                self.events.push(DetachEvent::KeptOthers { tags: others, service: balancer });
             }
             self.services.insert(balancer, own == 0 && others == 0);
             return Ok(own == 0 && others == 0);
         };
-        let taken = tagged::take_out(self.world, service, pid)?;
-        self.any |= taken.cleared > 0;
-        self.said.push_str(&taken.words(&format!("process {pid}"), balancer.0));
+        let taken = removal::take_out(self.paths, client, pid)?;
+        self.cleared(Some(pid), taken.cleared, balancer);
         self.services.insert(balancer, true);
         match taken.fault(pid, balancer.0) {
             Some(fault) => Err(anyhow!("{fault}")),
@@ -227,26 +245,33 @@ impl Detaching<'_> {
         }
     }
 
+    fn cleared(&mut self, pid: Option<Pid>, tags: u32, service: Pid) {
+        if tags > 0 {
+            self.any = true;
+            self.events.push(DetachEvent::Cleared { pid, tags, service });
+        }
+    }
+
     /// Asks the service that is found, where no record led to it: it may have moved nothing yet, and root's records are not for users to read.
-    fn reachable_service(&mut self) -> Result<(), anyhow::Error> {
-        let Some(mut service) = Service::any(self.world) else { return Ok(()) };
+    fn reachable_service(&mut self) -> Result<()> {
+        let Some(mut client) = Client::any(self.paths, self.narrator) else { return Ok(()) };
         // One that does not answer has nothing to do with what was done.
-        let Ok(status) = tagged::status(&mut service) else { return Ok(()) };
+        let Ok(status) = removal::status(&mut client) else { return Ok(()) };
         let balancer = Pid(status.pid);
         let meant = |pid: Pid| status.tags.iter().any(|tag| tag.mark.pid() == Some(pid.0));
         if self.services.contains_key(&balancer) || !self.only.map_or(!status.tags.is_empty(), meant) {
             return Ok(());
         }
-        self.take_out_of(&mut service, balancer).map(drop)
+        self.take_out_of(&mut client, balancer).map(drop)
     }
 
     /// Tells a balancer to stop. Whether it is to be waited for.
-    fn told_to_stop(&mut self, pid: Pid, balancer: Pid) -> Result<bool, anyhow::Error> {
+    fn told_to_stop(&mut self, pid: Pid, balancer: Pid) -> Result<bool> {
         self.any = true;
         if !self.told.contains(&balancer) {
             match let_go(balancer) {
                 Ok(()) => {
-                    let _ = writeln!(self.said, "process {pid}: balancer {balancer} was told to stop");
+                    self.events.push(DetachEvent::Told { pid, balancer });
                 }
                 // Gone just now.
                 Err(Errno::SRCH) => {}
@@ -260,40 +285,34 @@ impl Detaching<'_> {
             }
             self.told.push(balancer);
         }
-        if !is_stopped(self.world, balancer) {
+        if !is_stopped(self.paths, balancer) {
             return Ok(true);
         }
-        let program = program_of(self.world, balancer, pid);
-        if program.is_some_and(|program| is_stopped(self.world, program)) {
+        let program = program_of(self.paths, balancer, pid);
+        if program.is_some_and(|program| is_stopped(self.paths, program)) {
             // A job that somebody stopped is not ours to continue, and nothing of it runs.
             if !self.asleep.contains(&balancer) {
                 self.asleep.push(balancer);
-                let _ = writeln!(
-                    self.said,
-                    "process {pid}: its run is stopped as a whole; balancer {balancer} lets go when it is continued (fg, kill -CONT)"
-                );
+                self.events.push(DetachEvent::StoppedWithRun { pid, balancer });
             }
             return Ok(false);
         }
         if !self.woken.contains(&balancer) {
             self.woken.push(balancer);
-            let _ = writeln!(
-                self.said,
-                "process {pid}: balancer {balancer} was stopped, and is continued to let go"
-            );
+            self.events.push(DetachEvent::Continued { pid, balancer });
         }
         wake(balancer);
         Ok(true)
     }
 
     /// Waits for a moment, as long as there is patience.
-    fn wait(&mut self) -> Result<(), anyhow::Error> {
+    fn wait(&mut self) -> Result<()> {
         let who = || {
             let balancers: Vec<String> =
                 self.told.iter().chain(self.services.keys()).map(ToString::to_string).collect();
             balancers.join(", ")
         };
-        if self.begin.elapsed() > PATIENCE {
+        if self.begin.elapsed() > LET_GO_MAX {
             let what = if self.told.is_empty() {
                 "was asked to leave it alone and has not: it may be held by a debugger, or busy"
             } else {
@@ -301,13 +320,13 @@ impl Detaching<'_> {
             };
             return Err(anyhow!("process {} {what}", who()));
         }
-        if self.begin.elapsed() > SAID && !self.waits_said {
+        if self.begin.elapsed() > WARNED_AFTER && !self.has_warned {
             let waits =
-                format!("process {} has not let go yet: waiting up to {} s", who(), PATIENCE.as_secs());
-            say::warning(self.volume, &waits);
-            self.waits_said = true;
+                format!("process {} has not let go yet: waiting up to {} s", who(), LET_GO_MAX.as_secs());
+            self.narrator.warning(&waits);
+            self.has_warned = true;
         }
-        std::thread::sleep(Duration::from_millis(if self.waits_said { 50 } else { 5 }));
+        std::thread::sleep(Duration::from_millis(if self.has_warned { 50 } else { 5 }));
         Ok(())
     }
 }

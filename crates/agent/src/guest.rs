@@ -1,9 +1,8 @@
-//! `trimtab guest`: inside a guest, tells the host which CPUs run tasks that somebody bound.
+//! The reporter inside a virtual machine: tells the host's service on which virtual CPUs bound tasks run.
 
-use crate::args::{GuestArgs, GuestPort};
-use crate::exit::{self, Exit};
-use crate::say::{self, Volume};
-use crate::world::World;
+use crate::narrator::Narrator;
+use crate::paths::Paths;
+use crate::service::channel::GuestPort;
 use anyhow::{Context, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -20,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
+use trimtab_core::time::Span;
 use trimtab_linux::machine;
 use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Masks, PinScan};
@@ -36,21 +36,27 @@ const CALL_PATIENCE: Duration = Duration::from_secs(2);
 /// Looking takes at most one part in this many of a CPU.
 const SHARE: u32 = 200;
 
-/// Runs the command.
-///
-/// # Errors
-/// [`exit::FAILED`]: there is no such port, or tasks cannot be looked at.
-pub fn run(world: &World, args: &GuestArgs) -> Result<u8, Exit> {
-    tell(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
+/// How the reporter is set up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GuestOptions {
+    /// The port to the host.
+    pub port: GuestPort,
+    /// The time between two scans.
+    pub interval: Span,
+    /// Ends after so many scans.
+    pub scans: Option<u64>,
 }
 
-fn tell(world: &World, args: &GuestArgs) -> Result<u8> {
-    let volume = Volume::of(false, args.verbose);
+/// Reports until a signal comes, or after the scans that are asked for.
+///
+/// # Errors
+/// There is no such port, or tasks cannot be looked at.
+pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen for signals")?;
     }
-    let mut wire = Wire::open(&args.port, volume)?;
+    let mut wire = Wire::open(&options.port, narrator)?;
     let mut told: BTreeSet<OsCpu> = BTreeSet::new();
     let (mut look_at, mut say_at) = (Instant::now(), Instant::now() + AGAIN);
     let mut looks = 0;
@@ -58,13 +64,13 @@ fn tell(world: &World, args: &GuestArgs) -> Result<u8> {
         let mut lines = String::new();
         let begin = Instant::now();
         if begin >= look_at {
-            let online = machine::online(&world.sys()).context("cannot tell which CPUs this guest has")?;
-            let bound = bound(world, &online)?;
+            let online = machine::online(&paths.sys()).context("cannot tell which CPUs this guest has")?;
+            let bound = bound(paths, &online)?;
             bound.difference(&told).for_each(|cpu| lines.push_str(&tag(*cpu)));
             told.difference(&bound).for_each(|cpu| lines.push_str(&clear(*cpu)));
             told = bound;
             looks += 1;
-            look_at = begin + Duration::from(args.interval).max(begin.elapsed() * SHARE);
+            look_at = begin + Duration::from(options.interval).max(begin.elapsed() * SHARE);
         }
         // The host's patience does not depend on how often we look; and one that has just begun to listen knows nothing.
         if wire.connect()? || Instant::now() >= say_at {
@@ -72,10 +78,10 @@ fn tell(world: &World, args: &GuestArgs) -> Result<u8> {
             say_at = Instant::now() + AGAIN;
         }
         if !lines.is_empty() && wire.file.is_some() {
-            say::note(volume, &lines.trim_end().replace('\n', ", "));
+            narrator.detail(&lines.trim_end().replace('\n', ", "));
         }
         wire.say(lines.as_bytes(), &stop)?;
-        if args.looks.is_some_and(|most| looks >= most) {
+        if options.scans.is_some_and(|most| looks >= most) {
             break;
         }
         let next = look_at.min(say_at).min(wire.again().unwrap_or(look_at));
@@ -87,11 +93,11 @@ fn tell(world: &World, args: &GuestArgs) -> Result<u8> {
     }
     // A host that hears this need not wait until it has not heard of us for long.
     let lines: String = told.iter().map(|cpu| clear(*cpu)).collect();
-    if args.looks.is_none() {
+    if options.scans.is_none() {
         // Only as far as it is taken now: where nobody listens, it never is.
         let _ = wire.say(lines.as_bytes(), &AtomicBool::new(true));
     }
-    Ok(exit::DONE)
+    Ok(())
 }
 
 fn tag(cpu: OsCpu) -> String {
@@ -110,17 +116,17 @@ struct Wire<'a> {
     next: Option<Instant>,
     /// A line was begun that was not ended.
     cut: bool,
-    volume: Volume,
+    narrator: &'a dyn Narrator,
 }
 
 impl<'a> Wire<'a> {
     /// Opens a device, or finds out whether there can be a way at all.
-    fn open(port: &'a GuestPort, volume: Volume) -> Result<Self> {
+    fn open(port: &'a GuestPort, narrator: &'a dyn Narrator) -> Result<Self> {
         let file = match port {
             GuestPort::Device(path) => Some(open(path)?),
             GuestPort::Vsock { .. } => None,
         };
-        Ok(Self { port, file, next: None, cut: false, volume })
+        Ok(Self { port, file, next: None, cut: false, narrator })
     }
 
     /// When it is to be tried again.
@@ -146,10 +152,9 @@ impl<'a> Wire<'a> {
             Err(why) => {
                 self.next = Some(Instant::now() + CALL_AGAIN);
                 if first {
-                    say::warning(
-                        self.volume,
-                        &format!("nobody listens at {} yet ({why}): it is tried again", self.port),
-                    );
+                    let port = self.port;
+                    self.narrator
+                        .warning(&format!("nobody listens at {port} yet ({why}): it is tried again"));
                 }
             }
         }
@@ -168,10 +173,8 @@ impl<'a> Wire<'a> {
                 return Err(error).with_context(|| format!("cannot tell {}", self.port));
             }
             Err(why) => {
-                say::note(
-                    self.volume,
-                    &format!("{} is not heard any more ({why}): it is tried again", self.port),
-                );
+                let port = self.port;
+                self.narrator.detail(&format!("{port} is not heard any more ({why}): it is tried again"));
                 (self.file, self.next) = (None, Some(Instant::now() + CALL_AGAIN));
             }
         }
@@ -206,8 +209,8 @@ fn open(path: &Path) -> Result<File> {
 }
 
 /// The CPUs on which bound tasks ran last: those that run now, or were there when they went to sleep a moment ago.
-fn bound(world: &World, online: &CpuSet) -> Result<BTreeSet<OsCpu>> {
-    let scan = PinScan { proc: &world.proc(), cpus: online, own: Pid::own(), masks: Masks::Kernel };
+fn bound(paths: &Paths, online: &CpuSet) -> Result<BTreeSet<OsCpu>> {
+    let scan = PinScan { proc: &paths.proc(), cpus: online, own: Pid::own(), masks: Masks::Kernel };
     let pins = scan.run(|_| true).context("cannot look at this guest's tasks")?.pins;
     let runs = pins.into_iter().filter(|pin| pin.state == State::Running);
     Ok(runs.filter_map(|pin| pin.last_cpu).collect())

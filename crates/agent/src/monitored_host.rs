@@ -1,7 +1,8 @@
-//! A live host that is watched for `run` and `attach`: with a closer look now and then, and threads left alone by request.
+//! The monitored host: the live machine as the monitor of a run and attach need it, with close samples now and then, threads
+//! left alone by request, and a pause on Ctrl-Z.
 
-use crate::leftovers::Faults;
-use crate::say::{self, Volume};
+use crate::narrator::{Narrator, Silent};
+use crate::restoration::Faults;
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
@@ -19,7 +20,7 @@ use trimtab_core::telemetry::run_summary::{CloseSample, SwitchCounts};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 use trimtab_linux::live::{Live, LiveError, Restored};
-use trimtab_linux::perf::{Missing, Why};
+use trimtab_linux::perf::{Choice, Missing, Why};
 
 /// The next close look comes when the run is so much older, in hundredths, than at the last.
 const LATER_PERCENT: u32 = 110;
@@ -28,9 +29,18 @@ const SELDOM: Duration = Duration::from_secs(5);
 /// So soon it is heard that somebody wants us to stop. Chosen: people do not notice it.
 const HEARD: Span = Span::from_ms(100);
 
+/// What hardware counts.
+#[derive(Clone, Debug, Default)]
+pub struct CountingOptions {
+    /// What is to be counted.
+    pub choice: Choice,
+    /// Whether it is counted also where no policy asks for it.
+    pub always: bool,
+}
+
 /// The live host, as it is asked for here.
 #[derive(Debug)]
-pub struct Watched {
+pub struct MonitoredHost {
     live: Live,
     /// Since when, and when the next close look is due; `None` when nobody wants one.
     closely: Option<(Instant, Duration)>,
@@ -40,8 +50,8 @@ pub struct Watched {
     respected: Option<CpuSet>,
     /// Whether hardware counts also where the policy does not ask for it.
     counts: bool,
-    /// Whom to tell what is counted.
-    volume: Volume,
+    /// Hears what is counted, and what became of memory that was to follow threads.
+    narrator: Arc<dyn Narrator>,
     pause: Option<Pause>,
 }
 
@@ -68,7 +78,7 @@ impl Pause {
     }
 }
 
-impl Watched {
+impl MonitoredHost {
     /// The host, as it is.
     pub fn new(live: Live) -> Self {
         Self {
@@ -77,7 +87,7 @@ impl Watched {
             touching: false,
             respected: None,
             counts: false,
-            volume: Volume::Quiet,
+            narrator: Arc::new(Silent),
             pause: None,
         }
     }
@@ -96,8 +106,8 @@ impl Watched {
 
     /// With what hardware counts in every sample, if `always`, or when the policy asks for it. What can be counted, and why not more, is
     /// said once.
-    pub fn counting(mut self, always: bool, volume: Volume) -> Self {
-        (self.counts, self.volume) = (always, volume);
+    pub fn counting(mut self, always: bool, narrator: Arc<dyn Narrator>) -> Self {
+        (self.counts, self.narrator) = (always, narrator);
         self
     }
 
@@ -110,9 +120,9 @@ impl Watched {
         let but = if but { " but for virtual machines, to which KVM lends the counters" } else { "" };
         match why {
             Some(Missing { rung, why }) => {
-                say::warning(self.volume, &format!("counted is {}{but}, not {rung}: {why}", standing.rung));
+                self.narrator.warning(&format!("counted is {}{but}, not {rung}: {why}", standing.rung));
             }
-            None => say::note(self.volume, &format!("counted is {}{but}", standing.rung)),
+            None => self.narrator.detail(&format!("counted is {}{but}", standing.rung)),
         }
     }
 
@@ -182,30 +192,30 @@ fn spent() -> Duration {
 }
 
 /// Says what became of memory that was to follow threads.
-pub(crate) fn tell_memory(sample: &Sample, volume: Volume) {
+pub(crate) fn tell_memory(sample: &Sample, narrator: &dyn Narrator) {
     for notice in &sample.notices {
         let Notice::Memory(fetched) = notice else { continue };
         match &fetched.why {
             // A few pages are always in use.
-            None | Some(Unfetched::Ended | Unfetched::Stopped) => say::note(volume, &fetched.to_string()),
-            Some(Unfetched::Busy) if fetched.moved >= fetched.left => say::note(volume, &fetched.to_string()),
+            None | Some(Unfetched::Ended | Unfetched::Stopped) => narrator.detail(&fetched.to_string()),
+            Some(Unfetched::Busy) if fetched.moved >= fetched.left => narrator.detail(&fetched.to_string()),
             Some(Unfetched::OneNode) => {
                 let why = fetched.why.iter().map(ToString::to_string).collect::<String>();
-                say::warning(volume, &format!("--move-memory moves nothing here: {why}"));
+                narrator.warning(&format!("--move-memory moves nothing here: {why}"));
             }
-            Some(_) => say::warning(volume, &fetched.to_string()),
+            Some(_) => narrator.warning(&fetched.to_string()),
         }
     }
 }
 
-impl Host for Watched {
+impl Host for MonitoredHost {
     type Error = LiveError;
 
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
         let counted = Wanted { counts: wanted.counts || self.counts, ..wanted.clone() };
         let mut sample = self.live.observe(&counted)?;
         self.tell_counting(&sample);
-        tell_memory(&sample, self.volume);
+        tell_memory(&sample, &*self.narrator);
         if let Some((began, due)) = &mut self.closely
             && began.elapsed() >= *due
         {

@@ -220,6 +220,9 @@ fn written(file: File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> i
 mod tests {
     use super::*;
 
+    /// How a page of `trimtab report` begins.
+    const PAGE: &str = "<!doctype html>\n<meta name=\"generator\" content=\"trimtab report\">";
+
     #[test]
     fn only_nothing_and_its_own_kind_may_be_written_over() {
         let dir = tempfile::tempdir().unwrap();
@@ -233,7 +236,7 @@ mod tests {
             ("{\"header\":{\"trimtab-trace\":1,", &[Kind::Trace]),
             ("trimtab: 1.0 s", &[Kind::Report]),
             ("{\"schema\":\"trimtab.audit/1\"}", &[Kind::Report]),
-            (include_str!("../../cli/src/commands/report/page.html"), &[Kind::Page]),
+            (PAGE, &[Kind::Page]),
             ("<!doctype html>\n<html>", &[]),
             ("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":\"x\"", &[Kind::Chrome]),
             ("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1\"/>", &[Kind::Picture]),

@@ -6,7 +6,7 @@
 
 use crate::output::{Claim, Kind};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use trimtab_core::drive::Step;
 use trimtab_core::trace::{End, Header, Line, StepRecord};
 
@@ -19,6 +19,15 @@ pub struct Recorder {
     ended: bool,
     /// Why standard output could not be written.
     fault: Option<String>,
+}
+
+/// Where a trace is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TraceTarget {
+    /// In this file.
+    File(PathBuf),
+    /// On standard output.
+    Stdout,
 }
 
 #[derive(Debug)]
@@ -36,6 +45,17 @@ impl Recorder {
     pub fn open(option: &str, path: &Path) -> Result<Self, anyhow::Error> {
         let claim = Claim::open(&format!("{option} {}", path.display()), path, Kind::Trace, 0o600)?;
         Ok(Self { to: To::File(claim), written: 0, ended: false, fault: None })
+    }
+
+    /// Opens what an option names.
+    ///
+    /// # Errors
+    /// As [`Recorder::open`].
+    pub fn to(option: &str, target: &TraceTarget) -> Result<Self, anyhow::Error> {
+        match target {
+            TraceTarget::File(path) => Self::open(option, path),
+            TraceTarget::Stdout => Ok(Self::stdout()),
+        }
     }
 
     /// Standard output.

@@ -1,8 +1,7 @@
-//! Masks that a killed balancer left behind, and the record that tells of them.
+//! Restoration of masks: the record that a balancer keeps of them, its guardian, and what a killed balancer left behind.
 
-use crate::say::{self, Volume};
-use crate::situation::location;
-use crate::world::{LEDGER, World};
+use crate::narrator::Narrator;
+use crate::paths::{LEDGER, Paths};
 use std::fmt::Display;
 use trimtab_core::words::plural;
 use trimtab_linux::live::keeper::{LeftBehind, LeftEnd, restore_left_behind, stand};
@@ -14,42 +13,38 @@ use trimtab_linux::users::Users;
 ///
 /// # Errors
 /// There is no place for records, or it cannot be read.
-pub fn give_back(world: &World, only: Option<Pid>) -> Result<Vec<LeftBehind>, KeeperError> {
-    restore_left_behind(&location(world)?, &world.proc(), only)
+pub fn give_back(paths: &Paths, only: Option<Pid>) -> Result<Vec<LeftBehind>, KeeperError> {
+    restore_left_behind(&paths.location()?, &paths.proc(), only)
 }
 
 /// The same before a run, where nobody asked: what was done is said only to those who want to hear.
-pub fn tidy(world: &World, volume: Volume) {
-    for LeftBehind { pid, end, .. } in give_back(world, None).unwrap_or_default() {
+pub fn tidy(paths: &Paths, narrator: &dyn Narrator) {
+    for LeftBehind { pid, end, .. } in give_back(paths, None).unwrap_or_default() {
         if let LeftEnd::Restored { given_back, .. } = end
             && given_back > 0
         {
-            say::note(
-                volume,
-                &format!("process {pid}, whose balancer was killed: {}", own_masks(given_back)),
-            );
+            narrator.detail(&format!("process {pid}, whose balancer was killed: {}", own_masks(given_back)));
         }
     }
 }
 
 /// What keeps a record of the masks that are about to be set, with a guardian that gives them back if this process is killed.
-pub fn keeper(world: &World, volume: Volume) -> Option<Keeper> {
+pub fn keeper(paths: &Paths, narrator: &dyn Narrator) -> Option<Keeper> {
     let opened =
-        location(world).map_err(KeeperError::from).and_then(|place| Keeper::open(&place, &world.proc()));
-    let ledger = world.raw(LEDGER).filter(|folder| !folder.is_empty());
+        paths.location().map_err(KeeperError::from).and_then(|place| Keeper::open(&place, &paths.proc()));
     // The guardian has no folder of ours.
-    let ledger = ledger.and_then(|folder| std::path::absolute(folder).ok());
+    let ledger = paths.ledger.as_ref().and_then(|folder| std::path::absolute(folder).ok());
     let variables = ledger.map(|folder| (LEDGER.into(), folder.into())).into_iter().collect();
     opened
         .map(|keeper| keeper.guarded(Guard::new(variables)))
-        .map_err(|error| say::note(volume, &error.to_string()))
+        .map_err(|error| narrator.detail(&error.to_string()))
         .ok()
 }
 
 /// The work of a guardian: gives back what its balancer cannot when it is killed.
-pub fn guard(world: &World, balancer: Pid) {
-    if let Ok(location) = location(world) {
-        stand(&location, &world.proc(), balancer);
+pub fn guard(paths: &Paths, balancer: Pid) {
+    if let Ok(location) = paths.location() {
+        stand(&location, &paths.proc(), balancer);
     }
 }
 
@@ -71,24 +66,24 @@ impl Faults {
 }
 
 /// Says what became of the masks at the end, as far as that is worth a word.
-pub fn tell(restored: Restored, faults: Faults, volume: Volume) {
-    warn(restored, faults, volume);
+pub fn tell(restored: Restored, faults: Faults, narrator: &dyn Narrator) {
+    warn(restored, faults, narrator);
     if restored.given_back > 0 {
-        say::note(volume, &format!("  {}", own_masks(restored.given_back)));
+        narrator.detail(&format!("  {}", own_masks(restored.given_back)));
     }
 }
 
 /// Says only what did not go well with them.
-pub fn warn(restored: Restored, faults: Faults, volume: Volume) {
+pub fn warn(restored: Restored, faults: Faults, narrator: &dyn Narrator) {
     if let Some(fault) = faults.record {
-        say::warning(volume, &format!("killed, we could not have given masks back: {fault}"));
+        narrator.warning(&format!("killed, we could not have given masks back: {fault}"));
     }
     if let Some(fault) = faults.guardian {
-        say::note(volume, &format!("killed, masks would have come back with the next trimtab only: {fault}"));
+        narrator.detail(&format!("killed, masks would have come back with the next trimtab only: {fault}"));
     }
     if restored.refused > 0 {
         let threads = plural(restored.refused, "thread");
-        say::warning(volume, &format!("{threads} could not be given the mask back that was there before"));
+        narrator.warning(&format!("{threads} could not be given the mask back that was there before"));
     }
 }
 
@@ -101,11 +96,11 @@ pub fn own_masks<N: Display + PartialEq + From<u8>>(threads: N) -> String {
 }
 
 /// Who may act on what is a user's.
-pub fn only(world: &World, uid: u32) -> String {
-    if uid == 0 { "only root".to_owned() } else { format!("only {} and root", user(world, uid)) }
+pub fn only(paths: &Paths, uid: u32) -> String {
+    if uid == 0 { "only root".to_owned() } else { format!("only {} and root", user(paths, uid)) }
 }
 
 /// What a user is called.
-pub fn user(world: &World, uid: u32) -> String {
-    Users::read(&world.root.join("etc/passwd")).unwrap_or_default().name(uid)
+pub fn user(paths: &Paths, uid: u32) -> String {
+    Users::read(&paths.root.join("etc/passwd")).unwrap_or_default().name(uid)
 }

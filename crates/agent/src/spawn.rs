@@ -1,14 +1,14 @@
-//! Threads beside the main one: where a user may have no more, that is an error that says so, and no panic.
+//! Threads beside the main one. A user at the limit of processes gets an error that names the limit, and no panic.
 
 use anyhow::{Context, Result};
-use std::thread;
+use std::thread::Builder;
 
-/// Begins to work on something in a thread of its own.
+/// Starts a named thread that does this work and is not joined.
 ///
 /// # Errors
 /// The user may have no more threads.
-pub(crate) fn begin(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).with_context(|| {
+pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    Builder::new().name(name.to_owned()).spawn(work).map(drop).with_context(|| {
         format!(
             "cannot start a thread ({name}); `ulimit -u` and the group's pids.max say how many there may be"
         )
@@ -19,6 +19,7 @@ pub(crate) fn begin(name: &str, work: impl FnOnce() + Send + 'static) -> Result<
 mod tests {
     use super::*;
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    use std::thread;
 
     #[test]
     fn who_may_have_no_more_threads_is_told_so() {
@@ -30,7 +31,7 @@ mod tests {
             let filter: BpfProgram =
                 SeccompFilter::new(calls, SeccompAction::Allow, again, here).unwrap().try_into().unwrap();
             seccompiler::apply_filter(&filter).unwrap();
-            format!("{:#}", begin("keys", || ()).unwrap_err())
+            format!("{:#}", spawn("keys", || ()).unwrap_err())
         });
         let told = refused.join().unwrap();
         assert!(told.contains("cannot start a thread (keys)") && told.contains("ulimit -u"), "{told}");

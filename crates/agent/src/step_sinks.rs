@@ -1,8 +1,10 @@
-//! What `run` and `attach` do with each step of the loop: record it, count it, add it up, say what is found.
+//! Step sinks: everything that takes in each step of the loop of host and policy. The trace, the account for metrics, the
+//! audit for a report, cache misses for a profile, and the tally of what was done.
 
 use crate::metrics::Figures;
+use crate::narrator::Narrator;
 use crate::recorder::Recorder;
-use crate::say::{self, Volume};
+use std::sync::Arc;
 use trimtab_core::balance::{Finding, Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
 use trimtab_core::observe::{Metric, Observer};
@@ -12,9 +14,9 @@ use trimtab_core::telemetry::account::Tally;
 use trimtab_core::trace::Header;
 use trimtab_core::words::plural;
 
-/// Who is told.
+/// All sinks of one host's steps.
 #[derive(Debug)]
-pub struct Watching {
+pub struct StepSinks {
     /// How speed is measured.
     settings: Settings,
     /// The trace, if one is wanted.
@@ -23,25 +25,24 @@ pub struct Watching {
     pub totals: Option<Accumulator>,
     /// Figures for others, if they are wanted.
     figures: Option<Figures>,
-    /// How much is said.
-    volume: Volume,
+    /// Hears of findings, and why a trace ended early.
+    narrator: Arc<dyn Narrator>,
     /// What was counted.
     tally: Tally,
 }
 
-impl Watching {
+impl StepSinks {
     /// Begins: the header is recorded.
     pub fn begin(
         header: Header,
         recorder: Option<Recorder>,
         figures: Option<Figures>,
-        volume: Volume,
+        narrator: Arc<dyn Narrator>,
     ) -> Self {
         let settings = header.settings.clone();
-        let mut watching =
-            Self { settings, recorder, totals: None, figures, volume, tally: Tally::default() };
-        watching.record(|recorder| recorder.begin(header));
-        watching
+        let mut sinks = Self { settings, recorder, totals: None, figures, narrator, tally: Tally::default() };
+        sinks.record(|recorder| recorder.begin(header));
+        sinks
     }
 
     /// Adds up what is seen from now on, if `wanted`: for a report or a profile.
@@ -82,7 +83,7 @@ impl Watching {
             figures.take(step);
         }
         for finding in news(&mut self.tally, step, self.settings.metric) {
-            say::note(self.volume, &format!("  found: {finding}"));
+            self.narrator.detail(&format!("  found: {finding}"));
         }
         self.record(|recorder| recorder.step(step));
     }
@@ -95,7 +96,7 @@ impl Watching {
     /// Does something with the trace, and says it if that failed.
     pub fn record(&mut self, write: impl FnOnce(&mut Recorder) -> Result<(), String>) {
         if let Some(Err(why)) = self.recorder.as_mut().map(write) {
-            say::warning(self.volume, &why);
+            self.narrator.warning(&why);
         }
     }
 

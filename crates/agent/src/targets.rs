@@ -1,8 +1,9 @@
-//! Virtual machines that people name: found, and told.
+//! Targets: the processes, virtual machines and control groups that attach and the service are told to balance.
 
-use crate::say::{self, Volume};
-use crate::world::World;
+use crate::narrator::Narrator;
+use crate::paths::Paths;
 use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
 use trimtab_core::words::plural;
 use trimtab_linux::live::Root;
 use trimtab_linux::process::Pid;
@@ -10,7 +11,7 @@ use trimtab_linux::text;
 use trimtab_linux::vcpus::{VirtualMachine, VmName, Vms};
 
 /// What can be typed to name a virtual machine.
-pub fn name(text: &str) -> Result<VmName, String> {
+pub fn vm_name(text: &str) -> Result<VmName, String> {
     if text.is_empty() {
         return Err("a name, a process or a QMP socket is needed".to_owned());
     }
@@ -21,8 +22,13 @@ pub fn name(text: &str) -> Result<VmName, String> {
 ///
 /// # Errors
 /// One cannot be found, or its process is watched as a whole.
-pub fn roots(world: &World, names: &[VmName], whole: &[u32], volume: Volume) -> Result<Vec<Root>> {
-    let vms = Vms::new(&world.proc());
+pub fn vm_roots(
+    paths: &Paths,
+    names: &[VmName],
+    whole: &[u32],
+    narrator: &dyn Narrator,
+) -> Result<Vec<Root>> {
+    let vms = Vms::new(&paths.proc());
     let mut found: Vec<Box<VirtualMachine>> = Vec::new();
     for name in names {
         let vm = vms.find(name)?;
@@ -33,7 +39,7 @@ pub fn roots(world: &World, names: &[VmName], whole: &[u32], volume: Volume) -> 
             );
         }
         for tried in &vm.tried {
-            say::note(volume, &format!("  {name}: {tried}"));
+            narrator.detail(&format!("  {name}: {tried}"));
         }
         if !found.iter().any(|known| known.pid == vm.pid) {
             found.push(Box::new(vm));
@@ -43,13 +49,23 @@ pub fn roots(world: &World, names: &[VmName], whole: &[u32], volume: Volume) -> 
 }
 
 /// A virtual machine, for people.
-pub fn label(vm: &VirtualMachine) -> String {
+pub fn vm_label(vm: &VirtualMachine) -> String {
     let name = text::printable(vm.name.as_bytes());
     let cpus = plural(vm.vcpus.len(), "CPU");
     format!("virtual machine {name} (process {}, {}, {cpus} found by {})", vm.pid, vm.monitor, vm.found)
 }
 
 /// Whether a process is watched for its virtual CPUs.
-pub fn is_one(roots: &[Root], pid: Pid) -> bool {
+pub fn is_vm(roots: &[Root], pid: Pid) -> bool {
     roots.iter().any(|root| matches!(root, Root::Vm(vm) if vm.pid == pid))
+}
+
+/// The folder of a control group that is named by it, or by the kernel's path.
+pub fn cgroup(paths: &Paths, path: &Path) -> PathBuf {
+    let mounted = paths.cgroups();
+    if path.starts_with(&mounted) {
+        return path.to_owned();
+    }
+    // As the kernel writes it, from the root of the groups; and relative to it.
+    mounted.join(path.strip_prefix("/").unwrap_or(path))
 }

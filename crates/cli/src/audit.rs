@@ -2,8 +2,7 @@
 //! up by `core`.
 
 use crate::args::ReportTo;
-use crate::meetings::Met;
-use crate::output::{self, Claim, Kind};
+use crate::meetings;
 use crate::say;
 use crate::table::{Align, Table};
 use anyhow::{Context, bail};
@@ -11,6 +10,8 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::FileTypeExt;
+use trimtab_agent::output::{self, Claim, Kind};
+use trimtab_agent::sync_stats::SyncStats;
 use trimtab_core::telemetry::run_summary::{RunSummary, ThreadSummary};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
@@ -58,7 +59,7 @@ impl Place {
     pub fn write(
         &mut self,
         audited: &RunSummary,
-        met: &Met,
+        met: &SyncStats,
         command: &str,
         append: bool,
     ) -> Result<(), anyhow::Error> {
@@ -75,14 +76,14 @@ impl Place {
     }
 }
 
-fn json(audited: &RunSummary, met: &Met, command: &str) -> Result<String, anyhow::Error> {
+fn json(audited: &RunSummary, met: &SyncStats, command: &str) -> Result<String, anyhow::Error> {
     #[derive(Serialize)]
     struct Document<'a> {
         schema: &'static str,
         command: &'a str,
         #[serde(flatten)]
         audited: &'a RunSummary,
-        meetings: &'a Met,
+        meetings: &'a SyncStats,
     }
     Ok(serde_json::to_string(&Document { schema: SCHEMA, command, audited, meetings: met })? + "\n")
 }
@@ -107,7 +108,7 @@ fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
 }
 
 /// Text for people.
-pub fn text(audited: &RunSummary, met: &Met) -> String {
+pub fn text(audited: &RunSummary, met: &SyncStats) -> String {
     let mut out = String::new();
     let RunSummary {
         seconds,
@@ -129,7 +130,7 @@ pub fn text(audited: &RunSummary, met: &Met) -> String {
     if threads.is_empty() {
         let (took, ran) = (time(*seconds), spent.unwrap_or(*run));
         line(format!("{took}, {ran} on CPUs; it ended before a look could find its threads"));
-        met.section().into_iter().for_each(line);
+        meetings::section(met).into_iter().for_each(line);
         return out;
     }
     line(format!(
@@ -151,7 +152,7 @@ pub fn text(audited: &RunSummary, met: &Met) -> String {
         let (remote, huge) = (known(*remote_pages, percent), known(*huge_pages, percent));
         line(format!("{remote} of its pages remote to its threads, {huge} of its own memory in huge pages"));
     }
-    met.section().into_iter().for_each(line);
+    meetings::section(met).into_iter().for_each(line);
     let mut longest: Vec<&ThreadSummary> = threads.iter().collect();
     longest.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.tid));
     let mut table = Table::new(&[
@@ -242,7 +243,7 @@ mod tests {
         let (totals, spent) = (Accumulator::default(), Some(Span::from_ms(5)));
         let audited = RunSummary::of(&totals, &machine, &machine.cpus(), spent, &CloseSample::default());
         assert_eq!(
-            text(&audited, &Met::default()),
+            text(&audited, &SyncStats::default()),
             "trimtab: 0 ms, 5.0 ms on CPUs; it ended before a look could find its threads\n"
         );
     }

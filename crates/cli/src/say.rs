@@ -3,6 +3,7 @@
 
 use crate::exit::Exit;
 use std::io::{ErrorKind, IsTerminal};
+use trimtab_agent::narrator::{Level, Narrator};
 
 /// How much is said.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -22,6 +23,18 @@ impl Volume {
             (true, _) => Self::Quiet,
             (_, true) => Self::Verbose,
             _ => Self::Normal,
+        }
+    }
+}
+
+impl Narrator for Volume {
+    fn say(&self, level: Level, line: &str) {
+        match level {
+            Level::Alert => warning(Self::Normal, line),
+            Level::Warning => warning(*self, line),
+            Level::Notice => notice(*self, line),
+            Level::Headline => headline(*self, line),
+            Level::Detail => note(*self, line),
         }
     }
 }

@@ -13,7 +13,7 @@ mod server;
 pub use address::{Address, BadAddress};
 pub use server::Offer;
 
-use crate::say::{self, Volume};
+use crate::narrator::Narrator;
 use anyhow::Result;
 use server::Server;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,17 +88,22 @@ impl Figures {
     ///
     /// # Errors
     /// As [`Metrics::serve`].
-    pub fn offer(address: &Address, machine: &Machine, settings: &Settings, volume: Volume) -> Result<Self> {
-        Self::on(Offer::bind(address)?, machine, settings, volume)
+    pub fn offer(
+        address: &Address,
+        machine: &Machine,
+        settings: &Settings,
+        narrator: &dyn Narrator,
+    ) -> Result<Self> {
+        Self::on(Offer::bind(address)?, machine, settings, narrator)
     }
 
     /// Begins to answer on an address that was taken before.
     ///
     /// # Errors
     /// As [`Metrics::begin`].
-    pub fn on(offer: Offer, machine: &Machine, settings: &Settings, volume: Volume) -> Result<Self> {
+    pub fn on(offer: Offer, machine: &Machine, settings: &Settings, narrator: &dyn Narrator) -> Result<Self> {
         let metrics = Metrics::begin(offer)?;
-        say::note(volume, &format!("metrics: {}", metrics.address()));
+        narrator.detail(&format!("metrics: {}", metrics.address()));
         let keep = Keep { history: 0, moves: 64 };
         let account = Account::new(machine, settings.metric, keep);
         // Before the first look there is a page too: of nothing yet.

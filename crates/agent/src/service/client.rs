@@ -1,12 +1,11 @@
-//! Speaking to the service, from the commands that do.
+//! The client: a connection to the service, from the commands that ask it.
 
-use crate::say::{self, Volume};
-use crate::situation::location;
-use crate::world::{SOCKET, World};
+use super::namespace;
+use crate::narrator::Narrator;
+use crate::paths::Paths;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::geteuid;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use trimtab_core::tags::{Answer, Ask, Refusal, Request, Response, VERSION};
 use trimtab_linux::socket::{Connection, Place, SocketError};
@@ -14,25 +13,24 @@ use trimtab_linux::socket::{Connection, Place, SocketError};
 /// How long the service may take to answer: machines' monitors may be asked in between.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A service that answers.
+/// A connection to a service that answers.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub struct Client {
     connection: Connection,
     namespace: Option<u64>,
 }
 
-impl Service {
+impl Client {
     /// The one that is named, else one's own, else root's.
     ///
     /// # Errors
     /// None runs; how one is started.
-    pub(crate) fn find(world: &World, named: Option<&Path>) -> Result<Self> {
-        let named = named.map(PathBuf::from);
-        let named = named.or_else(|| world.raw(SOCKET).filter(|path| !path.is_empty()).map(PathBuf::from));
-        let namespace = std::fs::metadata(world.proc().join("self/ns/pid")).ok().map(|meta| meta.ino());
+    pub fn find(paths: &Paths, named: Option<&Path>, narrator: &dyn Narrator) -> Result<Self> {
+        let named = named.or(paths.socket.as_deref());
+        let namespace = namespace(&paths.proc());
         let of = |connection| Self { connection, namespace };
         if let Some(path) = named {
-            return match Connection::open(&path, true, PATIENCE) {
+            return match Connection::open(path, true, PATIENCE) {
                 Err(error @ SocketError::Nobody { .. }) => {
                     let start = format!("start one with: trimtab serve --socket {}", path.display());
                     Err(anyhow!("{error}: {start}"))
@@ -41,11 +39,10 @@ impl Service {
             };
         }
         let own = (!geteuid().is_root()).then(|| {
-            let runtime = world.raw("XDG_RUNTIME_DIR").map(Path::new);
-            let place = location(world).map_err(SocketError::from);
-            place.and_then(|place| Place::of_user(geteuid().as_raw(), runtime, &place))
+            let place = paths.location().map_err(SocketError::from);
+            place.and_then(|place| Place::of_user(geteuid().as_raw(), paths.runtime.as_deref(), &place))
         });
-        let places = own.into_iter().chain([Ok(Place::of_root(&world.root))]);
+        let places = own.into_iter().chain([Ok(Place::of_root(&paths.root))]);
         let mut passed = None;
         for place in places {
             match place.and_then(|place| Connection::open(&place.path(), false, PATIENCE)) {
@@ -53,7 +50,7 @@ impl Service {
                 Err(SocketError::Nobody { .. } | SocketError::Place(_)) => {}
                 // Whoever has taken the place of a daemon of ours does not keep us from root's.
                 Err(stranger @ SocketError::Stranger { .. }) => {
-                    say::warning(Volume::Normal, &format!("{stranger}: not asked"));
+                    narrator.alert(&format!("{stranger}: not asked"));
                     passed = Some(stranger);
                 }
                 Err(error) => return Err(error.into()),
@@ -69,16 +66,16 @@ impl Service {
     }
 
     /// The one that is found, if one is.
-    pub(crate) fn any(world: &World) -> Option<Self> {
-        Self::find(world, None).ok()
+    pub fn any(paths: &Paths, narrator: &dyn Narrator) -> Option<Self> {
+        Self::find(paths, None, narrator).ok()
     }
 
     /// The one that listens at this socket, by its record of masks.
     ///
     /// # Errors
     /// None does.
-    pub(crate) fn at(world: &World, socket: &Path) -> Result<Self> {
-        let namespace = std::fs::metadata(world.proc().join("self/ns/pid")).ok().map(|meta| meta.ino());
+    pub fn at(paths: &Paths, socket: &Path) -> Result<Self> {
+        let namespace = namespace(&paths.proc());
         Ok(Self { connection: Connection::open(socket, true, PATIENCE)?, namespace })
     }
 
@@ -86,7 +83,7 @@ impl Service {
     ///
     /// # Errors
     /// It does not answer, or speaks otherwise.
-    pub(crate) fn ask(&mut self, ask: Ask) -> Result<Answer> {
+    pub fn ask(&mut self, ask: Ask) -> Result<Answer> {
         let line = serde_json::to_string(&Request::of(ask, self.namespace))?;
         let answer = self.connection.ask(&line, PATIENCE)?;
         let strange =
@@ -98,8 +95,8 @@ impl Service {
     /// Asks, and waits where too much was asked.
     ///
     /// # Errors
-    /// As [`Service::ask`].
-    pub(crate) fn ask_patiently(&mut self, ask: &Ask) -> Result<Answer> {
+    /// As [`Client::ask`].
+    pub fn ask_patiently(&mut self, ask: &Ask) -> Result<Answer> {
         for _ in 0..100 {
             match self.ask(ask.clone())? {
                 Answer::Refused(Refusal::TooOften { ms }) => {

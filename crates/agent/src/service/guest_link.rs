@@ -1,20 +1,20 @@
-//! A guest's port, whichever side calls.
+//! The link to a guest's port, whichever side connects.
 
-use crate::args::Way;
+use super::channel::Way;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use trimtab_linux::socket::{PortDoor, PortLink};
 
 /// One of both.
 #[derive(Debug)]
-pub(super) enum Link {
+pub(super) enum GuestLink {
     /// We call its monitor.
     Out(PortLink),
     /// It calls us, or its monitor does.
     In(PortDoor),
 }
 
-impl Link {
+impl GuestLink {
     pub(super) fn new(way: &Way) -> Self {
         match way {
             Way::Unix(path) => Self::Out(PortLink::new(path)),

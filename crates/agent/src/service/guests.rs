@@ -1,11 +1,11 @@
-//! Guests that say which of their CPUs mind where they run.
+//! Guests: virtual machines whose own side names the virtual CPUs on which bound tasks run.
 
-use super::link::Link;
-use super::machines::{For, Found, Machines, lives};
+use super::channel::Channel;
+use super::guest_link::GuestLink;
 use super::resolve::Places;
+use super::vm_registry::{For, Found, VmRegistry, lives};
 use super::{MonitorId, Shared};
-use crate::args::Channel;
-use crate::say::{self, Volume};
+use crate::narrator::Narrator;
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const OPERATOR: Who = Who { uid: 0 };
 #[derive(Debug)]
 struct Guest {
     channel: Channel,
-    link: Link,
+    link: GuestLink,
     port: Port,
     /// The machine and its user, once it was found.
     machine: Option<(MonitorId, String, u32)>,
@@ -47,7 +47,7 @@ pub(crate) struct Guests(Vec<Guest>);
 impl Guests {
     pub(crate) fn new(channels: &[Channel]) -> Self {
         let guest = |channel: &Channel| Guest {
-            link: Link::new(&channel.way),
+            link: GuestLink::new(&channel.way),
             channel: channel.clone(),
             port: Port::closed(),
             machine: None,
@@ -68,10 +68,10 @@ impl Guests {
     /// Connects what can be, and has machines found.
     pub(crate) fn tend<T: Send + 'static>(
         &mut self,
-        machines: &mut Machines<T>,
+        machines: &mut VmRegistry<T>,
         places: &Places,
         shared: &Shared,
-        volume: Volume,
+        narrator: &dyn Narrator,
     ) {
         for (at, guest) in self.0.iter_mut().enumerate() {
             if guest.machine.as_ref().is_some_and(|(id, ..)| !lives(&places.proc, *id)) {
@@ -89,7 +89,7 @@ impl Guests {
                     Ok(false) => {}
                     Err(other) => guest.complain(
                         format!("at its port is a socket of user {other}, and its machine is user {user}'s"),
-                        volume,
+                        narrator,
                     ),
                 }
             }
@@ -113,9 +113,9 @@ impl Guests {
         &mut self,
         at: usize,
         found: Found<T>,
-        machines: &mut Machines<T>,
+        machines: &mut VmRegistry<T>,
         shared: &Shared,
-        volume: Volume,
+        narrator: &dyn Narrator,
     ) {
         let Some(guest) = self.0.get_mut(at) else { return };
         guest.asked = false;
@@ -124,15 +124,15 @@ impl Guests {
                 let machine = ((vm.pid.0, vm.start.0), vm.name.clone(), owner.effective);
                 match machines.watch(vm, OPERATOR, shared) {
                     Ok(()) => (guest.machine, guest.fault) = (Some(machine), None),
-                    Err(why) => guest.complain(format!("it is not watched: {why}"), volume),
+                    Err(why) => guest.complain(format!("it is not watched: {why}"), narrator),
                 }
             }
-            Err(why) => guest.complain(why.to_string(), volume),
+            Err(why) => guest.complain(why.to_string(), narrator),
         }
     }
 
     /// Hears a guest that is ready.
-    pub(crate) fn hear(&mut self, at: usize, shared: &Shared, volume: Volume) {
+    pub(crate) fn hear(&mut self, at: usize, shared: &Shared, narrator: &dyn Narrator) {
         let Some(guest) = self.0.get_mut(at) else { return };
         let Some(bytes) = guest.link.read() else {
             guest.port.state = PortState::Closed;
@@ -148,13 +148,10 @@ impl Guests {
         }
         if guest.port.state == PortState::Ignored && !guest.told {
             guest.told = true;
-            say::warning(
-                volume,
-                &format!(
-                    "guest {}: what it says means nothing ({} lines); it is not listened to any more",
-                    guest.channel.vm, guest.port.garbage
-                ),
-            );
+            narrator.warning(&format!(
+                "guest {}: what it says means nothing ({} lines); it is not listened to any more",
+                guest.channel.vm, guest.port.garbage
+            ));
         }
     }
 
@@ -188,9 +185,9 @@ impl Guests {
 
 impl Guest {
     /// Says what does not work, once.
-    fn complain(&mut self, why: String, volume: Volume) {
+    fn complain(&mut self, why: String, narrator: &dyn Narrator) {
         if self.fault.as_ref() != Some(&why) {
-            say::note(volume, &format!("guest {}: {why}", self.channel.vm));
+            narrator.detail(&format!("guest {}: {why}", self.channel.vm));
             self.fault = Some(why);
         }
     }

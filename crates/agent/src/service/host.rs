@@ -1,14 +1,14 @@
 //! The live machine under the registry: roots follow tags, and rounds keep to their share of a core.
 
-use super::desk::spent;
-use super::machines::lives;
-use super::{Known, Shared, State};
-use crate::leftovers::Faults;
-use crate::say::{self, Volume};
-use crate::watched::tell_memory;
+use super::vm_registry::lives;
+use super::{Known, Shared, State, spent};
+use crate::monitored_host::tell_memory;
+use crate::narrator::Narrator;
+use crate::restoration::Faults;
 use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trimtab_core::balance::{Decision, Outcome, Wanted};
 use trimtab_core::drive::{Awake, Host};
@@ -59,7 +59,7 @@ impl Fault {
 
 /// The live machine, for all that is tagged.
 #[derive(Debug)]
-pub struct Served {
+pub struct ServiceHost {
     live: Live,
     shared: Shared,
     proc: PathBuf,
@@ -73,12 +73,19 @@ pub struct Served {
     told: Option<Instant>,
     settled: Option<Instant>,
     homes: bool,
-    volume: Volume,
+    narrator: Arc<dyn Narrator>,
 }
 
-impl Served {
+impl ServiceHost {
     /// All that is tagged, at this share of a core. `homes` are told for the scan of bound threads.
-    pub fn new(live: Live, shared: Shared, proc: PathBuf, budget: f64, homes: bool, volume: Volume) -> Self {
+    pub fn new(
+        live: Live,
+        shared: Shared,
+        proc: PathBuf,
+        budget: f64,
+        homes: bool,
+        narrator: Arc<dyn Narrator>,
+    ) -> Self {
         Self {
             live,
             shared,
@@ -92,7 +99,7 @@ impl Served {
             told: None,
             settled: None,
             homes,
-            volume,
+            narrator,
         }
     }
 
@@ -181,7 +188,7 @@ impl Served {
         let restored = self.live.unwatch(root);
         if restored.refused > 0 {
             let fault = format!("{} threads could not be given their own masks back", restored.refused);
-            say::warning(self.volume, &fault);
+            self.narrator.warning(&fault);
         }
     }
 
@@ -271,7 +278,7 @@ fn named(mark: &Mark, state: &State) -> BTreeSet<Named> {
     }
 }
 
-impl Host for Served {
+impl Host for ServiceHost {
     type Error = LiveError;
 
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
@@ -281,7 +288,7 @@ impl Host for Served {
             self.settle();
         }
         let sample = self.live.observe(wanted)?;
-        tell_memory(&sample, self.volume);
+        tell_memory(&sample, &*self.narrator);
         self.at = sample.at;
         Ok(sample)
     }
@@ -324,17 +331,18 @@ impl Host for Served {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::narrator::Silent;
     use trimtab_core::set::CpuSet;
     use trimtab_core::tags::{Owner, Reach, Registry, Who};
     use trimtab_linux::live::{Options, Stopper};
     use trimtab_linux::process;
 
-    fn served(proc: &std::path::Path, shared: &Shared) -> (Served, Stopper) {
+    fn served(proc: &std::path::Path, shared: &Shared) -> (ServiceHost, Stopper) {
         let options = Options { tags: true, ..Options::default() };
         let usable: CpuSet = trimtab_linux::sys::affinity::get(None).unwrap();
         let live = Live::with(proc, &[], &usable, options).unwrap();
         let stopper = live.stopper();
-        (Served::new(live, shared.clone(), proc.to_owned(), 0.01, false, Volume::Quiet), stopper)
+        (ServiceHost::new(live, shared.clone(), proc.to_owned(), 0.01, false, Arc::new(Silent)), stopper)
     }
 
     #[test]
@@ -364,9 +372,9 @@ mod tests {
         let (mut host, _) = served(proc.path(), &shared);
         host.settle();
         assert!(host.roots[&id].is_empty() && host.faults[&id].len() == 1, "{:?}", host.faults);
-        let waits = |host: &Served| host.faults[&id].values().next().unwrap().waited;
+        let waits = |host: &ServiceHost| host.faults[&id].values().next().unwrap().waited;
         assert_eq!(waits(&host), AGAIN);
-        let due = |host: &mut Served| {
+        let due = |host: &mut ServiceHost| {
             for fault in host.faults.get_mut(&id).unwrap().values_mut() {
                 fault.next = Instant::now();
             }

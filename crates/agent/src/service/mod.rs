@@ -1,27 +1,31 @@
-//! The service: what is shared between whoever answers at the socket and whoever looks at the machine and moves threads.
+//! The service: balancing of all tagged threads of the machine, and the state that its two threads share.
 //!
-//! Two threads. The *desk* hears requests, guests and the scan for bound threads, and changes the registry of tags; it waits for nobody.
-//! The *host* (`host`) carries out what the registry says with the live machine, in the loop of all balancing. Between them stands
-//! `State`, which nobody holds for longer than it takes to look something up.
+//! Two threads. One serves requests (`requests`): it hears clients, guests and the scan for bound threads, and changes the registry
+//! of tags; it blocks on none of them. The other (`host`) carries out what the registry says with the live machine, in the loop of
+//! all balancing. Between them stands `State`, whose lock is held no longer than a look-up takes.
 
-#[path = "requests.rs"]
-pub mod desk;
+pub mod channel;
+pub mod client;
+mod guest_link;
 mod guests;
 pub mod host;
-#[path = "guest_link.rs"]
-mod link;
-#[path = "vm_registry.rs"]
-mod machines;
 mod pinned;
+pub mod removal;
+mod requests;
 mod resolve;
+mod run;
+mod vm_registry;
 
-pub use resolve::reach;
+pub use run::{ServiceEnd, ServiceOptions, serve};
 
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use trimtab_core::set::CpuSet;
-use trimtab_core::tags::{Registry, TagId};
+use trimtab_core::tags::{By, Mark, Refusal, Registry, TagId};
 use trimtab_core::telemetry::account::Tally;
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::process::{StartTime, Tid};
@@ -106,6 +110,15 @@ impl Shared {
         state.done.looks = tally.looks;
     }
 
+    /// Tags something on behalf of the service's own process: for measurements of the service without its socket.
+    ///
+    /// # Errors
+    /// The registry refuses.
+    pub fn tag(&self, by: By, mark: Mark) -> Result<(), Refusal> {
+        let now = self.now();
+        self.lock().registry.tag_by(by, mark, now).map(drop)
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,4 +127,16 @@ impl Shared {
     pub(crate) fn now(&self) -> Moment {
         Moment(0) + Span::from_ms(1) + Span::from(self.began.elapsed())
     }
+}
+
+/// CPU time by one of the kernel's clocks.
+fn spent(clock: ClockId) -> Span {
+    let spent = clock_gettime(clock);
+    let seconds = u64::try_from(spent.tv_sec).unwrap_or(0);
+    Span::from(Duration::new(seconds, u32::try_from(spent.tv_nsec).unwrap_or(0)))
+}
+
+/// The process-id namespace of this process.
+fn namespace(proc: &Path) -> Option<u64> {
+    std::fs::metadata(proc.join("self/ns/pid")).ok().map(|meta| meta.ino())
 }

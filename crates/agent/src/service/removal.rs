@@ -1,10 +1,9 @@
-//! Processes that a service looks after: how they are taken out, and the service goes on.
+//! Removal of processes from the service, which goes on.
 
-use crate::service::Service;
-use crate::world::World;
+use super::client::Client;
+use crate::paths::Paths;
 use anyhow::anyhow;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use trimtab_core::tags::{Answer, Ask, By, Mark, Status, TagStatus, What};
 use trimtab_core::words::plural;
@@ -13,29 +12,18 @@ use trimtab_linux::text::printable;
 
 /// What came of the wish to take something out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct TakenOut {
+pub struct TakenOut {
     /// Tags that are gone.
-    pub(crate) cleared: u32,
+    pub cleared: u32,
     /// Tags that are others' to clear.
-    pub(crate) others: u32,
+    pub others: u32,
     /// What else means it still, in words, with what would take it out.
-    pub(crate) still: Option<String>,
+    pub still: Option<String>,
 }
 
 impl TakenOut {
-    /// What is to be said of it, as far as something was done.
-    pub(crate) fn words(&self, what: &str, service: u32) -> String {
-        let mut said = String::new();
-        if self.cleared > 0 {
-            let tags = plural(self.cleared, "tag");
-            let _ =
-                writeln!(said, "{what}: cleared {tags} of the service (process {service}), which goes on");
-        }
-        said
-    }
-
     /// Why it is balanced on, if it is.
-    pub(crate) fn fault(&self, pid: Pid, service: u32) -> Option<String> {
+    pub fn fault(&self, pid: Pid, service: u32) -> Option<String> {
         let why = match &self.still {
             Some(still) => still.clone(),
             None if self.others > 0 => {
@@ -51,7 +39,7 @@ impl TakenOut {
 ///
 /// # Errors
 /// It does not answer.
-pub(crate) fn status(service: &mut Service) -> Result<Status, anyhow::Error> {
+pub fn status(service: &mut Client) -> Result<Status, anyhow::Error> {
     match service.ask_patiently(&Ask::Status)? {
         Answer::Status(status) => Ok(*status),
         Answer::Refused(refusal) => Err(refusal.into()),
@@ -63,7 +51,7 @@ fn strange() -> anyhow::Error {
     anyhow!("the daemon answers what was not asked")
 }
 
-fn clear(service: &mut Service, what: Option<What>) -> Result<TakenOut, anyhow::Error> {
+fn clear(service: &mut Client, what: Option<What>) -> Result<TakenOut, anyhow::Error> {
     match service.ask_patiently(&Ask::Clear { what })? {
         Answer::Cleared { tags, others } => Ok(TakenOut { cleared: tags, others, still: None }),
         Answer::Refused(refusal) => Err(refusal.into()),
@@ -75,7 +63,7 @@ fn clear(service: &mut Service, what: Option<What>) -> Result<TakenOut, anyhow::
 ///
 /// # Errors
 /// The service does not answer.
-pub(crate) fn take_out(world: &World, service: &mut Service, pid: Pid) -> Result<TakenOut, anyhow::Error> {
+pub fn take_out(paths: &Paths, service: &mut Client, pid: Pid) -> Result<TakenOut, anyhow::Error> {
     let mut taken = clear(service, Some(What::Process { pid: pid.0 }))?;
     let machine = |tag: &TagStatus| {
         matches!(tag.mark, Mark::Vm { .. } | Mark::Vcpu { .. }) && tag.mark.pid() == Some(pid.0)
@@ -89,15 +77,15 @@ pub(crate) fn take_out(world: &World, service: &mut Service, pid: Pid) -> Result
             still: None,
         };
     }
-    taken.still = still_meant(world, &before.tags, pid);
+    taken.still = still_meant(paths, &before.tags, pid);
     Ok(taken)
 }
 
 /// Why a process is meant by tags of others than itself: one that it comes from, or its control group.
-fn still_meant(world: &World, tags: &[TagStatus], pid: Pid) -> Option<String> {
-    let family = ancestors(world, pid);
-    let groups = std::fs::read_to_string(world.proc().join(format!("{pid}/cgroup"))).unwrap_or_default();
-    let groups = folders(&world.sys().join("fs/cgroup"), &groups);
+fn still_meant(paths: &Paths, tags: &[TagStatus], pid: Pid) -> Option<String> {
+    let family = ancestors(paths, pid);
+    let groups = std::fs::read_to_string(paths.proc().join(format!("{pid}/cgroup"))).unwrap_or_default();
+    let groups = folders(&paths.cgroups(), &groups);
     tags.iter().find_map(|tag| match &tag.mark {
         Mark::Process { pid: of, .. } if family.contains(&Pid(*of)) => {
             Some(format!("as part of process {of}: trimtab clear {of} takes out both"))
@@ -125,10 +113,10 @@ fn folders(mounted: &Path, groups: &str) -> Vec<PathBuf> {
 }
 
 /// The processes that a process comes from.
-fn ancestors(world: &World, pid: Pid) -> BTreeSet<Pid> {
+fn ancestors(paths: &Paths, pid: Pid) -> BTreeSet<Pid> {
     let mut found = BTreeSet::new();
     let mut at = pid;
-    while let Ok(stat) = stat(&world.proc(), at) {
+    while let Ok(stat) = stat(&paths.proc(), at) {
         if stat.parent.0 == 0 || !found.insert(stat.parent) {
             break;
         }
@@ -142,7 +130,7 @@ fn ancestors(world: &World, pid: Pid) -> BTreeSet<Pid> {
 ///
 /// # Errors
 /// The service does not answer.
-pub(crate) fn take_out_all(service: &mut Service, root: bool) -> Result<(TakenOut, u32), anyhow::Error> {
+pub fn take_out_all(service: &mut Client, root: bool) -> Result<(TakenOut, u32), anyhow::Error> {
     let mut taken = clear(service, None)?;
     let mut own = 0;
     for tag in status(service)?.tags {

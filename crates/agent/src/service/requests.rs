@@ -1,19 +1,19 @@
-//! The desk: hears requests, guests and the scan for bound threads, and changes the registry.
+//! Requests: the service's thread that answers at the socket, hears guests and the scan for bound threads, and changes the registry.
 
+use super::channel::Channel;
 use super::guests::Guests;
-use super::machines::{For, Found, Machines};
 use super::pinned::Pinned;
 use super::resolve::Places;
-use super::{Shared, State};
-use crate::args::Channel;
-use crate::say::Volume;
+use super::vm_registry::{For, Found, VmRegistry};
+use super::{Shared, State, namespace, spent};
+use crate::narrator::Narrator;
 use anyhow::{Context, Result};
 use rustix::process::geteuid;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{
@@ -25,7 +25,7 @@ use trimtab_linux::live::Stopper;
 use trimtab_linux::socket::{ClientId, Heard, Limits, Peer, Server};
 
 /// What is granted at the socket. Chosen: many for people and scripts, few for who means harm.
-pub const LIMITS: Limits =
+pub(super) const LIMITS: Limits =
     Limits { clients: 128, of_user: 16, of_root: 16, line: LINE_MAX, patience: Duration::from_secs(10) };
 /// So many requests a user may make at once, and so many a second after that; root ten times as many.
 const BURST: u32 = 200;
@@ -43,21 +43,21 @@ const TEND: Duration = Duration::from_millis(250);
 
 /// How the service is set up.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub(super) struct Setup {
     /// The policy, by its word.
-    pub policy: String,
+    pub(super) policy: String,
     /// The CPUs that threads may be moved to.
-    pub usable: CpuSet,
+    pub(super) usable: CpuSet,
     /// The CPUs of the machine.
-    pub online: CpuSet,
+    pub(super) online: CpuSet,
     /// The share of a core that rounds may take.
-    pub budget: f64,
+    pub(super) budget: f64,
     /// Whether bound threads are taken as tagged.
-    pub pinned: bool,
+    pub(super) pinned: bool,
     /// The guests.
-    pub guests: Vec<Channel>,
-    /// How much is said.
-    pub volume: Volume,
+    pub(super) guests: Vec<Channel>,
+    /// Hears of guests that cannot be heard.
+    pub(super) narrator: Arc<dyn Narrator>,
 }
 
 /// Who waits for a machine to be found.
@@ -75,16 +75,16 @@ enum Wish {
     Clear,
 }
 
-/// The desk.
+/// The server of requests.
 #[derive(Debug)]
-pub struct Desk {
+pub(super) struct RequestServer {
     server: Server,
     shared: Shared,
     places: Places,
     setup: Setup,
     namespace: Option<u64>,
     buckets: BTreeMap<u32, Bucket>,
-    machines: Machines<Waiting>,
+    machines: VmRegistry<Waiting>,
     guests: Guests,
     pinned: Option<Pinned>,
     requests: u64,
@@ -92,12 +92,12 @@ pub struct Desk {
     tended: Option<Instant>,
 }
 
-impl Desk {
-    /// A desk at this socket.
+impl RequestServer {
+    /// A server at this socket.
     ///
     /// # Errors
     /// There may be no more threads.
-    pub fn new(
+    pub(super) fn new(
         server: Server,
         shared: Shared,
         proc: &Path,
@@ -108,7 +108,7 @@ impl Desk {
         let places = Places { proc: proc.to_owned(), cgroups: cgroups.to_owned() };
         let pinned = setup.pinned.then(|| Pinned::new(proc.to_owned(), setup.online.clone(), reach));
         Ok(Self {
-            machines: Machines::new(&places),
+            machines: VmRegistry::new(&places),
             guests: Guests::new(&setup.guests),
             namespace: namespace(proc),
             server,
@@ -127,7 +127,7 @@ impl Desk {
     ///
     /// # Errors
     /// Waiting is not possible any more.
-    pub fn serve(mut self, stopper: &Stopper) -> Result<()> {
+    pub(super) fn serve(mut self, stopper: &Stopper) -> Result<()> {
         loop {
             let ports = self.guests.waits();
             let mut fds = vec![stopper.as_fd()];
@@ -144,13 +144,13 @@ impl Desk {
                 .map(|((at, _), _)| *at)
                 .collect();
             for at in spoke {
-                self.guests.hear(at, &self.shared, self.setup.volume);
+                self.guests.hear(at, &self.shared, &*self.setup.narrator);
             }
             self.answer_all(heard);
             self.machines_found();
             if self.tended.is_none_or(|at| at.elapsed() >= TEND) {
                 self.tended = Some(Instant::now());
-                self.guests.tend(&mut self.machines, &self.places, &self.shared, self.setup.volume);
+                self.guests.tend(&mut self.machines, &self.places, &self.shared, &*self.setup.narrator);
                 self.machines.tend(&self.shared, &self.guests.machines());
                 if let Some(pinned) = &mut self.pinned {
                     pinned.tend(&self.shared);
@@ -265,7 +265,7 @@ impl Desk {
                 For::Guest(at) => {
                     let found = Found { wanted: For::Guest(at), machine };
                     let (machines, shared) = (&mut self.machines, &self.shared);
-                    self.guests.found(at, found, machines, shared, self.setup.volume);
+                    self.guests.found(at, found, machines, shared, &*self.setup.narrator);
                 }
                 For::Client(Waiting { client, who, wish: Wish::Clear }) => {
                     let came = machine.map(|(vm, _)| self.clear(who, Some(&What::Vm(vm.pid.to_string()))));
@@ -350,16 +350,4 @@ fn tags(state: &State, now: Moment, visible: &dyn Fn(&trimtab_core::tags::By) ->
         }
     })
     .collect()
-}
-
-/// The process-id namespace of this process.
-pub(crate) fn namespace(proc: &Path) -> Option<u64> {
-    std::fs::metadata(proc.join("self/ns/pid")).ok().map(|meta| meta.ino())
-}
-
-/// CPU time by one of the kernel's clocks.
-pub(crate) fn spent(clock: ClockId) -> Span {
-    let spent = clock_gettime(clock);
-    let seconds = u64::try_from(spent.tv_sec).unwrap_or(0);
-    Span::from(Duration::new(seconds, u32::try_from(spent.tv_nsec).unwrap_or(0)))
 }

@@ -15,7 +15,7 @@ pub(crate) struct Places {
 }
 
 /// Whose threads this process may move.
-pub fn reach(proc: &Path) -> Reach {
+pub(super) fn reach(proc: &Path) -> Reach {
     if may_move_others(proc) { Reach::All } else { Reach::User(geteuid().as_raw()) }
 }
 

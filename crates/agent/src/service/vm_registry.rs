@@ -1,14 +1,13 @@
-//! Machines that tags name: found and watched by threads of their own, since a monitor that is asked may take its time, and what a
+//! The registry of virtual machines that tags name: found and watched by threads of their own, since a monitor that is asked may take its time, and what a
 //! process says of itself may never come.
 //!
 //! Properties: whoever waits is answered after [`OVER`] at the latest; nobody's machines take the threads, or the time, that others' are
 //! looked for with: there is a bound for each user, one for all users together, and room beyond that for root and the guests; who is
 //! not trusted with what the daemon may see is told nothing of it.
 
-use super::desk::spent;
 use super::resolve::Places;
-use super::{MonitorId, Shared, Vcpu};
-use crate::aside;
+use super::{MonitorId, Shared, Vcpu, spent};
+use crate::spawn::spawn;
 use rustix::process::geteuid;
 use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,7 +83,7 @@ struct Watched {
 
 /// Finds and watches.
 #[derive(Debug)]
-pub(crate) struct Machines<T> {
+pub(crate) struct VmRegistry<T> {
     vms: Vms,
     places: Places,
     jobs: BTreeMap<u64, Job<T>>,
@@ -98,7 +97,7 @@ pub(crate) struct Machines<T> {
     fading: Vec<(u32, Pulse)>,
 }
 
-impl<T: Send + 'static> Machines<T> {
+impl<T: Send + 'static> VmRegistry<T> {
     pub(crate) fn new(places: &Places) -> Self {
         let (tells, told) = channel();
         Self {
@@ -141,7 +140,7 @@ impl<T: Send + 'static> Machines<T> {
         let id = self.next;
         let (vms, places, tells, told) =
             (self.vms.clone(), self.places.clone(), self.tells.clone(), name.clone());
-        aside::begin("machines", move || {
+        spawn("machines", move || {
             let machine = find(&vms, &places, who, &told);
             // Who does not wait any more does not mind.
             let _ = tells.send((id, machine, Duration::from_nanos(spent(ClockId::ThreadCPUTime).0)));

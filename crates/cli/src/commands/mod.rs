@@ -1,16 +1,13 @@
 //! One file per command: options in, an exit status out.
 
 pub mod advise;
-#[path = "../../../agent/src/attach.rs"]
 pub mod attach;
 pub mod bench;
 pub mod check;
 pub mod counters;
-#[path = "../../../agent/src/detach.rs"]
 pub mod detach;
 pub mod doctor;
 pub mod generate;
-#[path = "../../../agent/src/guest.rs"]
 pub mod guest;
 mod interrupt;
 pub mod plan;
@@ -22,7 +19,6 @@ mod ranks;
 pub mod replay;
 pub mod report;
 pub mod run;
-#[path = "../../../agent/src/service/run.rs"]
 pub mod serve;
 pub mod sim;
 pub mod status;

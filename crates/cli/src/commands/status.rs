@@ -3,13 +3,15 @@
 use crate::args::StatusArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::leftovers::user;
-use crate::service::Service;
+use crate::say::Volume;
 use crate::table::{Align, Table};
-use crate::tagged;
 use crate::world::World;
 use serde::Serialize;
 use std::fmt::Write as _;
+use trimtab_agent::paths::Paths;
+use trimtab_agent::restoration::user;
+use trimtab_agent::service::client::Client;
+use trimtab_agent::service::removal;
 use trimtab_core::tags::{By, PortState, Status};
 use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
@@ -35,24 +37,25 @@ pub fn run(world: &World, args: &StatusArgs) -> Result<u8, Exit> {
 }
 
 fn show(world: &World, args: &StatusArgs) -> Result<(), anyhow::Error> {
-    let mut service = Service::find(world, args.socket.as_deref())?;
-    let status = tagged::status(&mut service)?;
+    let paths = world.paths();
+    let mut service = Client::find(&paths, args.socket.as_deref(), &Volume::Normal)?;
+    let status = removal::status(&mut service)?;
     let text = if args.json {
         serde_json::to_string_pretty(&Told { schema: SCHEMA, status: &status })?
     } else {
-        words(world, &status)
+        words(&paths, &status)
     };
     Ok(print(&text)?)
 }
 
-fn words(world: &World, status: &Status) -> String {
+fn words(paths: &Paths, status: &Status) -> String {
     let mut text = String::new();
     let up = status.up.seconds();
     let _ = writeln!(
         text,
         "process {} of {} balances by {} on CPUs {} for {up:.0} s",
         status.pid,
-        user(world, status.uid),
+        user(paths, status.uid),
         printable(status.policy.as_bytes()),
         status.usable
     );
@@ -89,7 +92,7 @@ fn words(world: &World, status: &Status) -> String {
         ]);
         for tag in &status.tags {
             let by = match &tag.by {
-                By::User(uid) => user(world, *uid),
+                By::User(uid) => user(paths, *uid),
                 by => printable(by.to_string().as_bytes()),
             };
             let fault = tag.fault.as_deref().unwrap_or_default();

@@ -1,0 +1,60 @@
+//! The narrator: the front end's ear for what happens while something long-lived runs.
+//!
+//! This crate writes to no terminal. It composes a line and says how much it matters; the front end
+//! decides whether and where the line is shown.
+
+use std::fmt::Debug;
+
+/// How much a line matters, and to which readers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// Something that may be an attack or cost work: said also where only errors are wanted.
+    Alert,
+    /// Something is not as asked, and work goes on.
+    Warning,
+    /// Something happens by itself and would surprise.
+    Notice,
+    /// The one line that sums up what a command does or did.
+    Headline,
+    /// A detail, for those who want to follow each step.
+    Detail,
+}
+
+/// Takes lines in the order in which they are said, from any thread.
+pub trait Narrator: Debug + Send + Sync {
+    /// Takes one line, without its end.
+    fn say(&self, level: Level, line: &str);
+
+    /// Takes a [`Level::Alert`].
+    fn alert(&self, line: &str) {
+        self.say(Level::Alert, line);
+    }
+
+    /// Takes a [`Level::Warning`].
+    fn warning(&self, line: &str) {
+        self.say(Level::Warning, line);
+    }
+
+    /// Takes a [`Level::Notice`].
+    fn notice(&self, line: &str) {
+        self.say(Level::Notice, line);
+    }
+
+    /// Takes a [`Level::Headline`].
+    fn headline(&self, line: &str) {
+        self.say(Level::Headline, line);
+    }
+
+    /// Takes a [`Level::Detail`].
+    fn detail(&self, line: &str) {
+        self.say(Level::Detail, line);
+    }
+}
+
+/// A narrator that drops every line.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Narrator for Silent {
+    fn say(&self, _: Level, _: &str) {}
+}

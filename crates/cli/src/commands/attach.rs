@@ -1,0 +1,86 @@
+//! `trimtab attach`: balancing of programs that run already.
+
+use crate::args::{AttachArgs, distinct};
+use crate::exit::{self, Exit};
+use crate::say::Volume;
+use crate::situation::Situation;
+use crate::world::World;
+use anyhow::{Result, anyhow};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::path::Path;
+use std::sync::Arc;
+use trimtab_agent::attach::{AttachOptions, Attached};
+use trimtab_agent::narrator::Narrator;
+use trimtab_agent::recorder::TraceTarget;
+use trimtab_core::balance::Settings;
+use trimtab_core::telemetry::account::Tally;
+use trimtab_core::words::plural;
+
+/// Runs the command.
+///
+/// # Errors
+/// [`exit::FAILED`]: the programs cannot be watched, or nothing can be written where it should be.
+pub fn run(world: &World, args: &AttachArgs) -> Result<u8, Exit> {
+    attach(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+fn attach(world: &World, args: &AttachArgs) -> Result<u8> {
+    if let Some(why) = args.policy.unfit(args.balance) {
+        return Err(anyhow!("{why}"));
+    }
+    let volume = Volume::of(args.quiet, args.verbose);
+    let options = options(args);
+    let bar = progress(volume, options.trace == Some(TraceTarget::Stdout));
+    let narrator: Arc<dyn Narrator> = Arc::new(volume);
+    let machine = || Ok(Situation::live(world, false)?.machine);
+    let mut attached = Attached::begin(&world.paths(), options, machine, &narrator)?;
+    let watched = attached.watch(&mut |tally| bar.set_message(status(tally)));
+    bar.finish_and_clear();
+    attached.finish(watched)?;
+    Ok(exit::DONE)
+}
+
+fn options(args: &AttachArgs) -> AttachOptions {
+    let trace = match &args.trace {
+        _ if args.json => Some(TraceTarget::Stdout),
+        Some(path) if path.as_path() == Path::new("-") => Some(TraceTarget::Stdout),
+        Some(path) => Some(TraceTarget::File(path.clone())),
+        None => None,
+    };
+    AttachOptions {
+        pids: distinct(&args.pids),
+        vms: args.vm.clone(),
+        cgroup: args.cgroup.clone(),
+        policy: args.balance,
+        settings: args.policy.over(Settings::of(args.balance)),
+        counting: args.counting.options(),
+        cpus: args.cpus.clone(),
+        respect_masks: args.respect_masks,
+        whole_machine: args.yes,
+        time: args.time,
+        trace,
+        metrics: args.metrics.clone(),
+    }
+}
+
+/// One line that changes, on a terminal.
+fn progress(volume: Volume, to_stdout: bool) -> ProgressBar {
+    // Where more is said, a line that changes would be in the way.
+    let quiet = volume != Volume::Normal || to_stdout;
+    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(None, target);
+    bar.set_style(
+        ProgressStyle::with_template("{elapsed}  {wide_msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar
+}
+
+fn status(tally: &Tally) -> String {
+    let speeds = tally.speeds.map_or_else(String::new, |(slowest, fastest)| {
+        format!(", speed {:.0} to {:.0} %", 100.0 * slowest, 100.0 * fastest)
+    });
+    let finding = tally.findings.first().map_or_else(String::new, |finding| format!("; {finding}"));
+    let (threads, moves) = (plural(tally.alive, "thread"), plural(tally.applied, "move"));
+    format!("{threads}, {moves}{speeds}{finding}")
+}

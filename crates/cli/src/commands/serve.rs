@@ -1,0 +1,43 @@
+//! `trimtab serve`: the service that balances all tagged threads of the machine.
+
+use crate::args::ServeArgs;
+use crate::exit::{self, Exit};
+use crate::say::Volume;
+use crate::situation::Situation;
+use crate::world::World;
+use anyhow::Result;
+use std::sync::Arc;
+use trimtab_agent::narrator::Narrator;
+use trimtab_agent::recorder::Recorder;
+use trimtab_agent::service::{self, ServiceEnd, ServiceOptions};
+use trimtab_core::balance::Settings;
+
+/// The status of a service whose terminal was closed: as of a program that SIGHUP ended.
+const HUNG_UP: u8 = 128 + 1;
+
+/// Runs the command.
+///
+/// # Errors
+/// [`exit::FAILED`]: it cannot serve.
+pub fn run(world: &World, args: &ServeArgs) -> Result<u8, Exit> {
+    serve(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+fn serve(world: &World, args: &ServeArgs) -> Result<u8> {
+    let narrator: Arc<dyn Narrator> = Arc::new(Volume::of(args.quiet, args.verbose));
+    let recorder = args.trace.as_ref().map(|path| Recorder::open("--trace", path)).transpose()?;
+    let options = ServiceOptions {
+        policy: args.policy,
+        settings: args.settings.over(Settings::of(args.policy)),
+        counting: args.counting.choice(),
+        socket: args.socket.clone(),
+        cpus: args.cpus.clone(),
+        pinned: args.pinned,
+        guests: args.guest.clone(),
+    };
+    let machine = || Ok(Situation::live(world, false)?.machine);
+    Ok(match service::serve(&world.paths(), options, recorder, machine, &narrator)? {
+        ServiceEnd::Stopped => exit::DONE,
+        ServiceEnd::HungUp => HUNG_UP,
+    })
+}
