@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::os::unix::fs::FileTypeExt;
 use trimtab_agent::output::{self, Claim, Kind};
 use trimtab_agent::sync_stats::SyncStats;
-use trimtab_core::telemetry::run_summary::{RunSummary, ThreadSummary};
+use trimtab_core::telemetry::run_summary::{CpuSummary, RunSummary, ThreadSummary};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 
@@ -153,6 +153,14 @@ pub fn text(audited: &RunSummary, met: &SyncStats) -> String {
         line(format!("{remote} of its pages remote to its threads, {huge} of its own memory in huge pages"));
     }
     meetings::section(met).into_iter().for_each(line);
+    out.push_str(&of_threads(audited));
+    out.push_str(&of_cpus(cpus));
+    out
+}
+
+/// The threads that ran longest, a row each, and a line for all others together.
+fn of_threads(audited: &RunSummary) -> String {
+    let RunSummary { threads, folded, .. } = audited;
     let mut longest: Vec<&ThreadSummary> = threads.iter().collect();
     longest.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.tid));
     let mut table = Table::new(&[
@@ -177,15 +185,18 @@ pub fn text(audited: &RunSummary, met: &SyncStats) -> String {
             places(thread),
         ]);
     }
-    if !table.is_empty() {
-        out.push_str(&table.to_string());
-    }
+    let mut out = if table.is_empty() { String::new() } else { table.to_string() };
     let rest = longest.get(NAMED..).unwrap_or_default();
     let more = rest.len() as u64 + folded.threads;
     if more > 0 {
         let ran = rest.iter().map(|thread| thread.run).sum::<Span>() + folded.run;
         let _ = writeln!(out, "and {} more with {ran} together", plural(more, "thread"));
     }
+    out
+}
+
+/// The CPUs, a row each: which share the program had, and which others.
+fn of_cpus(cpus: &[CpuSummary]) -> String {
     let mut table = Table::new(&[
         ("CPU", Align::Right),
         ("NODE", Align::Right),
@@ -200,10 +211,7 @@ pub fn text(audited: &RunSummary, met: &SyncStats) -> String {
             known(cpu.others, |others| beside(cpu.ours.unwrap_or(0.0), others)),
         ]);
     }
-    if !table.is_empty() {
-        out.push_str(&table.to_string());
-    }
-    out
+    if table.is_empty() { String::new() } else { table.to_string() }
 }
 
 /// The CPUs where a thread ran most.

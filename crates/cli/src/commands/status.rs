@@ -12,7 +12,7 @@ use trimtab_agent::paths::Paths;
 use trimtab_agent::restoration::user;
 use trimtab_agent::service::client::Client;
 use trimtab_agent::service::removal;
-use trimtab_core::tags::{By, PortState, Status};
+use trimtab_core::tags::{By, PortState, Status, TagStatus};
 use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
 
@@ -81,32 +81,7 @@ fn words(paths: &Paths, status: &Status) -> String {
         cost.total
     );
     if !status.tags.is_empty() {
-        let mut table = Table::new(&[
-            ("TAGGED", Align::Left),
-            ("BY", Align::Left),
-            ("GROUP", Align::Left),
-            ("AGE", Align::Right),
-            ("THREADS", Align::Right),
-            ("MOVES", Align::Right),
-            ("", Align::Left),
-        ]);
-        for tag in &status.tags {
-            let by = match &tag.by {
-                By::User(uid) => user(paths, *uid),
-                by => printable(by.to_string().as_bytes()),
-            };
-            let fault = tag.fault.as_deref().unwrap_or_default();
-            table.row(vec![
-                printable(tag.mark.to_string().as_bytes()),
-                by,
-                printable(tag.group.as_deref().unwrap_or("-").as_bytes()),
-                format!("{:.0} s", tag.age.seconds()),
-                tag.threads.to_string(),
-                tag.moves.to_string(),
-                printable(fault.as_bytes()),
-            ]);
-        }
-        let _ = write!(text, "\n{table}");
+        let _ = write!(text, "\n{}", tagged(paths, &status.tags));
     }
     if status.others > 0 {
         let _ = writeln!(text, "\n{} of other users", plural(status.others, "tag"));
@@ -132,4 +107,34 @@ fn words(paths: &Paths, status: &Status) -> String {
         let _ = writeln!(text, "\nwarning: {}", printable(fault.as_bytes()));
     }
     text
+}
+
+/// What is tagged, a row each.
+fn tagged(paths: &Paths, tags: &[TagStatus]) -> Table {
+    let mut table = Table::new(&[
+        ("TAGGED", Align::Left),
+        ("BY", Align::Left),
+        ("GROUP", Align::Left),
+        ("AGE", Align::Right),
+        ("THREADS", Align::Right),
+        ("MOVES", Align::Right),
+        ("", Align::Left),
+    ]);
+    for tag in tags {
+        let by = match &tag.by {
+            By::User(uid) => user(paths, *uid),
+            by => printable(by.to_string().as_bytes()),
+        };
+        let fault = tag.fault.as_deref().unwrap_or_default();
+        table.row(vec![
+            printable(tag.mark.to_string().as_bytes()),
+            by,
+            printable(tag.group.as_deref().unwrap_or("-").as_bytes()),
+            format!("{:.0} s", tag.age.seconds()),
+            tag.threads.to_string(),
+            tag.moves.to_string(),
+            printable(fault.as_bytes()),
+        ]);
+    }
+    table
 }
