@@ -25,16 +25,17 @@ use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Masks, PinScan};
 use trimtab_linux::sys::vsock;
 
-/// All is said again so often, however seldom is looked: for a host that has begun to listen since, and since a host forgets after a
-/// minute what it does not hear again.
-const AGAIN: Duration = Duration::from_secs(10);
-/// A port that takes nothing is tried again after this.
-const REST: Duration = Duration::from_millis(20);
-/// A host that does not answer a call is called again after this, and has so long to answer. Chosen.
-const CALL_AGAIN: Duration = Duration::from_secs(2);
-const CALL_PATIENCE: Duration = Duration::from_secs(2);
-/// Looking takes at most one part in this many of a CPU.
-const SHARE: u32 = 200;
+/// All tags are repeated with this period, however seldom tasks are scanned: for a service that has begun to listen since, and since a service
+/// forgets after a minute what is not repeated.
+const REPEAT_PERIOD: Duration = Duration::from_secs(10);
+/// A port that takes nothing is tried again after this time.
+const PORT_RETRY: Duration = Duration::from_millis(20);
+/// A host that does not accept a connection is tried again after this time. Chosen.
+const CONNECT_RETRY: Duration = Duration::from_secs(2);
+/// The longest time that the host may take to accept a connection. Chosen.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
+/// The least ratio of time and scanning time: 1/200 of a CPU.
+const SCAN_COST_RATIO: u32 = 200;
 
 /// How the reporter is set up.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,7 +59,7 @@ pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) ->
     }
     let mut wire = Wire::open(&options.port, narrator)?;
     let mut told: BTreeSet<OsCpu> = BTreeSet::new();
-    let (mut look_at, mut say_at) = (Instant::now(), Instant::now() + AGAIN);
+    let (mut look_at, mut say_at) = (Instant::now(), Instant::now() + REPEAT_PERIOD);
     let mut looks = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut lines = String::new();
@@ -70,12 +71,12 @@ pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) ->
             told.difference(&bound).for_each(|cpu| lines.push_str(&clear(*cpu)));
             told = bound;
             looks += 1;
-            look_at = begin + Duration::from(options.interval).max(begin.elapsed() * SHARE);
+            look_at = begin + Duration::from(options.interval).max(begin.elapsed() * SCAN_COST_RATIO);
         }
         // The host's patience does not depend on how often we look; and one that has just begun to listen knows nothing.
         if wire.connect()? || Instant::now() >= say_at {
             lines = told.iter().map(|cpu| tag(*cpu)).collect();
-            say_at = Instant::now() + AGAIN;
+            say_at = Instant::now() + REPEAT_PERIOD;
         }
         if !lines.is_empty() && wire.file.is_some() {
             narrator.detail(&lines.trim_end().replace('\n', ", "));
@@ -150,7 +151,7 @@ impl<'a> Wire<'a> {
                 ));
             }
             Err(why) => {
-                self.next = Some(Instant::now() + CALL_AGAIN);
+                self.next = Some(Instant::now() + CONNECT_RETRY);
                 if first {
                     let port = self.port;
                     self.narrator
@@ -175,7 +176,7 @@ impl<'a> Wire<'a> {
             Err(why) => {
                 let port = self.port;
                 self.narrator.detail(&format!("{port} is not heard any more ({why}): it is tried again"));
-                (self.file, self.next) = (None, Some(Instant::now() + CALL_AGAIN));
+                (self.file, self.next) = (None, Some(Instant::now() + CONNECT_RETRY));
             }
         }
         Ok(())
@@ -185,7 +186,7 @@ impl<'a> Wire<'a> {
 /// Calls the host, which takes a moment.
 fn call(cid: u32, port: u32) -> Result<File, Errno> {
     let socket = vsock::connect(cid, port)?;
-    let patience = Timespec::try_from(CALL_PATIENCE).map_err(|_| Errno::INVAL)?;
+    let patience = Timespec::try_from(CONNECT_TIME_MAX).map_err(|_| Errno::INVAL)?;
     let mut waits = [PollFd::new(&socket, PollFlags::OUT)];
     if poll(&mut waits, Some(&patience))? == 0 {
         return Err(Errno::TIMEDOUT);
@@ -228,7 +229,7 @@ fn write(file: &mut File, bytes: &[u8], stop: &AtomicBool) -> std::io::Result<us
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                std::thread::sleep(REST);
+                std::thread::sleep(PORT_RETRY);
             }
             Err(error) => return Err(error),
         }

@@ -22,12 +22,12 @@ use trimtab_core::topology::Machine;
 use trimtab_linux::live::{Live, LiveError, Restored};
 use trimtab_linux::perf::{Choice, Missing, Why};
 
-/// The next close look comes when the run is so much older, in hundredths, than at the last.
-const LATER_PERCENT: u32 = 110;
-/// And never later than this after the last. Chosen.
-const SELDOM: Duration = Duration::from_secs(5);
-/// So soon it is heard that somebody wants us to stop. Chosen: people do not notice it.
-const HEARD: Span = Span::from_ms(100);
+/// The next close sample comes when the age of the run has grown to this many per cent.
+const CLOSE_AGE_PERCENT: u32 = 110;
+/// The longest time between two close samples, unless their cost asks for more. Chosen.
+const CLOSE_PERIOD_MAX: Duration = Duration::from_secs(5);
+/// The longest time until a request to pause is noticed. Chosen: people do not notice it.
+const PAUSE_LATENCY: Span = Span::from_ms(100);
 
 /// What hardware counts.
 #[derive(Clone, Debug, Default)]
@@ -42,9 +42,9 @@ pub struct CountingOptions {
 #[derive(Debug)]
 pub struct MonitoredHost {
     live: Live,
-    /// Since when, and when the next close look is due; `None` when nobody wants one.
+    /// Since when, and how old the run is at the next close sample; `None` if none is wanted.
     closely: Option<(Instant, Duration)>,
-    /// Whether close looks also find out what memory is touched between them.
+    /// Whether close samples also find out what memory is touched between them.
     touching: bool,
     /// Threads that may run on fewer CPUs than these are left alone.
     respected: Option<CpuSet>,
@@ -55,13 +55,13 @@ pub struct MonitoredHost {
     pause: Option<Pause>,
 }
 
-/// Who may be told to stop for a while, as by Ctrl-Z: masks are given back before, and set again after.
+/// A pause on request, as by Ctrl-Z: masks are given back before, and set again after.
 #[derive(Debug)]
 struct Pause {
     asked: Arc<AtomicBool>,
     /// Where threads are held.
     held: BTreeMap<ThreadId, CpuSet>,
-    /// When was looked last.
+    /// Time of the last sample.
     at: Moment,
 }
 
@@ -92,13 +92,13 @@ impl MonitoredHost {
         }
     }
 
-    /// With a closer look now and then, for a report.
+    /// With close samples now and then, for a report.
     pub fn closely(mut self, wanted: bool) -> Self {
         self.closely = wanted.then(|| (Instant::now(), Duration::ZERO));
         self
     }
 
-    /// With what memory is touched between two closer looks, if `wanted`.
+    /// With what memory is touched between two close samples, if `wanted`.
     pub fn touching(mut self, wanted: bool) -> Self {
         self.touching = wanted;
         self
@@ -151,11 +151,11 @@ impl MonitoredHost {
         self.live.restore();
         // Of the signal alone it is known that it stops: what the terminal sends is ours by now.
         let _ = emulate_default_handler(SIGTSTP);
-        // What cannot be set any more the live host tells with the next look.
+        // A mask that cannot be set any more is reported with the next sample.
         self.live.apply(&again).map(drop)
     }
 
-    /// What closer looks found.
+    /// What close samples found.
     pub fn close(&self, machine: &Machine) -> CloseSample {
         let audit = self.live.audit();
         let nodes = machine.nodes().iter().map(|node| (node.os, machine.cpus_of(&node.near))).collect();
@@ -185,7 +185,7 @@ impl MonitoredHost {
     }
 }
 
-/// The CPU time of this thread: what looking costs, however busy the machine is.
+/// The CPU time of this thread: what a sample costs, however busy the machine is.
 fn spent() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
@@ -225,7 +225,7 @@ impl Host for MonitoredHost {
                 self.live.forget_touched();
             }
             let (now, cost) = (began.elapsed(), spent().saturating_sub(before));
-            let later = (now * LATER_PERCENT / 100).min(now + SELDOM);
+            let later = (now * CLOSE_AGE_PERCENT / 100).min(now + CLOSE_PERIOD_MAX);
             *due = later.max(now + Duration::from(CLOSE_SAMPLES.payoff(cost.into())));
         }
         if let Some(usable) = &self.respected {
@@ -259,7 +259,7 @@ impl Host for MonitoredHost {
             if self.pause.as_ref().is_some_and(|pause| pause.asked.swap(false, Ordering::Relaxed)) {
                 self.sleep()?;
             }
-            next = (next + HEARD).min(until);
+            next = (next + PAUSE_LATENCY).min(until);
             match self.live.wait(next)? {
                 Awake::Due if next < until => {}
                 awake => return Ok(awake),

@@ -31,8 +31,8 @@ pub enum Kind {
     Picture,
 }
 
-/// So much of a file is looked at.
-const HEAD: u64 = 512;
+/// How much of a file is read to tell its kind, in bytes.
+const HEAD_BYTES: u64 = 512;
 
 impl Kind {
     /// What it is, with its article.
@@ -84,7 +84,7 @@ pub fn spare(name: &str, path: &Path, kind: Kind) -> Result<()> {
         return Ok(());
     }
     let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    let read = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
     read.with_context(|| {
         format!("{name}: it is there, and cannot be read to see whether it may be written over")
     })?;

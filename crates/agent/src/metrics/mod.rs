@@ -23,8 +23,8 @@ use trimtab_core::telemetry::account::{Account, Keep};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 
-/// The text is made anew no more often, but for the first seconds: nobody collects figures more often, and it costs.
-const ANEW: Span = Span::from_ms(1_000);
+/// The least time between two pages, but for the first seconds: collectors ask no more often, and a page costs.
+const PAGE_PERIOD: Span = Span::from_ms(1_000);
 
 /// A page of figures that others may fetch, until dropped.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Metrics {
     pub fn update(&self, account: &Account) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         // At first more often, so that a page is never older than half of what it could tell of.
-        let anew = ANEW.min(account.watched().times(0.5));
+        let anew = PAGE_PERIOD.min(account.watched().times(0.5));
         if made.is_some_and(|made| account.at().since(made) < anew && account.at() >= made) {
             return;
         }

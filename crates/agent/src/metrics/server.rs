@@ -1,6 +1,6 @@
 //! The least of HTTP: one page, one request a connection.
 //!
-//! Whoever connects may be slow, wrong or malicious: a request is at most 8 KiB and takes at most two seconds, a few connections are
+//! A client may be slow, wrong or malicious: a request is at most 8 KiB and takes at most two seconds, a few connections are
 //! served at a time and others are closed at once, and nothing of a request is ever used but its first line.
 
 use super::Address;
@@ -17,14 +17,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The longest request.
+/// The longest request, in bytes.
 const REQUEST_MAX: usize = 8 << 10;
-/// The longest that a request and its answer may take, each.
-const TIME_MAX: Duration = Duration::from_secs(2);
-/// Connections served at a time.
-const SERVED_MAX: usize = 8;
-/// A rest after a failed accept: when descriptors have run out, the next would fail likewise.
-const REST: Duration = Duration::from_millis(100);
+/// The longest time that a request takes to arrive, and that its answer takes to leave.
+const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(2);
+/// The most connections that are served at a time.
+const CONNECTIONS_MAX: usize = 8;
+/// The rest after a failed accept: when descriptors have run out, the next would fail likewise.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 type Page = Arc<Mutex<Arc<str>>>;
 
@@ -62,7 +62,7 @@ impl Listener {
     }
 }
 
-/// A place where nobody answers yet: taken before the program is started, answered after.
+/// An address that is taken and not answered yet: taken before the program is started, answered after.
 #[derive(Debug)]
 pub struct Offer {
     listener: Listener,
@@ -139,7 +139,7 @@ impl Drop for Server {
         // A last connection wakes the listener up.
         match &self.address {
             Address::Unix(path) => drop(UnixStream::connect(path)),
-            Address::Tcp(address) => drop(TcpStream::connect_timeout(address, TIME_MAX)),
+            Address::Tcp(address) => drop(TcpStream::connect_timeout(address, EXCHANGE_TIME_MAX)),
         }
     }
 }
@@ -177,19 +177,19 @@ fn accept(listener: &Listener, page: &Page, over: &AtomicBool) {
     let served = Arc::new(AtomicUsize::new(0));
     while !over.load(Ordering::Acquire) {
         let Ok(mut stream) = listener.accept() else {
-            thread::sleep(REST);
+            thread::sleep(ACCEPT_RETRY);
             continue;
         };
         if over.load(Ordering::Acquire) {
             return;
         }
-        if served.fetch_add(1, Ordering::AcqRel) >= SERVED_MAX {
+        if served.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
             served.fetch_sub(1, Ordering::AcqRel);
             continue; // dropped: closed
         }
         let (page, count) = (Arc::clone(page), Arc::clone(&served));
         let serve = move || {
-            // Whoever is gone needs no answer.
+            // A client that is gone needs no answer.
             let _ = answer(&mut *stream, &page);
             count.fetch_sub(1, Ordering::AcqRel);
         };
@@ -213,7 +213,7 @@ fn answer(stream: &mut dyn Stream, page: &Page) -> io::Result<()> {
          X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    stream.limit(TIME_MAX)?;
+    stream.limit(EXCHANGE_TIME_MAX)?;
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())?;
     stream.flush()
@@ -225,7 +225,7 @@ fn read(stream: &mut dyn Stream) -> io::Result<Vec<u8>> {
     let mut request = Vec::new();
     let mut part = [0; 1_024];
     loop {
-        let left = TIME_MAX.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
+        let left = EXCHANGE_TIME_MAX.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
         stream.limit(left.ok_or(ErrorKind::TimedOut)?)?;
         let count = stream.read(&mut part)?;
         request.extend_from_slice(&part[..count]);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use trimtab_core::tags::{Answer, Ask, Refusal, Request, Response, VERSION};
 use trimtab_linux::socket::{Connection, Place, SocketError};
 
-/// How long the service may take to answer: machines' monitors may be asked in between.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest time that the service may take to answer: it may ask machines' monitors in between.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// A connection to a service that answers.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Client {
         let namespace = namespace(&paths.proc());
         let of = |connection| Self { connection, namespace };
         if let Some(path) = named {
-            return match Connection::open(path, true, PATIENCE) {
+            return match Connection::open(path, true, ANSWER_TIME_MAX) {
                 Err(error @ SocketError::Nobody { .. }) => {
                     let start = format!("start one with: trimtab serve --socket {}", path.display());
                     Err(anyhow!("{error}: {start}"))
@@ -45,10 +45,10 @@ impl Client {
         let places = own.into_iter().chain([Ok(Place::of_root(&paths.root))]);
         let mut passed = None;
         for place in places {
-            match place.and_then(|place| Connection::open(&place.path(), false, PATIENCE)) {
+            match place.and_then(|place| Connection::open(&place.path(), false, ANSWER_TIME_MAX)) {
                 Ok(connection) => return Ok(of(connection)),
                 Err(SocketError::Nobody { .. } | SocketError::Place(_)) => {}
-                // Whoever has taken the place of a daemon of ours does not keep us from root's.
+                // A stranger's socket in place of our own service's does not keep us from root's.
                 Err(stranger @ SocketError::Stranger { .. }) => {
                     narrator.alert(&format!("{stranger}: not asked"));
                     passed = Some(stranger);
@@ -76,7 +76,7 @@ impl Client {
     /// None does.
     pub fn at(paths: &Paths, socket: &Path) -> Result<Self> {
         let namespace = namespace(&paths.proc());
-        Ok(Self { connection: Connection::open(socket, true, PATIENCE)?, namespace })
+        Ok(Self { connection: Connection::open(socket, true, ANSWER_TIME_MAX)?, namespace })
     }
 
     /// Asks.
@@ -85,7 +85,7 @@ impl Client {
     /// It does not answer, or speaks otherwise.
     pub fn ask(&mut self, ask: Ask) -> Result<Answer> {
         let line = serde_json::to_string(&Request::of(ask, self.namespace))?;
-        let answer = self.connection.ask(&line, PATIENCE)?;
+        let answer = self.connection.ask(&line, ANSWER_TIME_MAX)?;
         let strange =
             || anyhow!("the daemon speaks another version of the protocol than this trimtab: restart it");
         let response: Response = serde_json::from_slice(&answer).map_err(|_| strange())?;

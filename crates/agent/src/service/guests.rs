@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 use trimtab_core::tags::{By, GuestStatus, Mark, Port, PortLine, PortState, Who};
 use trimtab_core::time::{Moment, Span};
 
-/// A machine that was not found is looked for again after this. Chosen.
-const AGAIN: Duration = Duration::from_secs(5);
-/// A CPU whose tag was not renewed for so long is cleared: `trimtab guest` has ended there. Chosen: six times what it needs.
-const LEASE: Span = Span::from_ms(60_000);
-/// A CPU that a guest clears stays tagged for so long: what runs there now may be bound again at once. Chosen.
-const DWELL: Span = Span::from_ms(2_000);
-/// A guest that says too much is not read for at least so long.
-const REST: Duration = Duration::from_millis(50);
+/// The time after which a machine that was not found is looked up again. Chosen.
+const LOOKUP_RETRY: Duration = Duration::from_secs(5);
+/// A virtual CPU whose tag was not renewed for this time is cleared: `trimtab guest` has ended there. Chosen: six times the period of its repeats.
+const TAG_LEASE: Span = Span::from_ms(60_000);
+/// A virtual CPU that a guest clears stays tagged for this time: its next task may be bound too. Chosen.
+const CLEAR_DELAY: Span = Span::from_ms(2_000);
+/// The least time for which a guest that writes too much is not read.
+const FLOOD_REST: Duration = Duration::from_millis(50);
 
-/// Who named the guests.
+/// The user in whose name guests are listened to.
 const OPERATOR: Who = Who { uid: 0 };
 
 /// One guest.
@@ -36,7 +36,7 @@ struct Guest {
     next: Option<Instant>,
     unknown: u64,
     told: bool,
-    /// What was said last of what does not work.
+    /// The last fault that was said.
     fault: Option<String>,
 }
 
@@ -98,14 +98,14 @@ impl Guests {
             }
             let now = Instant::now();
             if guest.machine.is_none() && !guest.asked && guest.next.is_none_or(|next| next <= now) {
-                // The operator named it, with the operator's rights.
+                // The operator named it, and it is looked up with the operator's rights.
                 let name = guest.channel.vm.clone();
                 guest.asked = machines.find(For::Guest(at), OPERATOR, name).is_ok();
-                guest.next = Some(now + AGAIN);
+                guest.next = Some(now + LOOKUP_RETRY);
             }
         }
         let now = shared.now();
-        shared.lock().registry.end_due(now, LEASE);
+        shared.lock().registry.end_due(now, TAG_LEASE);
     }
 
     /// A machine was found, or not.
@@ -141,7 +141,7 @@ impl Guests {
         let now = shared.now();
         let (lines, rest) = guest.port.take(&bytes, now);
         if let Some(rest) = rest {
-            guest.link.rest(Duration::from(rest).max(REST));
+            guest.link.rest(Duration::from(rest).max(FLOOD_REST));
         }
         for line in lines {
             guest.obey(line, shared, now);
@@ -213,7 +213,7 @@ impl Guest {
             // Where there are too many tags already, this is one that is not there.
             let _ = state.registry.tag_by(by, mark, now);
         } else {
-            state.registry.clear_later(&by, &mark, now + DWELL);
+            state.registry.clear_later(&by, &mark, now + CLEAR_DELAY);
         }
     }
 }

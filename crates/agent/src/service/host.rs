@@ -20,17 +20,18 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_linux::live::{Live, LiveError, Restored, Root, RootId, Watch};
 use trimtab_linux::process::{Pid, StartTime, Tid};
 
-/// So soon a tag that is cleared is heard of. Chosen: people do not notice it.
-const HEARD: Span = Span::from_ms(100);
-/// Numbers are told so often.
-const TOLD: Duration = Duration::from_millis(250);
+/// The longest time until a change of the registry is noticed. Chosen: people do not notice it.
+const REGISTRY_POLL: Span = Span::from_ms(100);
+/// The time between two updates of the figures for `status`.
+const FIGURES_PERIOD: Duration = Duration::from_millis(250);
 
-/// And what is asked for is compared with what is done at least so often.
-const SETTLED: Duration = Duration::from_secs(1);
+/// The longest time between two comparisons of what is tagged with what is watched.
+const SETTLE_PERIOD: Duration = Duration::from_secs(1);
 
-/// What could not be watched is tried again after so long, and then after times that double up to the other.
-const AGAIN: Duration = Duration::from_secs(1);
-const AGAIN_MAX: Duration = Duration::from_secs(64);
+/// The time after which something that could not be watched is tried again for the first time.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// The longest such time; it doubles with each failure.
+const RETRY_MAX: Duration = Duration::from_secs(64);
 
 /// What a tag names on the machine.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -52,7 +53,7 @@ struct Fault {
 impl Fault {
     /// It went wrong again, or for the first time.
     fn new(why: String, before: Option<&Self>) -> Self {
-        let waited = before.map_or(AGAIN, |before| (before.waited * 2).min(AGAIN_MAX));
+        let waited = before.map_or(RETRY_FIRST, |before| (before.waited * 2).min(RETRY_MAX));
         Self { why, next: Instant::now() + waited, waited }
     }
 }
@@ -225,7 +226,7 @@ impl ServiceHost {
 
     /// Tells what there is to know.
     fn tell(&mut self) {
-        if self.told.is_some_and(|told| told.elapsed() < TOLD) {
+        if self.told.is_some_and(|told| told.elapsed() < FIGURES_PERIOD) {
             return;
         }
         self.told = Some(Instant::now());
@@ -284,7 +285,7 @@ impl Host for ServiceHost {
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
         // Machines' CPUs are plugged in and out without a word.
         self.end_what_ended();
-        if self.changed() || self.settled.is_none_or(|at| at.elapsed() >= SETTLED) {
+        if self.changed() || self.settled.is_none_or(|at| at.elapsed() >= SETTLE_PERIOD) {
             self.settle();
         }
         let sample = self.live.observe(wanted)?;
@@ -309,7 +310,7 @@ impl Host for ServiceHost {
         loop {
             // While nothing is tagged there is nothing to look at.
             let idle = self.is_idle();
-            next = if idle { next + HEARD } else { (next + HEARD).min(due) };
+            next = if idle { next + REGISTRY_POLL } else { (next + REGISTRY_POLL).min(due) };
             if self.live.wait(next)? == Awake::Over {
                 return Ok(Awake::Over);
             }
@@ -373,7 +374,7 @@ mod tests {
         host.settle();
         assert!(host.roots[&id].is_empty() && host.faults[&id].len() == 1, "{:?}", host.faults);
         let waits = |host: &ServiceHost| host.faults[&id].values().next().unwrap().waited;
-        assert_eq!(waits(&host), AGAIN);
+        assert_eq!(waits(&host), RETRY_FIRST);
         let due = |host: &mut ServiceHost| {
             for fault in host.faults.get_mut(&id).unwrap().values_mut() {
                 fault.next = Instant::now();
@@ -381,10 +382,10 @@ mod tests {
             host.settle();
         };
         due(&mut host);
-        assert_eq!(waits(&host), 2 * AGAIN, "more and more seldom");
+        assert_eq!(waits(&host), 2 * RETRY_FIRST, "more and more seldom");
         // Not before it is time.
         host.settle();
-        assert_eq!(waits(&host), 2 * AGAIN);
+        assert_eq!(waits(&host), 2 * RETRY_FIRST);
         for folder in [&proc.path().join("77"), &task] {
             std::fs::write(folder.join("stat"), &stat).unwrap();
         }

@@ -3,7 +3,7 @@
 //! A mask that is read may be one of ours. Of threads under watch their own mask is known; any other counts only when it was bound at
 //! two scans in a row, by which time what was born with a mask of ours has been found and has its own.
 //!
-//! A scan looks at every thread of the machine, which may take long: it is done beside the desk, by a thread of its own each time.
+//! A scan looks at every thread of the machine, which may take long: it is done beside the thread that serves requests, by a thread of its own each time.
 
 use super::Shared;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,12 +15,13 @@ use trimtab_core::tags::{By, Mark, Reach};
 use trimtab_linux::process::{self, Pid, Tid};
 use trimtab_linux::survey::{Masks, PinScan};
 
-/// How often is looked at most. Chosen: masks change seldom.
-const EVERY: Duration = Duration::from_secs(5);
-/// So many threads of each user but root are taken. Chosen: a fourth of all that are, so that nobody's keep others' out.
-const OF_USER: usize = 128;
-/// Looking takes at most one part in this many of a CPU, in the long run: the second look at who was found is not put off, but paid for.
-const SHARE: u32 = 400;
+/// The least time between two scans. Chosen: masks change seldom.
+const SCAN_PERIOD_MIN: Duration = Duration::from_secs(5);
+/// The most threads of a user other than root that are tagged here. Chosen: a fourth of all tags, so that no user keeps others out.
+const BOUND_OF_USER_MAX: usize = 128;
+/// The least ratio of time and scanning time in the long run: 1/400 of a CPU. A second scan that confirms the first is not put off,
+/// but paid for.
+const SCAN_COST_RATIO: u32 = 400;
 
 /// A thread that is bound: its process, its number, and when it started.
 type Bound = (u32, u32, u64);
@@ -30,7 +31,7 @@ type Found = BTreeMap<Bound, u32>;
 
 /// Those of the bound that are to be tagged besides those that are, as many of each user as there is room for.
 fn chosen(bound: &Found, tagged: &BTreeSet<Bound>) -> Vec<Bound> {
-    let mut room: BTreeMap<u32, usize> = bound.values().map(|uid| (*uid, OF_USER)).collect();
+    let mut room: BTreeMap<u32, usize> = bound.values().map(|uid| (*uid, BOUND_OF_USER_MAX)).collect();
     room.insert(0, usize::MAX);
     for uid in tagged.iter().filter_map(|one| bound.get(one)) {
         room.entry(*uid).and_modify(|room| *room = room.saturating_sub(1));
@@ -85,16 +86,16 @@ impl Pinned {
         match Builder::new().name("pinned".to_owned()).spawn(work) {
             Ok(scan) => self.scan = Some((Instant::now(), scan)),
             // There may be no more threads now; later there may.
-            Err(_) => self.next = Instant::now() + EVERY,
+            Err(_) => self.next = Instant::now() + SCAN_PERIOD_MIN,
         }
     }
 
     /// When to scan next. Who was seen bound for the first time is looked at again soon, but of two scans in a row at most one comes before
     /// it is paid for.
     fn after(&mut self, now: Instant, cost: Duration, unsure: bool) -> Instant {
-        self.paid = self.paid.max(now) + cost * SHARE;
+        self.paid = self.paid.max(now) + cost * SCAN_COST_RATIO;
         self.again = unsure && !self.again;
-        let soon = now + EVERY;
+        let soon = now + SCAN_PERIOD_MIN;
         if self.again { soon } else { soon.max(self.paid) }
     }
 
@@ -181,7 +182,7 @@ mod tests {
             assert!(self.scan.is_some(), "nothing waits for it");
             while self.scan.is_some() {
                 std::thread::sleep(Duration::from_millis(1));
-                self.next = Instant::now() + EVERY;
+                self.next = Instant::now() + SCAN_PERIOD_MIN;
                 self.tend(shared);
             }
         }
@@ -204,7 +205,7 @@ mod tests {
             of(9, 1..1_000).chain(of(8, 2_000..2_003)).chain(of(0, 3_000..3_500)).collect();
         let count = |chosen: &[Bound], uid| chosen.iter().filter(|one| bound[*one] == uid).count();
         let first = chosen(&bound, &BTreeSet::new());
-        assert_eq!([9, 8, 0].map(|uid| count(&first, uid)), [OF_USER, 3, 500]);
+        assert_eq!([9, 8, 0].map(|uid| count(&first, uid)), [BOUND_OF_USER_MAX, 3, 500]);
         let tagged: BTreeSet<Bound> = first.iter().copied().collect();
         assert_eq!(chosen(&bound, &tagged), []);
         let fewer: BTreeSet<Bound> = tagged.iter().filter(|one| one.0 > 5).copied().collect();
@@ -221,16 +222,16 @@ mod tests {
         for scan in 1..=10 {
             let next = pinned.after(now, cost, true);
             if scan % 2 == 1 {
-                assert_eq!(next - now, EVERY);
+                assert_eq!(next - now, SCAN_PERIOD_MIN);
             } else {
-                assert!(next - begin >= cost * SHARE * scan, "{scan} scans are paid for");
+                assert!(next - begin >= cost * SCAN_COST_RATIO * scan, "{scan} scans are paid for");
             }
             now = next + cost;
         }
         // Nobody is: one is paid for after the other.
-        assert!(pinned.after(now, cost, false) - now >= cost * SHARE);
-        let cheap = pinned.after(now + cost * SHARE * 9, Duration::ZERO, false);
-        assert_eq!(cheap - (now + cost * SHARE * 9), EVERY);
+        assert!(pinned.after(now, cost, false) - now >= cost * SCAN_COST_RATIO);
+        let cheap = pinned.after(now + cost * SCAN_COST_RATIO * 9, Duration::ZERO, false);
+        assert_eq!(cheap - (now + cost * SCAN_COST_RATIO * 9), SCAN_PERIOD_MIN);
     }
 
     #[test]
@@ -247,7 +248,7 @@ mod tests {
             let state = shared.lock();
             let found = state.registry.tags().any(|(_, tag)| tag.mark.pid() == Some(pid));
             // Of very many that are bound not all are tagged.
-            (found, [OF_USER, TAGS_OF_USER_MAX].contains(&state.registry.len()))
+            (found, [BOUND_OF_USER_MAX, TAGS_OF_USER_MAX].contains(&state.registry.len()))
         };
         // On a machine that has more CPUs, everybody here is bound.
         let more: CpuSet = "4000-4003".parse().unwrap();

@@ -24,22 +24,23 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_linux::live::Stopper;
 use trimtab_linux::socket::{ClientId, Heard, Limits, Peer, Server};
 
-/// What is granted at the socket. Chosen: many for people and scripts, few for who means harm.
-pub(super) const LIMITS: Limits =
+/// What is granted at the socket. Chosen: enough for people and scripts, little for an attacker.
+pub(super) const SOCKET_LIMITS: Limits =
     Limits { clients: 128, of_user: 16, of_root: 16, line: LINE_MAX, patience: Duration::from_secs(10) };
-/// So many requests a user may make at once, and so many a second after that; root ten times as many.
-const BURST: u32 = 200;
-const A_SECOND: u32 = 50;
-/// Who asks too often is not listened to for at least so long.
-const REST: Duration = Duration::from_millis(100);
-/// So many users' rates are remembered before those who have not asked for a while are forgotten.
-const USERS_KEPT: usize = 1_024;
-/// How long nothing is waited for, when nobody says anything.
-const IDLE: Duration = Duration::from_millis(500);
-/// And while a machine is looked for.
-const BUSY: Duration = Duration::from_millis(10);
-/// Machines and ports are tended so often.
-const TEND: Duration = Duration::from_millis(250);
+/// The requests that a user may make at once; root ten times as many.
+const REQUESTS_BURST: u32 = 200;
+/// The requests that a user may make each second in the long run; root ten times as many.
+const REQUESTS_PER_SECOND: u32 = 50;
+/// The least time for which a client that asks too often is not read.
+const REFUSED_REST: Duration = Duration::from_millis(100);
+/// The most users whose rates are kept before those of idle users are dropped.
+const RATES_KEPT_MAX: usize = 1_024;
+/// The longest wait for a request.
+const IDLE_POLL: Duration = Duration::from_millis(500);
+/// The longest wait while a virtual machine is looked up.
+const LOOKUP_POLL: Duration = Duration::from_millis(10);
+/// The time between two rounds over virtual machines, guests and bound threads.
+const TEND_PERIOD: Duration = Duration::from_millis(250);
 
 /// How the service is set up.
 #[derive(Clone, Debug)]
@@ -50,7 +51,7 @@ pub(super) struct Setup {
     pub(super) usable: CpuSet,
     /// The CPUs of the machine.
     pub(super) online: CpuSet,
-    /// The share of a core that rounds may take.
+    /// The share of a core that the service may take, from 0 to 1.
     pub(super) budget: f64,
     /// Whether bound threads are taken as tagged.
     pub(super) pinned: bool,
@@ -60,7 +61,7 @@ pub(super) struct Setup {
     pub(super) narrator: Arc<dyn Narrator>,
 }
 
-/// Who waits for a machine to be found.
+/// A client that waits for a virtual machine to be found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Waiting {
     client: ClientId,
@@ -68,7 +69,7 @@ struct Waiting {
     wish: Wish,
 }
 
-/// What for.
+/// What the client wants of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Wish {
     Tag { group: Option<String> },
@@ -132,7 +133,7 @@ impl RequestServer {
             let ports = self.guests.waits();
             let mut fds = vec![stopper.as_fd()];
             fds.extend(ports.iter().map(|(_, fd)| *fd));
-            let patience = if self.machines.is_waited_for() { BUSY } else { IDLE };
+            let patience = if self.machines.is_waited_for() { LOOKUP_POLL } else { IDLE_POLL };
             let (heard, ready) = self.server.turn(&fds, patience).context("cannot wait at the socket")?;
             if ready.first() == Some(&true) {
                 return Ok(());
@@ -148,7 +149,7 @@ impl RequestServer {
             }
             self.answer_all(heard);
             self.machines_found();
-            if self.tended.is_none_or(|at| at.elapsed() >= TEND) {
+            if self.tended.is_none_or(|at| at.elapsed() >= TEND_PERIOD) {
                 self.tended = Some(Instant::now());
                 self.guests.tend(&mut self.machines, &self.places, &self.shared, &*self.setup.narrator);
                 self.machines.tend(&self.shared, &self.guests.machines());
@@ -193,13 +194,13 @@ impl RequestServer {
         let who = Who { uid: peer.uid };
         let now = self.shared.now();
         if let Err(wait) = self.bucket(who, now) {
-            // Being told so over and over is no way to cost more.
-            self.server.rest(client, Duration::from(wait).max(REST));
+            // Being refused again and again must not cost more.
+            self.server.rest(client, Duration::from(wait).max(REFUSED_REST));
             return (Some(Answer::Refused(Refusal::TooOften { ms: 1 + wait.0 / 1_000_000 })), false);
         }
         let request = match Request::parse(line) {
             Ok(request) => request,
-            // Who does not speak the protocol will not do so in the next line.
+            // A client that does not speak the protocol will not do so in its next line.
             Err(refusal) => return (Some(Answer::Refused(refusal)), true),
         };
         let answer = match request.ask {
@@ -209,7 +210,7 @@ impl RequestServer {
             {
                 Some(Answer::Refused(Refusal::Namespace))
             }
-            // By its socket nothing is tagged: whose it is comes first.
+            // A socket names no tag: the machine's process, and so its user, are found first.
             Ask::Clear { what: Some(What::Vm(name)) } if name.contains('/') => {
                 self.find(Waiting { client, who, wish: Wish::Clear }, name)
             }
@@ -224,12 +225,12 @@ impl RequestServer {
         (answer, false)
     }
 
-    /// Whether numbers of processes mean others to who asks: because that is said, or because the kernel has none for the process here.
+    /// Whether the client's process ids mean other processes here: it says so, or the kernel has no id for the client in this namespace.
     fn is_foreign(&self, peer: Peer, namespace: Option<u64>) -> bool {
         peer.pid.is_none() || (namespace.is_some() && namespace != self.namespace)
     }
 
-    /// Has a machine found for who waits.
+    /// Has a virtual machine looked up for a client.
     fn find(&mut self, waiting: Waiting, name: String) -> Option<Answer> {
         let who = waiting.who;
         self.machines.find(For::Client(waiting), who, name).err().map(Answer::Refused)
@@ -243,11 +244,11 @@ impl RequestServer {
     }
 
     fn bucket(&mut self, who: Who, now: Moment) -> Result<(), Span> {
-        if self.buckets.len() > USERS_KEPT {
+        if self.buckets.len() > RATES_KEPT_MAX {
             self.buckets.retain(|_, bucket| !bucket.is_full(now));
         }
         let times = if who.over_others() { 10 } else { 1 };
-        let new = || Bucket::new(times * BURST, times * A_SECOND);
+        let new = || Bucket::new(times * REQUESTS_BURST, times * REQUESTS_PER_SECOND);
         self.buckets.entry(who.uid).or_insert_with(new).take(now)
     }
 
@@ -258,7 +259,7 @@ impl RequestServer {
         Ok(Answer::Tagged { what: told, new })
     }
 
-    /// Answers those who waited for a machine.
+    /// Answers the clients that waited for a virtual machine.
     fn machines_found(&mut self) {
         for Found { wanted, machine } in self.machines.found() {
             match wanted {

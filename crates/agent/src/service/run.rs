@@ -3,7 +3,7 @@
 use super::Shared;
 use super::channel::Channel;
 use super::host::ServiceHost;
-use super::requests::{LIMITS, RequestServer, Setup};
+use super::requests::{RequestServer, SOCKET_LIMITS, Setup};
 use super::resolve::reach;
 use crate::narrator::Narrator;
 use crate::paths::Paths;
@@ -115,7 +115,7 @@ pub fn serve(
     restoration::tell(restored, fault, &**narrator);
     drop(host);
     // The socket goes last: a service that finds none may start.
-    let answered = requests.join().map_err(|_| anyhow!("the desk has failed"))?;
+    let answered = requests.join().map_err(|_| anyhow!("the thread that answers requests has failed"))?;
     narrator.headline(&format!("stopped: {}", sinks.summary()));
     ended?;
     answered?;
@@ -150,7 +150,7 @@ fn prepare(
     let reach = reach(&proc);
     let shared = Shared::new(Registry::new(reach));
     let budget = options.settings.penalty.budget;
-    let server = Server::new(claim, LIMITS);
+    let server = Server::new(claim, SOCKET_LIMITS);
     let headline = format!(
         "process {} serves {} at {} by {} on CPUs {usable}",
         std::process::id(),
@@ -202,7 +202,10 @@ fn place(paths: &Paths, named: Option<&Path>) -> Result<Place, SocketError> {
 /// Answers requests in a thread of its own; what ends that ends all.
 fn answer(requests: RequestServer, stopper: Stopper) -> Result<JoinHandle<Result<()>>> {
     let work = move || last(&stopper, || requests.serve(&stopper));
-    std::thread::Builder::new().name("desk".to_owned()).spawn(work).context("cannot start a thread (desk)")
+    std::thread::Builder::new()
+        .name("requests".to_owned())
+        .spawn(work)
+        .context("cannot start a thread (requests)")
 }
 
 /// Does one part of the work, with which all of it ends: however it ends, by an error and by a panic too. A service of which only one half
@@ -251,7 +254,7 @@ fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -
 /// Tells the service manager, if there is one.
 fn tell_manager(paths: &Paths, state: &str) {
     if let Some(socket) = &paths.manager {
-        // Who started us without listening does not want to know.
+        // A manager that does not listen does not want to know.
         let _ = notify(socket, state);
     }
 }
@@ -272,7 +275,7 @@ mod tests {
             let now = live.observe(&trimtab_core::balance::Wanted::all()).unwrap().at;
             assert_eq!(live.wait(now).unwrap(), Awake::Due);
             let stopper = live.stopper();
-            // As the desk is, in a thread of its own.
+            // As requests are, in a thread of its own.
             let half = std::thread::spawn(move || last(&stopper, work));
             assert_eq!(live.wait(Moment(now.0 + Span::from_ms(60_000).0)).unwrap(), Awake::Over);
             let _ = half.join();

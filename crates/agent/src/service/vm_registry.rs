@@ -1,7 +1,7 @@
 //! The registry of virtual machines that tags name: found and watched by threads of their own, since a monitor that is asked may take its time, and what a
 //! process says of itself may never come.
 //!
-//! Properties: whoever waits is answered after [`OVER`] at the latest; nobody's machines take the threads, or the time, that others' are
+//! Properties: a client that waits is answered after [`LOOKUP_TIME_MAX`] at the latest; nobody's machines take the threads, or the time, that others' are
 //! looked for with: there is a bound for each user, one for all users together, and room beyond that for root and the guests; who is
 //! not trusted with what the daemon may see is told nothing of it.
 
@@ -17,44 +17,45 @@ use std::time::{Duration, Instant};
 use trimtab_core::tags::{Mark, Owner, Refusal, Who};
 use trimtab_linux::vcpus::{Lookout, Pulse, VirtualMachine, VmError, VmName, Vms};
 
-/// So many machines are watched for one user. Chosen: a thread each.
-const MACHINES_OF_USER: usize = 16;
-/// For all users but root.
-const MACHINES_OF_USERS: usize = 192;
-/// And in all.
+/// The most machines that are watched for one user. Chosen: a thread each.
+const MACHINES_OF_USER_MAX: usize = 16;
+/// The most for all users but root together.
+const MACHINES_OF_USERS_MAX: usize = 192;
+/// The most in all.
 const MACHINES_MAX: usize = 256;
-/// So many CPUs of each count that are watched for one user, and for root and the guests: a process may call any thread of its a CPU.
-/// Chosen: more than others' machines have, and twice what KVM allows.
-const CPUS_OF_USER: usize = 256;
-const CPUS_MAX: usize = 8_192;
-/// So many are looked for at once for one user, each in a thread.
-const JOBS_OF_USER: usize = 2;
-/// For all users but root.
-const JOBS_OF_USERS: usize = 24;
-/// And in all.
-const JOBS_MAX: usize = 48;
-/// Looking for a user's machines takes at most one part in this many of a CPU, but for [`FREE`].
-const SHARE: u32 = 20;
-/// So much time of a CPU a user's looking may take at once.
-const FREE: Duration = Duration::from_secs(1);
-/// How long a monitor may take to answer, of the four that are asked at most. Chosen: all of them before it is over.
-const PATIENCE: Duration = Duration::from_millis(1_500);
-/// After this whoever waits is told that there is no answer.
-const OVER: Duration = Duration::from_secs(8);
+/// The most virtual CPUs of a machine that are watched for a user: a process may call any of its threads a virtual CPU. Chosen: more than
+/// usual machines have.
+const VCPUS_OF_USER_MAX: usize = 256;
+/// The same for root and the guests. Chosen: twice what KVM allows.
+const VCPUS_MAX: usize = 8_192;
+/// The most look-ups at a time for one user, each in a thread.
+const LOOKUPS_OF_USER_MAX: usize = 2;
+/// The most for all users but root together.
+const LOOKUPS_OF_USERS_MAX: usize = 24;
+/// The most in all.
+const LOOKUPS_MAX: usize = 48;
+/// The least ratio of time and CPU time of a user's look-ups, beyond [`LOOKUP_CREDIT`].
+const LOOKUP_COST_RATIO: u32 = 20;
+/// The CPU time that a user's look-ups may take at once.
+const LOOKUP_CREDIT: Duration = Duration::from_secs(1);
+/// The longest time that a monitor may take to answer. Chosen: the four that are asked at most fit into [`LOOKUP_TIME_MAX`].
+const MONITOR_ANSWER_MAX: Duration = Duration::from_millis(1_500);
+/// The longest time until a client is told that there is no answer.
+const LOOKUP_TIME_MAX: Duration = Duration::from_secs(8);
 
-/// Who wants a machine found.
+/// The asker of a look-up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum For<T> {
-    /// Who asked at the socket.
+    /// A client at the socket.
     Client(T),
     /// A guest, by its place in the list.
     Guest(usize),
 }
 
-/// A machine that is looked for.
+/// A look-up under way.
 #[derive(Debug)]
 struct Job<T> {
-    /// Who waits; nobody any more when it takes too long.
+    /// The asker; none any more when it takes too long.
     wanted: Option<For<T>>,
     guest: Option<usize>,
     uid: u32,
@@ -77,11 +78,11 @@ type Told = (u64, Result<(VirtualMachine, Owner), Refusal>, Duration);
 struct Watched {
     lookout: Lookout,
     version: Option<u64>,
-    /// For whom first.
+    /// The user for whom it was watched first; root once root asks.
     uid: u32,
 }
 
-/// Finds and watches.
+/// Look-ups, and the machines under watch.
 #[derive(Debug)]
 pub(crate) struct VmRegistry<T> {
     vms: Vms,
@@ -90,10 +91,10 @@ pub(crate) struct VmRegistry<T> {
     next: u64,
     tells: Sender<Told>,
     told: Receiver<Told>,
-    /// When what was spent for a user is paid.
+    /// When the CPU time that was spent for a user is paid for.
     paid: BTreeMap<u32, Instant>,
     watched: BTreeMap<MonitorId, Watched>,
-    /// Watching that is over, whose threads have not ended yet.
+    /// Watching that is over and whose threads have not ended yet.
     fading: Vec<(u32, Pulse)>,
 }
 
@@ -101,7 +102,7 @@ impl<T: Send + 'static> VmRegistry<T> {
     pub(crate) fn new(places: &Places) -> Self {
         let (tells, told) = channel();
         Self {
-            vms: Vms::new(&places.proc).patient(PATIENCE),
+            vms: Vms::new(&places.proc).patient(MONITOR_ANSWER_MAX),
             places: places.clone(),
             jobs: BTreeMap::new(),
             next: 0,
@@ -127,14 +128,15 @@ impl<T: Send + 'static> VmRegistry<T> {
         }
         let users = self.jobs.values().filter(|job| job.uid != 0).count();
         let theirs = self.jobs.values().filter(|job| job.uid == who.uid).count();
-        let full = !who.over_others() && (theirs >= JOBS_OF_USER || users >= JOBS_OF_USERS);
-        if full || self.jobs.len() >= JOBS_MAX {
+        let full = !who.over_others() && (theirs >= LOOKUPS_OF_USER_MAX || users >= LOOKUPS_OF_USERS_MAX);
+        if full || self.jobs.len() >= LOOKUPS_MAX {
             return Err(Refusal::Busy);
         }
         let now = Instant::now();
         self.paid.retain(|_, paid| *paid > now);
         let debt = self.paid.get(&who.uid).map_or(Duration::ZERO, |paid| paid.duration_since(now));
-        if let Some(wait) = debt.checked_sub(FREE * SHARE).filter(|_| !who.over_others()) {
+        if let Some(wait) = debt.checked_sub(LOOKUP_CREDIT * LOOKUP_COST_RATIO).filter(|_| !who.over_others())
+        {
             return Err(Refusal::TooOften { ms: 1 + u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) });
         }
         let id = self.next;
@@ -142,7 +144,7 @@ impl<T: Send + 'static> VmRegistry<T> {
             (self.vms.clone(), self.places.clone(), self.tells.clone(), name.clone());
         spawn("machines", move || {
             let machine = find(&vms, &places, who, &told);
-            // Who does not wait any more does not mind.
+            // The registry may have ended.
             let _ = tells.send((id, machine, Duration::from_nanos(spent(ClockId::ThreadCPUTime).0)));
         })
         .map_err(|error| Refusal::Failed(format!("{error:#}")))?;
@@ -151,7 +153,7 @@ impl<T: Send + 'static> VmRegistry<T> {
         Ok(())
     }
 
-    /// Whether anybody waits.
+    /// Whether an asker waits.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.jobs.values().any(|job| job.wanted.is_some())
     }
@@ -163,11 +165,11 @@ impl<T: Send + 'static> VmRegistry<T> {
             let Some(job) = self.jobs.remove(&id) else { continue };
             let now = Instant::now();
             let paid = self.paid.entry(job.uid).or_insert(now);
-            *paid = now.max(*paid) + cost * SHARE;
+            *paid = now.max(*paid) + cost * LOOKUP_COST_RATIO;
             found.extend(job.wanted.map(|wanted| Found { wanted, machine }));
         }
         // Its thread takes its place until it ends.
-        for job in self.jobs.values_mut().filter(|job| job.began.elapsed() >= OVER) {
+        for job in self.jobs.values_mut().filter(|job| job.began.elapsed() >= LOOKUP_TIME_MAX) {
             let why = "what is asked for it does not come".to_owned();
             let machine = Err(Refusal::NoVm { name: job.name.clone(), why });
             found.extend(job.wanted.take().map(|wanted| Found { wanted, machine }));
@@ -175,7 +177,7 @@ impl<T: Send + 'static> VmRegistry<T> {
         found
     }
 
-    /// Keeps an eye on a machine that was found.
+    /// Watches a machine that was found: its virtual CPUs may come and go.
     ///
     /// # Errors
     /// Too many are watched.
@@ -195,8 +197,8 @@ impl<T: Send + 'static> VmRegistry<T> {
         };
         let limits = [
             (who.over_others(), MACHINES_MAX, of(&|_| true)),
-            (!who.over_others(), MACHINES_OF_USER, of(&|uid| uid == who.uid)),
-            (!who.over_others(), MACHINES_OF_USERS, of(&|uid| uid != 0)),
+            (!who.over_others(), MACHINES_OF_USER_MAX, of(&|uid| uid == who.uid)),
+            (!who.over_others(), MACHINES_OF_USERS_MAX, of(&|uid| uid != 0)),
         ];
         if let Some((_, limit, _)) = limits.into_iter().find(|(counts, limit, are)| *counts && are >= limit) {
             return Err(Refusal::TooManyMachines { limit });
@@ -242,12 +244,12 @@ impl<T: Send + 'static> VmRegistry<T> {
 }
 
 fn plain(vcpus: &[trimtab_linux::vcpus::Vcpu], uid: u32) -> Vec<Vcpu> {
-    let most = if uid == 0 { CPUS_MAX } else { CPUS_OF_USER };
+    let most = if uid == 0 { VCPUS_MAX } else { VCPUS_OF_USER_MAX };
     let plain = |one: &trimtab_linux::vcpus::Vcpu| Vcpu { index: one.index, tid: one.tid, start: one.start };
     vcpus.iter().take(most).map(plain).collect()
 }
 
-/// Whether somebody may be told all that this process sees: root, and whose rights it has.
+/// Whether a user may be told all that this process sees: root may, and the service's own user.
 fn is_trusted(who: Who) -> bool {
     who.over_others() || who.uid == geteuid().as_raw()
 }
