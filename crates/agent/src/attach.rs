@@ -49,7 +49,8 @@ pub struct AttachOptions {
     pub settings: Settings,
     /// What hardware counts.
     pub counting: CountingOptions,
-    /// The CPUs that threads may be moved to, instead of all that the programs' threads may use together.
+    /// The CPUs that threads may be moved to, instead of all that the programs' threads may use
+    /// together.
     pub cpus: Option<CpuSet>,
     /// Whether threads that are bound to fewer CPUs than the others are left alone.
     pub respect_masks: bool,
@@ -75,7 +76,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Finds the programs, and records the head of the trace. The machine is asked for when the programs are known.
+    /// Finds the programs, and records the head of the trace. The machine is asked for when the
+    /// programs are known.
     ///
     /// # Errors
     /// The programs cannot be watched, or nothing can be written where it should be.
@@ -123,8 +125,8 @@ impl Attached {
         Ok(Self { host, sinks, policy, usable, stopped, narrator: Arc::clone(narrator) })
     }
 
-    /// Balances until the programs end, it is stopped, or the reader of the trace is gone; `each` sees what was done so far after
-    /// every step. What ended it is for [`Attached::finish`].
+    /// Balances until the programs end, it is stopped, or the reader of the trace is gone; `each`
+    /// sees what was done so far after every step. What ended it is for [`Attached::finish`].
     ///
     /// # Errors
     /// The programs cannot be watched any more.
@@ -167,7 +169,8 @@ impl Attached {
     }
 }
 
-/// Refuses to move all threads of the machine where that was not said twice. The first process of a container is a program like any other.
+/// Refuses to move all threads of the machine where that was not said twice. The first process of a
+/// container is a program like any other.
 fn refuse_the_whole_machine(paths: &Paths, options: &AttachOptions) -> Result<()> {
     let first = options.pids.contains(&1) && options.policy != Kind::Float && !options.whole_machine;
     // The second process of a machine is the kernel's.
@@ -262,7 +265,8 @@ struct Heard {
 /// Ends the watching at a signal or after a time, and tells of it; asks it to pause at Ctrl-Z.
 fn listen(stopper: Stopper, time: Option<Span>) -> Result<Heard> {
     let (stopped, pause) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    // What was ignored when we were started (as by nohup) stays so; a file that may not grow is an error and no end.
+    // What was ignored when we were started (as by nohup) stays so; a file that may not grow is an
+    // error and no end.
     let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGTSTP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")?;
     let (told, pauses, bell) = (Arc::clone(&stopped), Arc::clone(&pause), stopper.clone());

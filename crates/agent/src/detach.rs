@@ -1,7 +1,7 @@
 //! Detach: the end of balancing from outside.
 //!
-//! Masks that a killed balancer left behind are given back; a balancer that lives is told to stop and is waited for; the service
-//! is asked to leave processes alone, and goes on.
+//! Masks that a killed balancer left behind are given back; a balancer that lives is told to stop
+//! and is waited for; the service is asked to leave processes alone, and goes on.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;
@@ -18,7 +18,8 @@ use trimtab_linux::child::let_go;
 use trimtab_linux::live::keeper::{LeftBehind, LeftEnd};
 use trimtab_linux::process::{Pid, State, stat};
 
-/// The longest time that a balancer may take to give masks back after it was told to. Chosen: it takes microseconds a thread.
+/// The longest time that a balancer may take to give masks back after it was told to. Chosen: it
+/// takes microseconds a thread.
 const LET_GO_MAX: Duration = Duration::from_secs(10);
 /// After this time a warning says what is waited for.
 const WARNED_AFTER: Duration = Duration::from_secs(1);
@@ -85,11 +86,12 @@ pub enum DetachEvent {
     },
 }
 
-/// Ends balancing of one process, or of all that is the caller's. What was done is added to `events`; whether there was anything
-/// to end or to give back.
+/// Ends balancing of one process, or of all that is the caller's. What was done is added to
+/// `events`; whether there was anything to end or to give back.
 ///
 /// # Errors
-/// A balancer cannot be told to stop or does not let go, the service does not answer, or a record is not for this user.
+/// A balancer cannot be told to stop or does not let go, the service does not answer, or a record
+/// is not for this user.
 pub fn detach(
     paths: &Paths,
     only: Option<Pid>,
@@ -170,7 +172,8 @@ struct Detaching<'a> {
 }
 
 impl Detaching<'_> {
-    /// Looks at all records, and does what can be done at once. Whether something is to be waited for.
+    /// Looks at all records, and does what can be done at once. Whether something is to be waited
+    /// for.
     fn turn(&mut self) -> Result<bool> {
         let mut waiting = false;
         for LeftBehind { pid, balancer, socket, end } in give_back(self.paths, self.only)? {
@@ -204,7 +207,8 @@ impl Detaching<'_> {
         Ok(waiting)
     }
 
-    /// Takes what is asked for out of a service, which goes on. Whether its masks are to be waited for.
+    /// Takes what is asked for out of a service, which goes on. Whether its masks are to be waited
+    /// for.
     fn taken_out(&mut self, balancer: Pid, socket: PathBuf) -> Result<bool> {
         if let Some(all) = self.services.get(&balancer) {
             return Ok(*all);
@@ -252,7 +256,8 @@ impl Detaching<'_> {
         }
     }
 
-    /// Asks the service that is found, where no record led to it: it may have moved nothing yet, and root's records are not for users to read.
+    /// Asks the service that is found, where no record led to it: it may have moved nothing yet,
+    /// and root's records are not for users to read.
     fn reachable_service(&mut self) -> Result<()> {
         let Some(mut client) = Client::any(self.paths, self.narrator) else { return Ok(()) };
         // One that does not answer has nothing to do with what was done.

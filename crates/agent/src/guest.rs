@@ -1,4 +1,5 @@
-//! The reporter inside a virtual machine: tells the host's service on which virtual CPUs bound tasks run.
+//! The reporter inside a virtual machine: tells the host's service on which virtual CPUs bound
+//! tasks run.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;
@@ -25,8 +26,8 @@ use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Masks, PinScan};
 use trimtab_linux::sys::vsock;
 
-/// All tags are repeated with this period, however seldom tasks are scanned: for a service that has begun to listen since, and since a service
-/// forgets after a minute what is not repeated.
+/// All tags are repeated with this period, however seldom tasks are scanned: for a service that has
+/// begun to listen since, and since a service forgets after a minute what is not repeated.
 const REPEAT_PERIOD: Duration = Duration::from_secs(10);
 /// A port that takes nothing is tried again after this time.
 const PORT_RETRY: Duration = Duration::from_millis(20);
@@ -73,7 +74,8 @@ pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) ->
             looks += 1;
             look_at = begin + Duration::from(options.interval).max(begin.elapsed() * SCAN_COST_RATIO);
         }
-        // The host's patience does not depend on how often we look; and one that has just begun to listen knows nothing.
+        // The host's patience does not depend on how often we look; and one that has just begun to
+        // listen knows nothing.
         if wire.connect()? || Instant::now() >= say_at {
             lines = told.iter().map(|cpu| tag(*cpu)).collect();
             say_at = Instant::now() + REPEAT_PERIOD;
@@ -113,7 +115,8 @@ fn clear(cpu: OsCpu) -> String {
 struct Wire<'a> {
     port: &'a GuestPort,
     file: Option<File>,
-    /// When it is tried again, where it can break and be mended: by vsock, the host's side ends with the service there.
+    /// When it is tried again, where it can break and be mended: by vsock, the host's side ends
+    /// with the service there.
     next: Option<Instant>,
     /// A line was begun that was not ended.
     cut: bool,
@@ -209,7 +212,8 @@ fn open(path: &Path) -> Result<File> {
     })
 }
 
-/// The CPUs on which bound tasks ran last: those that run now, or were there when they went to sleep a moment ago.
+/// The CPUs on which bound tasks ran last: those that run now, or were there when they went to
+/// sleep a moment ago.
 fn bound(paths: &Paths, online: &CpuSet) -> Result<BTreeSet<OsCpu>> {
     let scan = PinScan { proc: &paths.proc(), cpus: online, own: Pid::own(), masks: Masks::Kernel };
     let pins = scan.run(|_| true).context("cannot look at this guest's tasks")?.pins;

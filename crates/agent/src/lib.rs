@@ -1,9 +1,9 @@
 //! What outlives a call of trimtab: the monitor of a run, attach and detach, the service, metrics.
 //!
-//! The crate stands between `linux`, which reads and changes the machine, and a front end, which has
-//! options and a terminal. It takes plain option structs, says what happens through a
-//! [`narrator::Narrator`], and returns what came of it as values. It reads no environment and no command
-//! line; where files are, [`paths::Paths`] says.
+//! The crate stands between `linux`, which reads and changes the machine, and a front end, which
+//! has options and a terminal. It takes plain option structs, says what happens through a
+//! [`narrator::Narrator`], and returns what came of it as values. It reads no environment and no
+//! command line; where files are, [`paths::Paths`] says.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The monitored host: the live machine as the monitor of a run and attach need it, with close samples now and then, threads
-//! left alone by request, and a pause on Ctrl-Z.
+//! The monitored host: the live machine as the monitor of a run and attach need it, with close
+//! samples now and then, threads left alone by request, and a pause on Ctrl-Z.
 
 use crate::narrator::{Narrator, Silent};
 use crate::restoration::Faults;
@@ -104,8 +104,8 @@ impl MonitoredHost {
         self
     }
 
-    /// With what hardware counts in every sample, if `always`, or when the policy asks for it. What can be counted, and why not more, is
-    /// said once.
+    /// With what hardware counts in every sample, if `always`, or when the policy asks for it. What
+    /// can be counted, and why not more, is said once.
     pub fn counting(mut self, always: bool, narrator: Arc<dyn Narrator>) -> Self {
         (self.counts, self.narrator) = (always, narrator);
         self

@@ -1,12 +1,14 @@
-//! Files that are written for the user: what may be written over, and how a whole file takes the place of an earlier one.
+//! Files that are written for the user: what may be written over, and how a whole file takes the
+//! place of an earlier one.
 //!
-//! Problem: a name mistaken on the command line (`--trace ./app ./app`) must not cost the file that has it, and a file that cannot
-//! be written must be known before a long run, not after it. Idea: what is there is written over only if it is empty or, by its
-//! first bytes, an earlier one of the same kind; what is to be written at the end is opened at the beginning.
+//! Problem: a name mistaken on the command line (`--trace ./app ./app`) must not cost the file that
+//! has it, and a file that cannot be written must be known before a long run, not after it. Idea:
+//! what is there is written over only if it is empty or, by its first bytes, an earlier one of the
+//! same kind; what is to be written at the end is opened at the beginning.
 //!
-//! Properties: anything but such a file is refused and stays as it is; devices and pipes are written to as they are; a file that was
-//! made for a run that then did not begin goes again; who reads a file that [`replace`] writes sees the earlier one or the
-//! whole new one.
+//! Properties: anything but such a file is refused and stays as it is; devices and pipes are
+//! written to as they are; a file that was made for a run that then did not begin goes again; who
+//! reads a file that [`replace`] writes sees the earlier one or the whole new one.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -63,7 +65,8 @@ impl Kind {
     }
 }
 
-/// Refuses to write over a file that is something else; `name` is how the user knows it, such as `--trace FILE`.
+/// Refuses to write over a file that is something else; `name` is how the user knows it, such as
+/// `--trace FILE`.
 ///
 /// # Errors
 /// It is a folder, or a file that would be lost.
@@ -109,7 +112,8 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Opens a file that may be written over, at its end; what is in it stays for now. `mode` is that of a new one.
+    /// Opens a file that may be written over, at its end; what is in it stays for now. `mode` is
+    /// that of a new one.
     ///
     /// # Errors
     /// As [`spare`], or nothing can be written there.
@@ -130,7 +134,8 @@ impl Claim {
         Ok(Self { file, path: path.to_owned(), made, owner: std::process::id() })
     }
 
-    /// Whether anything can be written, as far as that can be known by writing nothing: some devices say it.
+    /// Whether anything can be written, as far as that can be known by writing nothing: some
+    /// devices say it.
     ///
     /// # Errors
     /// The kernel's.
@@ -173,8 +178,8 @@ fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// Writes a file whole: it is made under another name beside it, and takes its name when it is done. Devices and pipes are
-/// written to, and so is a file whose folder takes no other.
+/// Writes a file whole: it is made under another name beside it, and takes its name when it is
+/// done. Devices and pipes are written to, and so is a file whose folder takes no other.
 ///
 /// # Errors
 /// It cannot be written.

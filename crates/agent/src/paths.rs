@@ -25,7 +25,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// From the root of the file system and the process's variables; an empty value counts as unset.
+    /// From the root of the file system and the process's variables; an empty value counts as
+    /// unset.
     pub fn new(root: &Path, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         Self {

@@ -1,8 +1,8 @@
 //! A trace on disk, line by line.
 //!
-//! Each line is handed to the kernel whole, in one call, so that a crash of ours loses none that was written. A disk that
-//! fills up ends the trace and nothing else: that is said once, what was written of the last line is taken away again, and
-//! the program goes on.
+//! Each line is handed to the kernel whole, in one call, so that a crash of ours loses none that
+//! was written. A disk that fills up ends the trace and nothing else: that is said once, what was
+//! written of the last line is taken away again, and the program goes on.
 
 use crate::output::{Claim, Kind};
 use std::io::{self, Write};
@@ -37,8 +37,9 @@ enum To {
 }
 
 impl Recorder {
-    /// Opens the file that an option names. It is emptied when the header comes: of a run that does not begin, an earlier trace
-    /// is left, and no new file. Written from the first line on in its place, since a crash must leave what was recorded.
+    /// Opens the file that an option names. It is emptied when the header comes: of a run that does
+    /// not begin, an earlier trace is left, and no new file. Written from the first line on in its
+    /// place, since a crash must leave what was recorded.
     ///
     /// # Errors
     /// It cannot be written to, or is something that is no trace.
@@ -108,7 +109,8 @@ impl Recorder {
         self.ended && matches!(self.to, To::Stdout)
     }
 
-    /// Why the lines that somebody wanted on standard output could not be written: not a word beside the work, but its failure.
+    /// Why the lines that somebody wanted on standard output could not be written: not a word
+    /// beside the work, but its failure.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
@@ -143,7 +145,8 @@ impl Recorder {
         self.ended = true;
         match &self.to {
             To::File(claim) => {
-                // A line without its end would be read as cut off, and this one is not worth a word to the reader.
+                // A line without its end would be read as cut off, and this one is not worth a word
+                // to the reader.
                 let _ = claim.cut(self.written);
                 let name = claim.path().display();
                 Err(format!("the trace ends here: {name} cannot be written ({error})"))

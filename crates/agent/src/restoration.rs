@@ -1,4 +1,5 @@
-//! Restoration of masks: the record that a balancer keeps of them, its guardian, and what a killed balancer left behind.
+//! Restoration of masks: the record that a balancer keeps of them, its guardian, and what a killed
+//! balancer left behind.
 
 use crate::narrator::Narrator;
 use crate::paths::{LEDGER, Paths};
@@ -9,7 +10,8 @@ use trimtab_linux::live::{Guard, Keeper, KeeperError, Live, Restored};
 use trimtab_linux::process::Pid;
 use trimtab_linux::users::Users;
 
-/// Gives threads back what killed balancers left them without; of one process, or of all that are ours.
+/// Gives threads back what killed balancers left them without; of one process, or of all that are
+/// ours.
 ///
 /// # Errors
 /// There is no place for records, or it cannot be read.
@@ -28,7 +30,8 @@ pub fn tidy(paths: &Paths, narrator: &dyn Narrator) {
     }
 }
 
-/// What keeps a record of the masks that are about to be set, with a guardian that gives them back if this process is killed.
+/// What keeps a record of the masks that are about to be set, with a guardian that gives them back
+/// if this process is killed.
 pub fn keeper(paths: &Paths, narrator: &dyn Narrator) -> Option<Keeper> {
     let opened =
         paths.location().map_err(KeeperError::from).and_then(|place| Keeper::open(&place, &paths.proc()));

@@ -1,5 +1,6 @@
-//! Step sinks: everything that takes in each step of the loop of host and policy. The trace, the account for metrics, the
-//! audit for a report, cache misses for a profile, and the tally of what was done.
+//! Step sinks: everything that takes in each step of the loop of host and policy. The trace, the
+//! account for metrics, the audit for a report, cache misses for a profile, and the tally of what
+//! was done.
 
 use crate::metrics::Figures;
 use crate::narrator::Narrator;
@@ -51,7 +52,8 @@ impl StepSinks {
         self
     }
 
-    /// Runs the loop until the host says that it is over, or `each` says stop; then looks once more, if that is added up.
+    /// Runs the loop until the host says that it is over, or `each` says stop; then looks once
+    /// more, if that is added up.
     ///
     /// # Errors
     /// The host's.
@@ -118,7 +120,8 @@ impl StepSinks {
     }
 }
 
-/// Counts a step; what was found in it, if that is of another kind than before: the same with other numbers is no news.
+/// Counts a step; what was found in it, if that is of another kind than before: the same with other
+/// numbers is no news.
 fn news<'t>(tally: &mut Tally, step: &Step<'t>, metric: Metric) -> &'t [Finding] {
     let kinds = |findings: &[Finding]| findings.iter().map(Finding::word).collect::<Vec<_>>();
     let before = kinds(&tally.findings);

@@ -1,7 +1,8 @@
-//! Synchronisation statistics of a run: what the preload library counted of barriers, collectives and waits,
-//! and what it could not see.
+//! Synchronisation statistics of a run: what the preload library counted of barriers, collectives
+//! and waits, and what it could not see.
 //!
-//! The words of the page file mean what [`trimtab_core::meetings`] says; what counting costs is counted along.
+//! The words of the page file mean what [`trimtab_core::meetings`] says; what counting costs is
+//! counted along.
 
 use serde::Serialize;
 use trimtab_core::meetings::Meetings;
@@ -32,8 +33,9 @@ impl SyncPage {
         self.page.as_ref().ok().map(PageFile::path)
     }
 
-    /// What was counted by now, of a program that took `wall`. `unreached` is why the library cannot count in this program, empty
-    /// where it can; `wait` is how its threads wait, where that is known.
+    /// What was counted by now, of a program that took `wall`. `unreached` is why the library
+    /// cannot count in this program, empty where it can; `wait` is how its threads wait, where that
+    /// is known.
     pub fn read(&self, unreached: &[String], wait: Option<String>, wall: Span) -> SyncStats {
         let met = self.page.as_ref().ok().and_then(PageFile::read).unwrap_or_default();
         let why = match &self.page {

@@ -1,5 +1,5 @@
-//! The monitor of a run without a front end. Without the usual runner: a process with more threads than one cannot make a second of
-//! itself, so each case is a process of its own.
+//! The monitor of a run without a front end. Without the usual runner: a process with more threads
+//! than one cannot make a second of itself, so each case is a process of its own.
 
 #![allow(clippy::disallowed_methods, reason = "a test is its own front end")]
 #![allow(clippy::print_stdout, reason = "one line for each case")]

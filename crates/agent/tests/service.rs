@@ -1,4 +1,5 @@
-//! The service, its client and detach without a front end: one test, since signals are the whole process's.
+//! The service, its client and detach without a front end: one test, since signals are the whole
+//! process's.
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]

@@ -1,6 +1,8 @@
-//! Synchronisation statistics at the front end: how the preload library gets into a program to count, and what was counted in words.
+//! Synchronisation statistics at the front end: how the preload library gets into a program to
+//! count, and what was counted in words.
 //!
-//! A profile and the report of a run say the same here. What could not be counted is missing, and why is among what was not seen.
+//! A profile and the report of a run say the same here. What could not be counted is missing, and
+//! why is among what was not seen.
 
 use crate::guest;
 use crate::world::World;
@@ -11,7 +13,8 @@ use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 use trimtab_linux::program::{Family, Program, SecureExec};
 
-/// Lets guests count, also in programs that are not placed by a guest: launchers, whose ranks it reaches.
+/// Lets guests count, also in programs that are not placed by a guest: launchers, whose ranks it
+/// reaches.
 pub fn count(world: &World, program: &Program, environment: &mut Vec<Variable>, path: &str) {
     let reader = "trimtab's guest library";
     let variable =
@@ -84,7 +87,8 @@ pub fn lines(stats: &SyncStats) -> Vec<String> {
     }
     if let Some(waiting) = stats.waiting {
         let between = stats.waiting_between.map_or_else(String::new, |(least, most)| {
-            // Of threads that come and go no shares are told, and all together may lie beyond those of the others.
+            // Of threads that come and go no shares are told, and all together may lie beyond those
+            // of the others.
             let whose = if (least..=most).contains(&waiting) { "a thread's" } else { "those that stay" };
             format!(" (from {} to {} of {whose})", percent(least), percent(most))
         });

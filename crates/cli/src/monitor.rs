@@ -1,5 +1,5 @@
-//! The monitor of a run at the front end: what the options of `run` and `profile` ask of [`trimtab_agent::monitor`], where its
-//! outputs go, and what is shown at the end.
+//! The monitor of a run at the front end: what the options of `run` and `profile` ask of
+//! [`trimtab_agent::monitor`], where its outputs go, and what is shown at the end.
 
 use crate::args::{EnvMode, ReportTo, RunOnly, report_to};
 use crate::audit::Place;
@@ -150,8 +150,8 @@ pub fn stay(world: &World, child: Child, asked: Asked, outputs: Outputs, run: Ru
         }
     }
     let failed = shown.inspect_err(|error| say::warning(Volume::Normal, &format!("{error:#}"))).is_err();
-    // A report that is missing is not to be taken for one that was not asked for; but a failure of the program's own is
-    // worth more.
+    // A report that is missing is not to be taken for one that was not asked for; but a failure of
+    // the program's own is worth more.
     Ok(match end.hand_on() {
         exit::DONE if failed => exit::RUN_FAILED,
         status => status,

@@ -1,7 +1,8 @@
-//! Profiles at the front end: where one is written, in words and as JSON, how it is read again, and [`measure`] for those who want one as a
-//! value.
+//! Profiles at the front end: where one is written, in words and as JSON, how it is read again, and
+//! [`measure`] for those who want one as a value.
 //!
-//! The run itself is `trimtab run`'s, and the monitor assembles the profile when the program has ended ([`trimtab_agent::monitor`]).
+//! The run itself is `trimtab run`'s, and the monitor assembles the profile when the program has
+//! ended ([`trimtab_agent::monitor`]).
 
 use crate::meetings::{self, percent, time};
 use crate::say;
@@ -149,11 +150,13 @@ pub fn in_words(profile: &Profile) -> String {
     words(profile, &SyncStats::in_profile(profile), End::Exited(0))
 }
 
-/// Runs a command once in a setting and measures it, by this program's own `trimtab profile`; `options` are more of that command's options
-/// (`-c 4`). The program's output goes to `stdout`. `begins` gets the process that runs it, to which a signal may be sent.
+/// Runs a command once in a setting and measures it, by this program's own `trimtab profile`;
+/// `options` are more of that command's options (`-c 4`). The program's output goes to `stdout`.
+/// `begins` gets the process that runs it, to which a signal may be sent.
 ///
 /// # Errors
-/// The program cannot be started; then there is no profile. A program that fails or is killed has one.
+/// The program cannot be started; then there is no profile. A program that fails or is killed has
+/// one.
 pub fn measure(
     command: &[OsString],
     setting: &Setting,

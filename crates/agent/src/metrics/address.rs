@@ -1,4 +1,5 @@
-//! Where figures are offered: `unix:PATH`, `127.0.0.1:PORT`, `[::1]:PORT`, or `public:ADDRESS:PORT`.
+//! Where figures are offered: `unix:PATH`, `127.0.0.1:PORT`, `[::1]:PORT`, or
+//! `public:ADDRESS:PORT`.
 
 use std::fmt;
 use std::net::SocketAddr;

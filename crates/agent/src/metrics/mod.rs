@@ -1,10 +1,13 @@
-//! Figures for Prometheus: the account as text, answered over HTTP on a loopback address or a Unix socket.
+//! Figures for Prometheus: the account as text, answered over HTTP on a loopback address or a Unix
+//! socket.
 //!
-//! [`Offer::bind`] takes the address before a program is started, so that one that cannot be had is an error in time;
-//! [`Metrics`] then serve what they are told after each step, which is cheap but once a second.
+//! [`Offer::bind`] takes the address before a program is started, so that one that cannot be had is
+//! an error in time; [`Metrics`] then serve what they are told after each step, which is cheap but
+//! once a second.
 //!
-//! Who may read them: on a Unix socket its owner; on a loopback address everybody on the machine, so nothing is in them that
-//! `ps` does not show. Any other address has to be asked for by `public:`.
+//! Who may read them: on a Unix socket its owner; on a loopback address everybody on the machine,
+//! so nothing is in them that `ps` does not show. Any other address has to be asked for by
+//! `public:`.
 
 mod address;
 mod page;
@@ -23,7 +26,8 @@ use trimtab_core::telemetry::account::{Account, Keep};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 
-/// The least time between two pages, but for the first seconds: collectors ask no more often, and a page costs.
+/// The least time between two pages, but for the first seconds: collectors ask no more often, and a
+/// page costs.
 const PAGE_PERIOD: Span = Span::from_ms(1_000);
 
 /// A page of figures that others may fetch, until dropped.

@@ -1,7 +1,8 @@
 //! The account in Prometheus' text format, version 0.0.4.
 //!
-//! What is not known has no sample. Counters end in `_total`, times are seconds, shares are ratios. Threads come and go, and each
-//! is a series for ever in a database: of the living ones only those that ran longest are told, and how many are not.
+//! What is not known has no sample. Counters end in `_total`, times are seconds, shares are ratios.
+//! Threads come and go, and each is a series for ever in a database: of the living ones only those
+//! that ran longest are told, and how many are not.
 
 use std::fmt::{Display, Write};
 use trimtab_core::balance::Finding;

@@ -1,7 +1,8 @@
 //! The least of HTTP: one page, one request a connection.
 //!
-//! A client may be slow, wrong or malicious: a request is at most 8 KiB and takes at most two seconds, a few connections are
-//! served at a time and others are closed at once, and nothing of a request is ever used but its first line.
+//! A client may be slow, wrong or malicious: a request is at most 8 KiB and takes at most two
+//! seconds, a few connections are served at a time and others are closed at once, and nothing of a
+//! request is ever used but its first line.
 
 use super::Address;
 use anyhow::{Context, Result, bail};
@@ -62,7 +63,8 @@ impl Listener {
     }
 }
 
-/// An address that is taken and not answered yet: taken before the program is started, answered after.
+/// An address that is taken and not answered yet: taken before the program is started, answered
+/// after.
 #[derive(Debug)]
 pub struct Offer {
     listener: Listener,
@@ -148,7 +150,8 @@ fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// A socket for its owner alone. What a run that is dead left behind is removed; anything else is left alone.
+/// A socket for its owner alone. What a run that is dead left behind is removed; anything else is
+/// left alone.
 fn unix(path: &Path) -> Result<(UnixListener, (u64, u64))> {
     let name = path.display();
     if let Ok(meta) = fs::symlink_metadata(path) {
@@ -166,7 +169,8 @@ fn unix(path: &Path) -> Result<(UnixListener, (u64, u64))> {
         }
     }
     let listener = UnixListener::bind(path).with_context(|| format!("cannot offer metrics on {name}"))?;
-    // Until here others could connect only where the user's umask lets them write to all new files anyway.
+    // Until here others could connect only where the user's umask lets them write to all new files
+    // anyway.
     fs::set_permissions(path, Permissions::from_mode(0o600))
         .with_context(|| format!("cannot keep others off {name}"))?;
     let meta = fs::symlink_metadata(path).with_context(|| format!("cannot look at {name}"))?;

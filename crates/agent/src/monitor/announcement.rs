@@ -1,7 +1,8 @@
-//! The announcement: what the program's own process tells the monitor right before it becomes the program.
+//! The announcement: what the program's own process tells the monitor right before it becomes the
+//! program.
 //!
-//! One line: the CPUs it may use and, after a tab, its [`LaunchFacts`] as JSON. A second line says that the exec failed. A pipe
-//! that ends without a line means that the program never began.
+//! One line: the CPUs it may use and, after a tab, its [`LaunchFacts`] as JSON. A second line says
+//! that the exec failed. A pipe that ends without a line means that the program never began.
 
 use serde::{Deserialize, Serialize};
 use std::io::{PipeReader, Read};

@@ -1,9 +1,11 @@
 //! The monitor of a run: trimtab stays as the program's parent, and is not seen to.
 //!
-//! Two processes are made right before cores are reserved. The child does what any run does (it plans, reserves, sets masks,
-//! execs), so that the hold, the plan and every failure are those of a run without a parent. The parent hands on signals, stops and
-//! the exit status ([`trimtab_linux::child`]) in its first thread; in its second ([`watcher`]) it waits until the program has
-//! begun ([`announcement`]), and watches it. What came of that is a [`RunRecord`], for the front end to show.
+//! Two processes are made right before cores are reserved. The child does what any run does (it
+//! plans, reserves, sets masks, execs), so that the hold, the plan and every failure are those of a
+//! run without a parent. The parent hands on signals, stops and the exit status
+//! ([`trimtab_linux::child`]) in its first thread; in its second ([`watcher`]) it waits until the
+//! program has begun ([`announcement`]), and watches it. What came of that is a [`RunRecord`], for
+//! the front end to show.
 
 pub mod announcement;
 mod profile;
@@ -59,7 +61,8 @@ impl MonitorOptions {
     }
 }
 
-/// Outputs that are opened before the program begins, so that one that cannot be had is an error in time.
+/// Outputs that are opened before the program begins, so that one that cannot be had is an error in
+/// time.
 #[derive(Debug, Default)]
 pub struct MonitorOutputs {
     /// The trace.

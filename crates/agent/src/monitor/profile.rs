@@ -1,5 +1,5 @@
-//! The profile of a run, assembled from what was counted inside the program, what samples saw from outside, and what the kernel
-//! says of ended children.
+//! The profile of a run, assembled from what was counted inside the program, what samples saw from
+//! outside, and what the kernel says of ended children.
 
 use super::announcement::LaunchFacts;
 use crate::sync_stats::SyncStats;

@@ -1,4 +1,5 @@
-//! Channels between a guest and the service: how the host names one (`VM=WAY`), and how the guest does.
+//! Channels between a guest and the service: how the host names one (`VM=WAY`), and how the guest
+//! does.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -22,7 +22,8 @@ impl GuestLink {
         }
     }
 
-    /// Connects to a socket of this user or root, or lets in who may come in; whether that happened just now.
+    /// Connects to a socket of this user or root, or lets in who may come in; whether that happened
+    /// just now.
     ///
     /// # Errors
     /// Somebody else's socket is there: whose.

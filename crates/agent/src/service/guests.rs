@@ -14,9 +14,11 @@ use trimtab_core::time::{Moment, Span};
 
 /// The time after which a machine that was not found is looked up again. Chosen.
 const LOOKUP_RETRY: Duration = Duration::from_secs(5);
-/// A virtual CPU whose tag was not renewed for this time is cleared: `trimtab guest` has ended there. Chosen: six times the period of its repeats.
+/// A virtual CPU whose tag was not renewed for this time is cleared: `trimtab guest` has ended
+/// there. Chosen: six times the period of its repeats.
 const TAG_LEASE: Span = Span::from_ms(60_000);
-/// A virtual CPU that a guest clears stays tagged for this time: its next task may be bound too. Chosen.
+/// A virtual CPU that a guest clears stays tagged for this time: its next task may be bound too.
+/// Chosen.
 const CLEAR_DELAY: Span = Span::from_ms(2_000);
 /// The least time for which a guest that writes too much is not read.
 const FLOOD_REST: Duration = Duration::from_millis(50);
@@ -82,7 +84,8 @@ impl Guests {
                 guest.link.close();
                 continue;
             }
-            // What a guest says means something once its machine is known, and whose sockets may be its port.
+            // What a guest says means something once its machine is known, and whose sockets may be
+            // its port.
             if let Some((_, _, user)) = guest.machine {
                 match guest.link.connect(user) {
                     Ok(true) => guest.port.anew(),

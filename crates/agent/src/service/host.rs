@@ -1,4 +1,5 @@
-//! The live machine under the registry: roots follow tags, and rounds keep to their share of a core.
+//! The live machine under the registry: roots follow tags, and rounds keep to their share of a
+//! core.
 
 use super::vm_registry::lives;
 use super::{Known, Shared, State, spent};
@@ -65,7 +66,8 @@ pub struct ServiceHost {
     shared: Shared,
     proc: PathBuf,
     roots: BTreeMap<TagId, BTreeMap<Named, RootId>>,
-    /// Of each thing that is named: what of a machine cannot be watched says nothing about the others.
+    /// Of each thing that is named: what of a machine cannot be watched says nothing about the
+    /// others.
     faults: BTreeMap<TagId, BTreeMap<Named, Fault>>,
     pacer: Pacer,
     generation: Option<u64>,
@@ -300,8 +302,8 @@ impl Host for ServiceHost {
 
     fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {
         self.tell();
-        // Of all that this process does: answering, looking for machines and bound threads. But for bringing memory after threads,
-        // which has a pace of its own.
+        // Of all that this process does: answering, looking for machines and bound threads. But for
+        // bringing memory after threads, which has a pace of its own.
         let worked = spent(ClockId::ProcessCPUTime).less(self.live.fetching_cost());
         let cost = worked.less(self.worked);
         self.worked = self.worked.max(worked);

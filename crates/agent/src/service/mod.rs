@@ -1,8 +1,10 @@
-//! The service: balancing of all tagged threads of the machine, and the state that its two threads share.
+//! The service: balancing of all tagged threads of the machine, and the state that its two threads
+//! share.
 //!
-//! Two threads. One serves requests (`requests`): it hears clients, guests and the scan for bound threads, and changes the registry
-//! of tags; it blocks on none of them. The other (`host`) carries out what the registry says with the live machine, in the loop of
-//! all balancing. Between them stands `State`, whose lock is held no longer than a look-up takes.
+//! Two threads. One serves requests (`requests`): it hears clients, guests and the scan for bound
+//! threads, and changes the registry of tags; it blocks on none of them. The other (`host`) carries
+//! out what the registry says with the live machine, in the loop of all balancing. Between them
+//! stands `State`, whose lock is held no longer than a look-up takes.
 
 pub mod channel;
 pub mod client;
@@ -110,7 +112,8 @@ impl Shared {
         state.done.looks = tally.looks;
     }
 
-    /// Tags something on behalf of the service's own process: for measurements of the service without its socket.
+    /// Tags something on behalf of the service's own process: for measurements of the service
+    /// without its socket.
     ///
     /// # Errors
     /// The registry refuses.

@@ -1,9 +1,12 @@
-//! Threads that somebody bound to some CPUs are taken as tagged: as the guest kernel of the study did, on the host.
+//! Threads that somebody bound to some CPUs are taken as tagged: as the guest kernel of the study
+//! did, on the host.
 //!
-//! A mask that is read may be one of ours. Of threads under watch their own mask is known; any other counts only when it was bound at
-//! two scans in a row, by which time what was born with a mask of ours has been found and has its own.
+//! A mask that is read may be one of ours. Of threads under watch their own mask is known; any
+//! other counts only when it was bound at two scans in a row, by which time what was born with a
+//! mask of ours has been found and has its own.
 //!
-//! A scan looks at every thread of the machine, which may take long: it is done beside the thread that serves requests, by a thread of its own each time.
+//! A scan looks at every thread of the machine, which may take long: it is done beside the thread
+//! that serves requests, by a thread of its own each time.
 
 use super::Shared;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +20,11 @@ use trimtab_linux::survey::{Masks, PinScan};
 
 /// The least time between two scans. Chosen: masks change seldom.
 const SCAN_PERIOD_MIN: Duration = Duration::from_secs(5);
-/// The most threads of a user other than root that are tagged here. Chosen: a fourth of all tags, so that no user keeps others out.
+/// The most threads of a user other than root that are tagged here. Chosen: a fourth of all tags,
+/// so that no user keeps others out.
 const BOUND_OF_USER_MAX: usize = 128;
-/// The least ratio of time and scanning time in the long run: 1/400 of a CPU. A second scan that confirms the first is not put off,
-/// but paid for.
+/// The least ratio of time and scanning time in the long run: 1/400 of a CPU. A second scan that
+/// confirms the first is not put off, but paid for.
 const SCAN_COST_RATIO: u32 = 400;
 
 /// A thread that is bound: its process, its number, and when it started.
@@ -29,7 +33,8 @@ type Bound = (u32, u32, u64);
 /// What a scan found: who is bound, and whose it is.
 type Found = BTreeMap<Bound, u32>;
 
-/// Those of the bound that are to be tagged besides those that are, as many of each user as there is room for.
+/// Those of the bound that are to be tagged besides those that are, as many of each user as there
+/// is room for.
 fn chosen(bound: &Found, tagged: &BTreeSet<Bound>) -> Vec<Bound> {
     let mut room: BTreeMap<u32, usize> = bound.values().map(|uid| (*uid, BOUND_OF_USER_MAX)).collect();
     room.insert(0, usize::MAX);
@@ -90,8 +95,8 @@ impl Pinned {
         }
     }
 
-    /// When to scan next. Who was seen bound for the first time is looked at again soon, but of two scans in a row at most one comes before
-    /// it is paid for.
+    /// When to scan next. Who was seen bound for the first time is looked at again soon, but of two
+    /// scans in a row at most one comes before it is paid for.
     fn after(&mut self, now: Instant, cost: Duration, unsure: bool) -> Instant {
         self.paid = self.paid.max(now) + cost * SCAN_COST_RATIO;
         self.again = unsure && !self.again;

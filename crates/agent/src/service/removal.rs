@@ -59,7 +59,8 @@ fn clear(service: &mut Client, what: Option<What>) -> Result<TakenOut, anyhow::E
     }
 }
 
-/// Takes one process out: its own tags, those of its threads, and of the virtual machine that it is.
+/// Takes one process out: its own tags, those of its threads, and of the virtual machine that it
+/// is.
 ///
 /// # Errors
 /// The service does not answer.
@@ -81,7 +82,8 @@ pub fn take_out(paths: &Paths, service: &mut Client, pid: Pid) -> Result<TakenOu
     Ok(taken)
 }
 
-/// Why a process is meant by tags of others than itself: one that it comes from, or its control group.
+/// Why a process is meant by tags of others than itself: one that it comes from, or its control
+/// group.
 fn still_meant(paths: &Paths, tags: &[TagStatus], pid: Pid) -> Option<String> {
     let family = ancestors(paths, pid);
     let groups = std::fs::read_to_string(paths.proc().join(format!("{pid}/cgroup"))).unwrap_or_default();
@@ -98,7 +100,8 @@ fn still_meant(paths: &Paths, tags: &[TagStatus], pid: Pid) -> Option<String> {
     })
 }
 
-/// The folders of the groups that a process's `cgroup` file lists, where hierarchies are mounted as usual.
+/// The folders of the groups that a process's `cgroup` file lists, where hierarchies are mounted as
+/// usual.
 fn folders(mounted: &Path, groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
@@ -125,8 +128,9 @@ fn ancestors(paths: &Paths, pid: Pid) -> BTreeSet<Pid> {
     found
 }
 
-/// Takes out all that the caller may: one's own tags; root's caller those of all users. Tags that are the service's own (of guests, of bound
-/// threads) stay, since it would set them again: how many these are comes second.
+/// Takes out all that the caller may: one's own tags; root's caller those of all users. Tags that
+/// are the service's own (of guests, of bound threads) stay, since it would set them again: how
+/// many these are comes second.
 ///
 /// # Errors
 /// The service does not answer.

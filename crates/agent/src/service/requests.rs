@@ -1,4 +1,5 @@
-//! Requests: the service's thread that answers at the socket, hears guests and the scan for bound threads, and changes the registry.
+//! Requests: the service's thread that answers at the socket, hears guests and the scan for bound
+//! threads, and changes the registry.
 
 use super::channel::Channel;
 use super::guests::Guests;
@@ -225,7 +226,8 @@ impl RequestServer {
         (answer, false)
     }
 
-    /// Whether the client's process ids mean other processes here: it says so, or the kernel has no id for the client in this namespace.
+    /// Whether the client's process ids mean other processes here: it says so, or the kernel has no
+    /// id for the client in this namespace.
     fn is_foreign(&self, peer: Peer, namespace: Option<u64>) -> bool {
         peer.pid.is_none() || (namespace.is_some() && namespace != self.namespace)
     }

@@ -20,8 +20,9 @@ pub(super) fn reach(proc: &Path) -> Reach {
 }
 
 impl Places {
-    /// What these words mark, and whose it is. Machines are looked up elsewhere, since that may take time. Of a group, whose processes may
-    /// be anybody's and very many, it must be theirs who ask, as the groups below a user's session are.
+    /// What these words mark, and whose it is. Machines are looked up elsewhere, since that may
+    /// take time. Of a group, whose processes may be anybody's and very many, it must be theirs who
+    /// ask, as the groups below a user's session are.
     pub(crate) fn mark(&self, what: &What, who: Who) -> Result<(Mark, Option<Owner>), Refusal> {
         match what {
             What::Process { pid } => {

@@ -76,7 +76,8 @@ struct Ready {
 /// Serves until a signal comes. The machine is asked for when the socket is ours.
 ///
 /// # Errors
-/// It cannot serve: another service runs, a place is not fit, or the machine cannot be looked at any more.
+/// It cannot serve: another service runs, a place is not fit, or the machine cannot be looked at
+/// any more.
 pub fn serve(
     paths: &Paths,
     options: ServiceOptions,
@@ -129,7 +130,8 @@ fn prepare(
     machine: impl FnOnce() -> Result<Machine>,
     narrator: &Arc<dyn Narrator>,
 ) -> Result<Ready> {
-    // Before there is a socket that would be left behind: what comes until the rest is there ends it then.
+    // Before there is a socket that would be left behind: what comes until the rest is there ends
+    // it then.
     let signals = listen()?;
     // Before anything is given back: another service's masks are that one's.
     let claim = place(paths, options.socket.as_deref())?.claim()?;
@@ -208,8 +210,8 @@ fn answer(requests: RequestServer, stopper: Stopper) -> Result<JoinHandle<Result
         .context("cannot start a thread (requests)")
 }
 
-/// Does one part of the work, with which all of it ends: however it ends, by an error and by a panic too. A service of which only one half
-/// goes on would answer and move nothing, or never end.
+/// Does one part of the work, with which all of it ends: however it ends, by an error and by a
+/// panic too. A service of which only one half goes on would answer and move nothing, or never end.
 fn last<T>(stopper: &Stopper, work: impl FnOnce() -> T) -> T {
     struct Ends<'a>(&'a Stopper);
     impl Drop for Ends<'_> {
@@ -228,8 +230,9 @@ fn listen() -> Result<Signals> {
     Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")
 }
 
-/// Ends it at a signal, also one that came before; whether that was the end of its terminal. A service without a terminal is told to read its
-/// settings again by SIGHUP, as services are, and goes on: all its settings are options, read once.
+/// Ends it at a signal, also one that came before; whether that was the end of its terminal. A
+/// service without a terminal is told to read its settings again by SIGHUP, as services are, and
+/// goes on: all its settings are options, read once.
 fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -> Result<Arc<AtomicBool>> {
     let hung_up = Arc::new(AtomicBool::new(false));
     let has_terminal = File::open("/dev/tty").is_ok();

@@ -1,9 +1,11 @@
-//! The registry of virtual machines that tags name: found and watched by threads of their own, since a monitor that is asked may take its time, and what a
-//! process says of itself may never come.
+//! The registry of virtual machines that tags name: found and watched by threads of their own,
+//! since a monitor that is asked may take its time, and what a process says of itself may never
+//! come.
 //!
-//! Properties: a client that waits is answered after [`LOOKUP_TIME_MAX`] at the latest; nobody's machines take the threads, or the time, that others' are
-//! looked for with: there is a bound for each user, one for all users together, and room beyond that for root and the guests; who is
-//! not trusted with what the daemon may see is told nothing of it.
+//! Properties: a client that waits is answered after [`LOOKUP_TIME_MAX`] at the latest; nobody's
+//! machines take the threads, or the time, that others' are looked for with: there is a bound for
+//! each user, one for all users together, and room beyond that for root and the guests; who is not
+//! trusted with what the daemon may see is told nothing of it.
 
 use super::resolve::Places;
 use super::{MonitorId, Shared, Vcpu, spent};
@@ -23,8 +25,8 @@ const MACHINES_OF_USER_MAX: usize = 16;
 const MACHINES_OF_USERS_MAX: usize = 192;
 /// The most in all.
 const MACHINES_MAX: usize = 256;
-/// The most virtual CPUs of a machine that are watched for a user: a process may call any of its threads a virtual CPU. Chosen: more than
-/// usual machines have.
+/// The most virtual CPUs of a machine that are watched for a user: a process may call any of its
+/// threads a virtual CPU. Chosen: more than usual machines have.
 const VCPUS_OF_USER_MAX: usize = 256;
 /// The same for root and the guests. Chosen: twice what KVM allows.
 const VCPUS_MAX: usize = 8_192;
@@ -38,7 +40,8 @@ const LOOKUPS_MAX: usize = 48;
 const LOOKUP_COST_RATIO: u32 = 20;
 /// The CPU time that a user's look-ups may take at once.
 const LOOKUP_CREDIT: Duration = Duration::from_secs(1);
-/// The longest time that a monitor may take to answer. Chosen: the four that are asked at most fit into [`LOOKUP_TIME_MAX`].
+/// The longest time that a monitor may take to answer. Chosen: the four that are asked at most fit
+/// into [`LOOKUP_TIME_MAX`].
 const MONITOR_ANSWER_MAX: Duration = Duration::from_millis(1_500);
 /// The longest time until a client is told that there is no answer.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(8);
@@ -290,7 +293,8 @@ fn find(vms: &Vms, places: &Places, who: Who, name: &str) -> Result<(VirtualMach
             return Ok((vm, owner));
         }
         VmName::Name(wanted) => {
-            // Names are anybody's to choose: those of others' machines do not count for who may not tag them.
+            // Names are anybody's to choose: those of others' machines do not count for who may not
+            // tag them.
             let seen = vms.list_of(|pid| owner(pid.0).is_ok_and(theirs));
             let mut named = seen.iter().filter(|vm| vm.name.as_deref() == Some(&wanted));
             match (named.next(), named.next()) {

@@ -12,8 +12,8 @@ use trimtab_agent::restoration::own_masks;
 use trimtab_core::words::plural;
 use trimtab_linux::process::{Pid, stat};
 
-/// Runs the command: 0 when something was ended or given back (with --all also when there was nothing), 1 when there was
-/// nothing.
+/// Runs the command: 0 when something was ended or given back (with --all also when there was
+/// nothing), 1 when there was nothing.
 ///
 /// # Errors
 /// [`exit::FAILED`]: no such process, somebody else's, or it does not let go.
