@@ -211,7 +211,7 @@ fn look(paths: &Paths, roots: &[Root], cpus: &CpuSet, keeper: Option<&Keeper>) -
     }
 }
 
-/// Says who balances a process, and how that ends.
+/// Names the balancer of a process, and how to end its work.
 fn balanced_already(paths: &Paths, pid: u32, by: u32) -> String {
     let left = restoration::give_back(paths, Some(Pid(pid))).unwrap_or_default();
     let of_service = left.iter().any(|left| left.pid == Pid(pid) && left.socket.is_some());

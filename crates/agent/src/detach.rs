@@ -295,7 +295,7 @@ impl Detaching<'_> {
         }
         let program = program_of(self.paths, balancer, pid);
         if program.is_some_and(|program| is_stopped(self.paths, program)) {
-            // A job that somebody stopped is not ours to continue, and nothing of it runs.
+            // A job that was stopped on purpose is not ours to continue, and nothing of it runs.
             if !self.asleep.contains(&balancer) {
                 self.asleep.push(balancer);
                 self.events.push(DetachEvent::StoppedWithRun { pid, balancer });

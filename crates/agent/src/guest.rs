@@ -97,7 +97,7 @@ pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) ->
     // A host that hears this need not wait until it has not heard of us for long.
     let lines: String = told.iter().map(|cpu| clear(*cpu)).collect();
     if options.scans.is_none() {
-        // Only as far as it is taken now: where nobody listens, it never is.
+        // Only as far as it is taken now: without a listener it never is.
         let _ = wire.say(lines.as_bytes(), &AtomicBool::new(true));
     }
     Ok(())

@@ -16,7 +16,7 @@ pub enum Level {
     Notice,
     /// The one line that sums up what a command does or did.
     Headline,
-    /// A detail, for those who want to follow each step.
+    /// A detail, for following each step.
     Detail,
 }
 

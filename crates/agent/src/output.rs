@@ -7,8 +7,8 @@
 //! same kind; what is to be written at the end is opened at the beginning.
 //!
 //! Properties: anything but such a file is refused and stays as it is; devices and pipes are
-//! written to as they are; a file that was made for a run that then did not begin goes again; who
-//! reads a file that [`replace`] writes sees the earlier one or the whole new one.
+//! written to as they are; a file that was made for a run that then did not begin goes again; a
+//! reader of a file that [`replace`] writes sees the earlier one or the whole new one.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -74,7 +74,7 @@ pub fn spare(name: &str, path: &Path, kind: Kind) -> Result<()> {
     if path.as_os_str().is_empty() {
         bail!("{name}: no file is named");
     }
-    // What is not there cannot be lost; what cannot be looked at is said by whoever opens it.
+    // What is not there cannot be lost; what cannot be looked at fails when it is opened.
     let Ok(meta) = fs::metadata(path) else { return Ok(()) };
     let what = meta.file_type();
     if what.is_dir() {

@@ -104,12 +104,12 @@ impl Recorder {
         self.line(Line::End(End { why: why.to_owned(), status }).encode())
     }
 
-    /// Whether the lines were all that somebody wanted, and nobody reads them any more.
+    /// Whether the lines were the only output, and their reader is gone.
     pub fn is_unread(&self) -> bool {
         self.ended && matches!(self.to, To::Stdout)
     }
 
-    /// Why the lines that somebody wanted on standard output could not be written: not a word
+    /// Why the lines that were wanted on standard output could not be written: not a word
     /// beside the work, but its failure.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()

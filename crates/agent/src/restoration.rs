@@ -19,7 +19,7 @@ pub fn give_back(paths: &Paths, only: Option<Pid>) -> Result<Vec<LeftBehind>, Ke
     restore_left_behind(&paths.location()?, &paths.proc(), only)
 }
 
-/// The same before a run, where nobody asked: what was done is said only to those who want to hear.
+/// The same before a run, where it was not asked for: what was done is a detail.
 pub fn tidy(paths: &Paths, narrator: &dyn Narrator) {
     for LeftBehind { pid, end, .. } in give_back(paths, None).unwrap_or_default() {
         if let LeftEnd::Restored { given_back, .. } = end
@@ -98,7 +98,7 @@ pub fn own_masks<N: Display + PartialEq + From<u8>>(threads: N) -> String {
     format!("{threads} threads have their own masks again")
 }
 
-/// Who may act on what is a user's.
+/// The users that may act on what is a user's, in words.
 pub fn only(paths: &Paths, uid: u32) -> String {
     if uid == 0 { "only root".to_owned() } else { format!("only {} and root", user(paths, uid)) }
 }

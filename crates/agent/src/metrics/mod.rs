@@ -5,7 +5,7 @@
 //! an error in time; [`Metrics`] then serve what they are told after each step, which is cheap but
 //! once a second.
 //!
-//! Who may read them: on a Unix socket its owner; on a loopback address everybody on the machine,
+//! Readers: on a Unix socket its owner; on a loopback address every user of the machine,
 //! so nothing is in them that `ps` does not show. Any other address has to be asked for by
 //! `public:`.
 

@@ -1,4 +1,4 @@
-//! Figures fetched as a collector does, and as nobody should.
+//! Figures fetched as a collector does, and by malformed requests.
 
 use super::page::{THREADS_MAX, text};
 use super::server::{Reply, reply};
@@ -198,7 +198,7 @@ fn strange_requests_get_a_plain_no() {
     let connect = || TcpStream::connect(port(&metrics)).unwrap();
     assert!(ask(connect(), b"DELETE / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
     ask(connect(), &vec![b'x'; 1 << 20]);
-    // Silent and crowding ones keep nobody off for ever.
+    // Silent and crowding clients keep no other off for ever.
     let silent: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
     let mut answered = false;
     for _ in 0..600 {

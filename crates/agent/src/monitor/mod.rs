@@ -123,7 +123,7 @@ pub fn stay(
     let before = usage::of_all_children().unwrap_or_default();
     let MonitorOutputs { recorder, metrics, sync } = outputs;
     let setting = options.profile.clone();
-    // Who asks gets an answer from now on, also while the program waits for its cores.
+    // Collectors get an answer from now on, also while the program waits for its cores.
     let offered = metrics.map(|offer| Figures::on(offer, &run.machine, &options.settings, &**narrator));
     let figures =
         offered.and_then(|figures| figures.inspect_err(|error| narrator.warning(&format!("{error:#}"))).ok());

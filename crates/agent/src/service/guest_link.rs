@@ -22,11 +22,11 @@ impl GuestLink {
         }
     }
 
-    /// Connects to a socket of this user or root, or lets in who may come in; whether that happened
+    /// Connects to a socket of this user or root, or accepts a connection; whether that happened
     /// just now.
     ///
     /// # Errors
-    /// Somebody else's socket is there: whose.
+    /// The socket there is another user's: this one's.
     pub(super) fn connect(&mut self, user: u32) -> Result<bool, u32> {
         match self {
             Self::Out(link) => link.connect(user),
@@ -34,7 +34,7 @@ impl GuestLink {
         }
     }
 
-    /// Why nobody can come in, if so.
+    /// Why no connection can be accepted, if so.
     pub(super) fn fault(&self) -> Option<&str> {
         match self {
             Self::Out(_) => None,

@@ -84,8 +84,8 @@ impl Guests {
                 guest.link.close();
                 continue;
             }
-            // What a guest says means something once its machine is known, and whose sockets may be
-            // its port.
+            // What a guest says means something once its machine is known, and which user's sockets
+            // may be its port.
             if let Some((_, _, user)) = guest.machine {
                 match guest.link.connect(user) {
                     Ok(true) => guest.port.anew(),

@@ -1,5 +1,5 @@
-//! Threads that somebody bound to some CPUs are taken as tagged: as the guest kernel of the study
-//! did, on the host.
+//! Threads that were bound to some CPUs are taken as tagged: as the guest kernel of the study did,
+//! on the host.
 //!
 //! A mask that is read may be one of ours. Of threads under watch their own mask is known; any
 //! other counts only when it was bound at two scans in a row, by which time what was born with a
@@ -30,7 +30,7 @@ const SCAN_COST_RATIO: u32 = 400;
 /// A thread that is bound: its process, its number, and when it started.
 type Bound = (u32, u32, u64);
 
-/// What a scan found: who is bound, and whose it is.
+/// What a scan found: bound threads, each with its user.
 type Found = BTreeMap<Bound, u32>;
 
 /// Those of the bound that are to be tagged besides those that are, as many of each user as there
@@ -60,7 +60,7 @@ pub(crate) struct Pinned {
     next: Instant,
     /// When all scans will have been paid for.
     paid: Instant,
-    /// Whether the scan before looked again at who had just been found.
+    /// Whether the scan before was to confirm newly found threads.
     again: bool,
     /// The scan that is under way, and since when.
     scan: Option<(Instant, JoinHandle<Option<Found>>)>,
@@ -95,7 +95,7 @@ impl Pinned {
         }
     }
 
-    /// When to scan next. Who was seen bound for the first time is looked at again soon, but of two
+    /// When to scan next. A scan that found new threads is repeated soon, but of two
     /// scans in a row at most one comes before it is paid for.
     fn after(&mut self, now: Instant, cost: Duration, unsure: bool) -> Instant {
         self.paid = self.paid.max(now) + cost * SCAN_COST_RATIO;
@@ -104,7 +104,7 @@ impl Pinned {
         if self.again { soon } else { soon.max(self.paid) }
     }
 
-    /// Somebody bound it: to some of the CPUs, and not to one, which leaves nothing to choose.
+    /// Whether it was bound: to some of the CPUs, and not to one, which leaves nothing to choose.
     fn is_bound(&self, own: &CpuSet) -> bool {
         is_bound(own, &self.online)
     }
@@ -144,12 +144,12 @@ impl Pinned {
     }
 }
 
-/// Somebody bound it: to some of the CPUs, and not to one, which leaves nothing to choose.
+/// Whether it was bound: to some of the CPUs, and not to one, which leaves nothing to choose.
 fn is_bound(own: &CpuSet, online: &CpuSet) -> bool {
     own.len() > 1 && own.intersection(online) != *online
 }
 
-/// Who is bound; `homes` are the own masks of threads under watch.
+/// Bound threads; `homes` are the own masks of threads under watch.
 fn find(proc: &Path, online: &CpuSet, reach: Reach, homes: &BTreeMap<Tid, CpuSet>) -> Option<Found> {
     let scan = PinScan { proc, cpus: online, own: Pid::own(), masks: Masks::Kernel };
     let mut bound = Found::new();
@@ -222,7 +222,7 @@ mod tests {
         let begin = Instant::now();
         let mut pinned = Pinned::new("/proc".into(), CpuSet::new(), Reach::All);
         let cost = Duration::from_millis(100);
-        // Somebody new is found each time.
+        // New threads are found each time.
         let mut now = begin;
         for scan in 1..=10 {
             let next = pinned.after(now, cost, true);
@@ -233,7 +233,7 @@ mod tests {
             }
             now = next + cost;
         }
-        // Nobody is: one is paid for after the other.
+        // None are: one scan is paid for after the other.
         assert!(pinned.after(now, cost, false) - now >= cost * SCAN_COST_RATIO);
         let cheap = pinned.after(now + cost * SCAN_COST_RATIO * 9, Duration::ZERO, false);
         assert_eq!(cheap - (now + cost * SCAN_COST_RATIO * 9), SCAN_PERIOD_MIN);

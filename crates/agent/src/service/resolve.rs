@@ -14,15 +14,15 @@ pub(crate) struct Places {
     pub(crate) cgroups: PathBuf,
 }
 
-/// Whose threads this process may move.
+/// The users whose threads this process may move.
 pub(super) fn reach(proc: &Path) -> Reach {
     if may_move_others(proc) { Reach::All } else { Reach::User(geteuid().as_raw()) }
 }
 
 impl Places {
-    /// What these words mark, and whose it is. Machines are looked up elsewhere, since that may
-    /// take time. Of a group, whose processes may be anybody's and very many, it must be theirs who
-    /// ask, as the groups below a user's session are.
+    /// What these words mark, and its owner. Virtual machines are looked up elsewhere, since that
+    /// may take time. A group's processes may be of any user and very many, so the group itself
+    /// must be the asking user's, as the groups below a user's session are.
     pub(crate) fn mark(&self, what: &What, who: Who) -> Result<(Mark, Option<Owner>), Refusal> {
         match what {
             What::Process { pid } => {
@@ -56,7 +56,7 @@ impl Places {
         }
     }
 
-    /// A process that lives and is nobody's secret: whose it is, and when it started.
+    /// A process that lives and may be seen: its owner, and when it started.
     pub(crate) fn process(&self, pid: u32) -> Result<(Owner, u64), Refusal> {
         if Pid(pid) == Pid::own() {
             return Err(Refusal::Own(pid));

@@ -45,7 +45,7 @@ pub struct ServiceOptions {
     pub socket: Option<PathBuf>,
     /// The CPUs that threads may be moved to, instead of all of the machine.
     pub cpus: Option<CpuSet>,
-    /// Whether threads that somebody bound to some CPUs are taken as tagged.
+    /// Whether threads that were bound to some CPUs are taken as tagged.
     pub pinned: bool,
     /// The guests that are listened to.
     pub guests: Vec<Channel>,

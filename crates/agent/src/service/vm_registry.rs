@@ -2,10 +2,10 @@
 //! since a monitor that is asked may take its time, and what a process says of itself may never
 //! come.
 //!
-//! Properties: a client that waits is answered after [`LOOKUP_TIME_MAX`] at the latest; nobody's
-//! machines take the threads, or the time, that others' are looked for with: there is a bound for
-//! each user, one for all users together, and room beyond that for root and the guests; who is not
-//! trusted with what the daemon may see is told nothing of it.
+//! Properties: a client that waits is answered after [`LOOKUP_TIME_MAX`] at the latest; no user's
+//! machines take the threads, or the time, for look-ups of others': there is a bound for each user,
+//! one for all users together, and room beyond that for root and the guests; a user that may not
+//! see what the service sees is told nothing of it.
 
 use super::resolve::Places;
 use super::{MonitorId, Shared, Vcpu, spent};
@@ -263,7 +263,7 @@ fn find(vms: &Vms, places: &Places, who: Who, name: &str) -> Result<(VirtualMach
     let failed = |error: VmError| {
         match error {
         error if is_trusted(who) => none(one_line(&error)),
-        // What sockets and files answer is not said to who may not ask them.
+        // What sockets and files answer is not said to users that may not ask them.
         VmError::NoVcpus { .. } => none(
             "none of its threads is known to be a virtual CPU: start it with -name NAME,debug-threads=on, or with a QMP socket that \
              is its user's"
@@ -283,7 +283,7 @@ fn find(vms: &Vms, places: &Places, who: Who, name: &str) -> Result<(VirtualMach
             }
             pid
         }
-        // We would connect wherever anybody wants, with our rights.
+        // The service would connect to any path with its own rights.
         VmName::Socket(_) if !is_trusted(who) => {
             return Err(none("name it by its name or process; by a socket only root may".to_owned()));
         }
@@ -293,8 +293,8 @@ fn find(vms: &Vms, places: &Places, who: Who, name: &str) -> Result<(VirtualMach
             return Ok((vm, owner));
         }
         VmName::Name(wanted) => {
-            // Names are anybody's to choose: those of others' machines do not count for who may not
-            // tag them.
+            // Any user may choose any name: names of machines that this user may not tag do not
+            // count.
             let seen = vms.list_of(|pid| owner(pid.0).is_ok_and(theirs));
             let mut named = seen.iter().filter(|vm| vm.name.as_deref() == Some(&wanted));
             match (named.next(), named.next()) {
