@@ -6,7 +6,7 @@ use trimtab_linux::vcpus::VmName;
 
 fuzz_target!(|text: &str| {
     if let Ok(channel) = text.parse::<Channel>() {
-        let again = format!("{}={}", channel.vm, channel.way);
+        let again = format!("{}={}", channel.vm, channel.address);
         assert_eq!(again.parse(), Ok(channel));
     }
     let Ok(port) = text.parse::<GuestPort>();

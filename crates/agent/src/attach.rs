@@ -100,7 +100,7 @@ impl Attached {
         let live = Options { keep: keeper, counting: choice, ..Options::default() };
         let live = Live::with(&paths.proc(), &roots, &usable, live)
             .map_err(|error| explain(paths, &roots, &error))?;
-        let Heard { stopped, pause } = listen(live.stopper(), options.time)?;
+        let StopFlags { stopped, pause } = listen(live.stopper(), options.time)?;
         let host = MonitoredHost::new(live)
             .respecting(options.respect_masks.then(|| usable.clone()))
             .pausing(pause)
@@ -255,7 +255,7 @@ fn explain(paths: &Paths, roots: &[Root], error: &LiveError) -> anyhow::Error {
 }
 
 /// What signals, or the time, want.
-struct Heard {
+struct StopFlags {
     /// The watching was ended.
     stopped: Arc<AtomicBool>,
     /// It is to stop for a while.
@@ -263,7 +263,7 @@ struct Heard {
 }
 
 /// Ends the watching at a signal or after a time, and tells of it; asks it to pause at Ctrl-Z.
-fn listen(stopper: Stopper, time: Option<Span>) -> Result<Heard> {
+fn listen(stopper: Stopper, time: Option<Span>) -> Result<StopFlags> {
     let (stopped, pause) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     // What was ignored when we were started (as by nohup) stays so; a file that may not grow is an
     // error and no end.
@@ -290,7 +290,7 @@ fn listen(stopper: Stopper, time: Option<Span>) -> Result<Heard> {
             stopper.stop();
         })?;
     }
-    Ok(Heard { stopped, pause })
+    Ok(StopFlags { stopped, pause })
 }
 
 /// What was attached to, for people.

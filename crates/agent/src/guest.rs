@@ -58,7 +58,7 @@ pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) ->
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen for signals")?;
     }
-    let mut wire = Wire::open(&options.port, narrator)?;
+    let mut wire = HostLink::open(&options.port, narrator)?;
     let mut told: BTreeSet<OsCpu> = BTreeSet::new();
     let (mut look_at, mut say_at) = (Instant::now(), Instant::now() + REPEAT_PERIOD);
     let mut looks = 0;
@@ -112,7 +112,7 @@ fn clear(cpu: OsCpu) -> String {
 }
 
 /// The way to the host.
-struct Wire<'a> {
+struct HostLink<'a> {
     port: &'a GuestPort,
     file: Option<File>,
     /// When it is tried again, where it can break and be mended: by vsock, the host's side ends
@@ -123,7 +123,7 @@ struct Wire<'a> {
     narrator: &'a dyn Narrator,
 }
 
-impl<'a> Wire<'a> {
+impl<'a> HostLink<'a> {
     /// Opens a device, or finds out whether there can be a way at all.
     fn open(port: &'a GuestPort, narrator: &'a dyn Narrator) -> Result<Self> {
         let file = match port {

@@ -2,7 +2,7 @@
 //! samples now and then, threads left alone by request, and a pause on Ctrl-Z.
 
 use crate::narrator::{Narrator, Silent};
-use crate::restoration::Faults;
+use crate::restoration::RestorationFaults;
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
@@ -179,9 +179,9 @@ impl MonitoredHost {
     }
 
     /// Gives all masks back; says too why no record of them was kept, if so.
-    pub fn restore(&mut self) -> (Restored, Faults) {
+    pub fn restore(&mut self) -> (Restored, RestorationFaults) {
         let restored = self.live.restore();
-        (restored, Faults::of(&self.live))
+        (restored, RestorationFaults::of(&self.live))
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 /// How much a line matters, and to which readers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
+pub enum Severity {
     /// Something that may be an attack or cost work: said also where only errors are wanted.
     Alert,
     /// Something is not as asked, and work goes on.
@@ -23,31 +23,31 @@ pub enum Level {
 /// Takes lines in the order in which they are said, from any thread.
 pub trait Narrator: Debug + Send + Sync {
     /// Takes one line, without its end.
-    fn say(&self, level: Level, line: &str);
+    fn say(&self, level: Severity, line: &str);
 
-    /// Takes a [`Level::Alert`].
+    /// Takes a [`Severity::Alert`].
     fn alert(&self, line: &str) {
-        self.say(Level::Alert, line);
+        self.say(Severity::Alert, line);
     }
 
-    /// Takes a [`Level::Warning`].
+    /// Takes a [`Severity::Warning`].
     fn warning(&self, line: &str) {
-        self.say(Level::Warning, line);
+        self.say(Severity::Warning, line);
     }
 
-    /// Takes a [`Level::Notice`].
+    /// Takes a [`Severity::Notice`].
     fn notice(&self, line: &str) {
-        self.say(Level::Notice, line);
+        self.say(Severity::Notice, line);
     }
 
-    /// Takes a [`Level::Headline`].
+    /// Takes a [`Severity::Headline`].
     fn headline(&self, line: &str) {
-        self.say(Level::Headline, line);
+        self.say(Severity::Headline, line);
     }
 
-    /// Takes a [`Level::Detail`].
+    /// Takes a [`Severity::Detail`].
     fn detail(&self, line: &str) {
-        self.say(Level::Detail, line);
+        self.say(Severity::Detail, line);
     }
 }
 
@@ -56,5 +56,5 @@ pub trait Narrator: Debug + Send + Sync {
 pub struct Silent;
 
 impl Narrator for Silent {
-    fn say(&self, _: Level, _: &str) {}
+    fn say(&self, _: Severity, _: &str) {}
 }

@@ -13,7 +13,7 @@ use trimtab_core::trace::{End, Header, Line, StepRecord};
 /// A trace under way.
 #[derive(Debug)]
 pub struct Recorder {
-    to: To,
+    to: TraceOutput,
     /// Bytes of whole lines.
     written: u64,
     ended: bool,
@@ -31,7 +31,7 @@ pub enum TraceTarget {
 }
 
 #[derive(Debug)]
-enum To {
+enum TraceOutput {
     File(Claim),
     Stdout,
 }
@@ -45,7 +45,7 @@ impl Recorder {
     /// It cannot be written to, or is something that is no trace.
     pub fn open(option: &str, path: &Path) -> Result<Self, anyhow::Error> {
         let claim = Claim::open(&format!("{option} {}", path.display()), path, Kind::Trace, 0o600)?;
-        Ok(Self { to: To::File(claim), written: 0, ended: false, fault: None })
+        Ok(Self { to: TraceOutput::File(claim), written: 0, ended: false, fault: None })
     }
 
     /// Opens what an option names.
@@ -61,7 +61,7 @@ impl Recorder {
 
     /// Standard output.
     pub fn stdout() -> Self {
-        Self { to: To::Stdout, written: 0, ended: false, fault: None }
+        Self { to: TraceOutput::Stdout, written: 0, ended: false, fault: None }
     }
 
     /// The first line. What to say if that fails.
@@ -69,7 +69,7 @@ impl Recorder {
     /// # Errors
     /// As [`Recorder::step`].
     pub fn begin(&mut self, header: Header) -> Result<(), String> {
-        if let To::File(claim) = &self.to
+        if let TraceOutput::File(claim) = &self.to
             && let Err(error) = claim.cut(0)
         {
             return self.over(&error);
@@ -106,7 +106,7 @@ impl Recorder {
 
     /// Whether the lines were the only output, and their reader is gone.
     pub fn is_unread(&self) -> bool {
-        self.ended && matches!(self.to, To::Stdout)
+        self.ended && matches!(self.to, TraceOutput::Stdout)
     }
 
     /// Why the lines that were wanted on standard output could not be written: not a word
@@ -121,8 +121,8 @@ impl Recorder {
         }
         text.push('\n');
         let done = match &mut self.to {
-            To::File(claim) => claim.file().write_all(text.as_bytes()),
-            To::Stdout => {
+            TraceOutput::File(claim) => claim.file().write_all(text.as_bytes()),
+            TraceOutput::Stdout => {
                 let mut out = io::stdout().lock();
                 out.write_all(text.as_bytes()).and_then(|()| out.flush())
             }
@@ -144,14 +144,14 @@ impl Recorder {
     fn over(&mut self, error: &io::Error) -> Result<(), String> {
         self.ended = true;
         match &self.to {
-            To::File(claim) => {
+            TraceOutput::File(claim) => {
                 // A line without its end would be read as cut off, and this one is not worth a word
                 // to the reader.
                 let _ = claim.cut(self.written);
                 let name = claim.path().display();
                 Err(format!("the trace ends here: {name} cannot be written ({error})"))
             }
-            To::Stdout => {
+            TraceOutput::Stdout => {
                 self.fault = Some(format!("standard output cannot be written ({error})"));
                 Ok(())
             }

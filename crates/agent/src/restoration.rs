@@ -53,14 +53,14 @@ pub fn guard(paths: &Paths, balancer: Pid) {
 
 /// Why masks could not have been given back, had this process been killed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Faults {
+pub struct RestorationFaults {
     /// No record of them was kept.
     pub record: Option<String>,
     /// Nothing would have given them back at once.
     pub guardian: Option<String>,
 }
 
-impl Faults {
+impl RestorationFaults {
     /// What this host tells.
     pub fn of(live: &Live) -> Self {
         let facts = live.facts();
@@ -69,7 +69,7 @@ impl Faults {
 }
 
 /// Says what became of the masks at the end, as far as that is worth a word.
-pub fn tell(restored: Restored, faults: Faults, narrator: &dyn Narrator) {
+pub fn tell(restored: Restored, faults: RestorationFaults, narrator: &dyn Narrator) {
     warn(restored, faults, narrator);
     if restored.given_back > 0 {
         narrator.detail(&format!("  {}", own_masks(restored.given_back)));
@@ -77,7 +77,7 @@ pub fn tell(restored: Restored, faults: Faults, narrator: &dyn Narrator) {
 }
 
 /// Says only what did not go well with them.
-pub fn warn(restored: Restored, faults: Faults, narrator: &dyn Narrator) {
+pub fn warn(restored: Restored, faults: RestorationFaults, narrator: &dyn Narrator) {
     if let Some(fault) = faults.record {
         narrator.warning(&format!("killed, we could not have given masks back: {fault}"));
     }

@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use trimtab_agent::attach::{AttachOptions, Attached};
 use trimtab_agent::monitored_host::CountingOptions;
-use trimtab_agent::narrator::{Level, Narrator};
+use trimtab_agent::narrator::{Narrator, Severity};
 use trimtab_agent::paths::Paths;
 use trimtab_agent::recorder::TraceTarget;
 use trimtab_core::balance::{Kind, Settings};
@@ -76,7 +76,7 @@ fn programs_are_watched_until_the_time_is_over() {
     });
     attached.finish(watched).unwrap();
     assert!(steps > 0 && alive == 1, "{steps} steps, {alive} threads");
-    let told = lines.of(Level::Headline);
+    let told = lines.of(Severity::Headline);
     assert!(told[0].starts_with(&format!("float: process {} (sh -c", worker.0.id())), "{told:?}");
     assert!(told[1].starts_with("stopped: 0 moves"), "{told:?}");
     let trace = std::fs::read_to_string(trace).unwrap();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use trimtab_agent::monitor::announcement::{announce, retract};
 use trimtab_agent::monitor::{MonitorOptions, MonitorOutputs, Monitored, MonitoredRun, stay};
 use trimtab_agent::monitored_host::CountingOptions;
-use trimtab_agent::narrator::{Level, Narrator};
+use trimtab_agent::narrator::{Narrator, Severity};
 use trimtab_agent::paths::Paths;
 use trimtab_agent::recorder::Recorder;
 use trimtab_agent::sync_stats::SyncPage;
@@ -120,7 +120,7 @@ fn a_run_is_audited_profiled_and_recorded() {
         trace.ends_with("{\"end\":{\"why\":\"the program ended with status 3\",\"status\":3}}\n"),
         "{trace}"
     );
-    assert_eq!(lines.of(Level::Warning), [""; 0]);
+    assert_eq!(lines.of(Severity::Warning), [""; 0]);
 }
 
 fn a_program_that_does_not_begin_has_no_record() {
@@ -132,7 +132,7 @@ fn a_program_that_does_not_begin_has_no_record() {
     });
     assert_eq!(run.end, End::Exited(126));
     assert!(run.record.is_none(), "{:?}", run.record);
-    assert_eq!(lines.of(Level::Warning), [""; 0]);
+    assert_eq!(lines.of(Severity::Warning), [""; 0]);
     assert!(!folder.path().join("trace.jsonl").exists(), "no trace of a run that did not begin");
 }
 

@@ -13,7 +13,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trimtab_agent::detach::{DetachEvent, detach};
-use trimtab_agent::narrator::{Level, Narrator};
+use trimtab_agent::narrator::{Narrator, Severity};
 use trimtab_agent::paths::Paths;
 use trimtab_agent::service::client::Client;
 use trimtab_agent::service::{ServiceEnd, ServiceOptions, removal, serve};
@@ -103,9 +103,9 @@ fn a_service_tags_tells_lets_go_and_ends_by_a_signal() {
 
     kill_process(RawPid::from_raw(getpid().as_raw_nonzero().get()).unwrap(), Signal::TERM).unwrap();
     assert_eq!(service.join().unwrap().unwrap(), ServiceEnd::Stopped);
-    let told = lines.of(Level::Headline);
+    let told = lines.of(Severity::Headline);
     assert!(told.len() == 2 && told[0].contains("by float on CPUs"), "{told:?}");
     assert!(told[1].starts_with("stopped: 0 moves"), "{told:?}");
-    assert_eq!(lines.of(Level::Warning), [""; 0]);
+    assert_eq!(lines.of(Severity::Warning), [""; 0]);
     assert!(Client::find(&paths, None, &*lines).is_err(), "the socket is gone");
 }

@@ -3,7 +3,7 @@
 
 use crate::exit::Exit;
 use std::io::{ErrorKind, IsTerminal};
-use trimtab_agent::narrator::{Level, Narrator};
+use trimtab_agent::narrator::{Narrator, Severity};
 
 /// How much is said.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -28,13 +28,13 @@ impl Volume {
 }
 
 impl Narrator for Volume {
-    fn say(&self, level: Level, line: &str) {
+    fn say(&self, level: Severity, line: &str) {
         match level {
-            Level::Alert => warning(Self::Normal, line),
-            Level::Warning => warning(*self, line),
-            Level::Notice => notice(*self, line),
-            Level::Headline => headline(*self, line),
-            Level::Detail => note(*self, line),
+            Severity::Alert => warning(Self::Normal, line),
+            Severity::Warning => warning(*self, line),
+            Severity::Notice => notice(*self, line),
+            Severity::Headline => headline(*self, line),
+            Severity::Detail => note(*self, line),
         }
     }
 }

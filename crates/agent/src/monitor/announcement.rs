@@ -1,7 +1,7 @@
 //! The announcement: what the program's own process tells the monitor right before it becomes the
 //! program.
 //!
-//! One line: the CPUs it may use and, after a tab, its [`LaunchFacts`] as JSON. A second line says
+//! One line: the CPUs it may use and, after a tab, its [`ChildFacts`] as JSON. A second line says
 //! that the exec failed. A pipe that ends without a line means that the program never began.
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use trimtab_linux::sys::usage::{self, Usage};
 
 /// What only the program's own process knows, before it becomes the program.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct LaunchFacts {
+pub struct ChildFacts {
     /// How threads wait, in words.
     pub wait: String,
     /// CPU time that trimtab itself used in this process before the program began.
@@ -27,7 +27,7 @@ pub struct LaunchFacts {
     pub(super) involuntary: u64,
 }
 
-impl LaunchFacts {
+impl ChildFacts {
     /// As of now; `left` is what of waiting the user has decided.
     pub fn now(waiting: &Waiting, left: &[String]) -> Self {
         let used = usage::own().unwrap_or_default();
@@ -46,7 +46,7 @@ impl LaunchFacts {
 }
 
 /// Announces the program, which may use these CPUs.
-pub fn announce(word: &mut Word, usable: &CpuSet, facts: Option<&LaunchFacts>) {
+pub fn announce(word: &mut Word, usable: &CpuSet, facts: Option<&ChildFacts>) {
     let facts = facts.map_or_else(String::new, |facts| format!("\t{}", facts.line()));
     word.say(&format!("{usable}{facts}"));
 }
@@ -57,13 +57,13 @@ pub fn retract(word: &mut Word) {
 }
 
 /// The CPUs of a program that has begun; `None` if it did not. Waits until one is known.
-pub(super) fn await_begin(mut word: PipeReader) -> Option<(CpuSet, Option<LaunchFacts>)> {
+pub(super) fn await_begin(mut word: PipeReader) -> Option<(CpuSet, Option<ChildFacts>)> {
     let mut said = String::new();
     word.read_to_string(&mut said).ok()?;
     let mut lines = said.lines();
     let line = lines.next()?;
     let (usable, facts) = line.split_once('\t').unwrap_or((line, ""));
-    let begun = (usable.parse().ok()?, LaunchFacts::parse(facts));
+    let begun = (usable.parse().ok()?, ChildFacts::parse(facts));
     lines.next().is_none().then_some(begun)
 }
 
@@ -74,10 +74,10 @@ mod tests {
 
     #[test]
     fn facts_travel_in_a_line() {
-        let facts = LaunchFacts { wait: "as\tit is\n".to_owned(), faults: 3, ..LaunchFacts::default() };
+        let facts = ChildFacts { wait: "as\tit is\n".to_owned(), faults: 3, ..ChildFacts::default() };
         assert_eq!(facts.line().lines().count(), 1);
-        assert_eq!(LaunchFacts::parse(&facts.line()), Some(facts));
-        assert_eq!(LaunchFacts::parse(""), None);
+        assert_eq!(ChildFacts::parse(&facts.line()), Some(facts));
+        assert_eq!(ChildFacts::parse(""), None);
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
         };
         let cpus = "0-1".parse::<CpuSet>().unwrap();
         assert_eq!(begun("0-1\n"), Some((cpus.clone(), None)));
-        let facts = LaunchFacts { wait: "threads sleep".to_owned(), ..LaunchFacts::default() };
+        let facts = ChildFacts { wait: "threads sleep".to_owned(), ..ChildFacts::default() };
         assert_eq!(begun(&format!("0-1\t{}\n", facts.line())), Some((cpus, Some(facts))));
         assert_eq!(begun(""), None);
         assert_eq!(begun("0-1\nfailed\n"), None);

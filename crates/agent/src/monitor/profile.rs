@@ -1,7 +1,7 @@
 //! The profile of a run, assembled from what was counted inside the program, what samples saw from
 //! outside, and what the kernel says of ended children.
 
-use super::announcement::LaunchFacts;
+use super::announcement::ChildFacts;
 use crate::sync_stats::SyncStats;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) struct Measured<'a> {
     /// What its processes used, trimtab's own part before the exec included.
     pub(super) used: Usage,
     /// What its process announced.
-    pub(super) facts: Option<&'a LaunchFacts>,
+    pub(super) facts: Option<&'a ChildFacts>,
     /// What was counted of synchronisation.
     pub(super) sync: &'a SyncStats,
     /// What samples saw.

@@ -1,7 +1,7 @@
 //! The watcher: the monitor's second thread, which samples and balances the program until it ends.
 
 use super::MonitorOptions;
-use super::announcement::LaunchFacts;
+use super::announcement::ChildFacts;
 use crate::metrics::Figures;
 use crate::monitored_host::{CountingOptions, MonitoredHost};
 use crate::narrator::{Narrator, Silent};
@@ -57,7 +57,7 @@ pub(super) struct Seen {
     pub(super) sinks: StepSinks,
     pub(super) usable: CpuSet,
     pub(super) close: CloseSample,
-    pub(super) facts: Option<LaunchFacts>,
+    pub(super) facts: Option<ChildFacts>,
     pub(super) began: Instant,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Watches a program that has begun, until the signal comes.
-    pub(super) fn watch(self, usable: CpuSet, facts: Option<LaunchFacts>, end: &EndSignal) -> Seen {
+    pub(super) fn watch(self, usable: CpuSet, facts: Option<ChildFacts>, end: &EndSignal) -> Seen {
         let began = Instant::now();
         let Self { proc, pid, options, recorder, figures, keeper, machine, label, narrator } = self;
         let mut policy = options.policy(&machine);

@@ -13,19 +13,19 @@ pub struct Channel {
     /// The machine.
     pub vm: String,
     /// Where it is heard.
-    pub way: Way,
+    pub address: ChannelAddress,
 }
 
 /// Where a guest is heard.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum ChannelAddress {
     /// At a Unix socket at which its monitor listens, as QEMU does for a serial port.
     Unix(PathBuf),
     /// Where it calls, or its monitor for it.
     Calls(Bell),
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for ChannelAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -55,17 +55,17 @@ impl FromStr for Channel {
                 "\"{text}\" is none of VM=unix:PATH, VM=vsock:CID:PORT and VM=listen:PATH, as in web=unix:/run/web-port.sock"
             )
         };
-        let (vm, address) = text.split_once('=').ok_or_else(bad)?;
-        let (kind, rest) = address.split_once(':').filter(|(_, rest)| !rest.is_empty()).ok_or_else(bad)?;
-        let way = match kind {
-            "unix" => Way::Unix(rest.into()),
-            "listen" => Way::Calls(Bell::Unix(rest.into())),
-            "vsock" => {
-                vsock(rest).map(|(cid, port)| Way::Calls(Bell::Vsock { cid, port })).ok_or_else(bad)?
-            }
+        let (vm, named) = text.split_once('=').ok_or_else(bad)?;
+        let (kind, rest) = named.split_once(':').filter(|(_, rest)| !rest.is_empty()).ok_or_else(bad)?;
+        let address = match kind {
+            "unix" => ChannelAddress::Unix(rest.into()),
+            "listen" => ChannelAddress::Calls(Bell::Unix(rest.into())),
+            "vsock" => vsock(rest)
+                .map(|(cid, port)| ChannelAddress::Calls(Bell::Vsock { cid, port }))
+                .ok_or_else(bad)?,
             _ => return Err(bad()),
         };
-        if vm.is_empty() { Err(bad()) } else { Ok(Self { vm: vm.to_owned(), way }) }
+        if vm.is_empty() { Err(bad()) } else { Ok(Self { vm: vm.to_owned(), address }) }
     }
 }
 
@@ -108,13 +108,16 @@ mod tests {
     #[test]
     fn channels_and_ports_are_read_or_refused() {
         let channel = |text: &str| text.parse::<Channel>();
-        let web = |way| Ok(Channel { vm: "web".into(), way });
-        for (text, way) in [
-            ("unix:/a=b", Way::Unix("/a=b".into())),
-            ("listen:/run/v_7", Way::Calls(Bell::Unix("/run/v_7".into()))),
-            ("vsock:3:7000", Way::Calls(Bell::Vsock { cid: 3, port: 7_000 })),
+        let web = |address| Ok(Channel { vm: "web".into(), address });
+        for (text, address) in [
+            ("unix:/a=b", ChannelAddress::Unix("/a=b".into())),
+            ("listen:/run/v_7", ChannelAddress::Calls(Bell::Unix("/run/v_7".into()))),
+            ("vsock:3:7000", ChannelAddress::Calls(Bell::Vsock { cid: 3, port: 7_000 })),
         ] {
-            assert_eq!((channel(&format!("web={text}")), way.to_string().as_str()), (web(way.clone()), text));
+            assert_eq!(
+                (channel(&format!("web={text}")), address.to_string().as_str()),
+                (web(address.clone()), text)
+            );
         }
         for bad in [
             "",

@@ -1,6 +1,6 @@
 //! The link to a guest's port, whichever side connects.
 
-use super::channel::Way;
+use super::channel::ChannelAddress;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use trimtab_linux::socket::{PortDoor, PortLink};
@@ -15,10 +15,10 @@ pub(super) enum GuestLink {
 }
 
 impl GuestLink {
-    pub(super) fn new(way: &Way) -> Self {
-        match way {
-            Way::Unix(path) => Self::Out(PortLink::new(path)),
-            Way::Calls(bell) => Self::In(PortDoor::new(bell)),
+    pub(super) fn new(address: &ChannelAddress) -> Self {
+        match address {
+            ChannelAddress::Unix(path) => Self::Out(PortLink::new(path)),
+            ChannelAddress::Calls(bell) => Self::In(PortDoor::new(bell)),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::channel::Channel;
 use super::guest_link::GuestLink;
-use super::resolve::Places;
-use super::vm_registry::{For, Found, VmRegistry, lives};
-use super::{MonitorId, Shared};
+use super::resolve::Resolver;
+use super::vm_registry::{Asker, LookupResult, VmRegistry, lives};
+use super::{MonitorId, SharedState};
 use crate::narrator::Narrator;
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -49,7 +49,7 @@ pub(crate) struct Guests(Vec<Guest>);
 impl Guests {
     pub(crate) fn new(channels: &[Channel]) -> Self {
         let guest = |channel: &Channel| Guest {
-            link: GuestLink::new(&channel.way),
+            link: GuestLink::new(&channel.address),
             channel: channel.clone(),
             port: Port::closed(),
             machine: None,
@@ -71,12 +71,12 @@ impl Guests {
     pub(crate) fn tend<T: Send + 'static>(
         &mut self,
         machines: &mut VmRegistry<T>,
-        places: &Places,
-        shared: &Shared,
+        resolver: &Resolver,
+        shared: &SharedState,
         narrator: &dyn Narrator,
     ) {
         for (at, guest) in self.0.iter_mut().enumerate() {
-            if guest.machine.as_ref().is_some_and(|(id, ..)| !lives(&places.proc, *id)) {
+            if guest.machine.as_ref().is_some_and(|(id, ..)| !lives(&resolver.proc, *id)) {
                 guest.machine = None;
                 guest.link.close();
             }
@@ -103,7 +103,7 @@ impl Guests {
             if guest.machine.is_none() && !guest.asked && guest.next.is_none_or(|next| next <= now) {
                 // The operator named it, and it is looked up with the operator's rights.
                 let name = guest.channel.vm.clone();
-                guest.asked = machines.find(For::Guest(at), OPERATOR, name).is_ok();
+                guest.asked = machines.find(Asker::Guest(at), OPERATOR, name).is_ok();
                 guest.next = Some(now + LOOKUP_RETRY);
             }
         }
@@ -115,9 +115,9 @@ impl Guests {
     pub(crate) fn found<T: Send + 'static>(
         &mut self,
         at: usize,
-        found: Found<T>,
+        found: LookupResult<T>,
         machines: &mut VmRegistry<T>,
-        shared: &Shared,
+        shared: &SharedState,
         narrator: &dyn Narrator,
     ) {
         let Some(guest) = self.0.get_mut(at) else { return };
@@ -135,7 +135,7 @@ impl Guests {
     }
 
     /// Hears a guest that is ready.
-    pub(crate) fn hear(&mut self, at: usize, shared: &Shared, narrator: &dyn Narrator) {
+    pub(crate) fn hear(&mut self, at: usize, shared: &SharedState, narrator: &dyn Narrator) {
         let Some(guest) = self.0.get_mut(at) else { return };
         let Some(bytes) = guest.link.read() else {
             guest.port.state = PortState::Closed;
@@ -167,7 +167,7 @@ impl Guests {
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
         let fault = |guest: &Guest| {
             let why = guest.link.fault()?;
-            Some(format!("guest {}: cannot listen at {}: {why}", guest.channel.vm, guest.channel.way))
+            Some(format!("guest {}: cannot listen at {}: {why}", guest.channel.vm, guest.channel.address))
         };
         self.0.iter().filter_map(fault)
     }
@@ -175,7 +175,7 @@ impl Guests {
     pub(crate) fn status(&self) -> Vec<GuestStatus> {
         let status = |guest: &Guest| GuestStatus {
             vm: guest.channel.vm.clone(),
-            channel: guest.channel.way.to_string(),
+            channel: guest.channel.address.to_string(),
             state: guest.port.state,
             lines: guest.port.lines,
             garbage: guest.port.garbage,
@@ -195,7 +195,7 @@ impl Guest {
         }
     }
 
-    fn obey(&mut self, line: PortLine, shared: &Shared, now: Moment) {
+    fn obey(&mut self, line: PortLine, shared: &SharedState, now: Moment) {
         let Some((id, name, _)) = &self.machine else {
             // It will say so again.
             self.unknown += 1;

@@ -2,10 +2,10 @@
 //! core.
 
 use super::vm_registry::lives;
-use super::{Known, Shared, State, spent};
+use super::{ServiceState, SharedState, TagProgress, spent};
 use crate::monitored_host::tell_memory;
 use crate::narrator::Narrator;
-use crate::restoration::Faults;
+use crate::restoration::RestorationFaults;
 use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ const RETRY_MAX: Duration = Duration::from_secs(64);
 
 /// What a tag names on the machine.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Named {
+enum TagTarget {
     Process(u32, u64),
     Thread(u32, u32, u64),
     Cgroup(String),
@@ -44,14 +44,14 @@ enum Named {
 
 /// Why something that a tag names is not watched now.
 #[derive(Clone, Debug)]
-struct Fault {
+struct WatchFault {
     why: String,
     /// When it is tried again, and how long was waited for that.
     next: Instant,
     waited: Duration,
 }
 
-impl Fault {
+impl WatchFault {
     /// It went wrong again, or for the first time.
     fn new(why: String, before: Option<&Self>) -> Self {
         let waited = before.map_or(RETRY_FIRST, |before| (before.waited * 2).min(RETRY_MAX));
@@ -63,12 +63,12 @@ impl Fault {
 #[derive(Debug)]
 pub struct ServiceHost {
     live: Live,
-    shared: Shared,
+    shared: SharedState,
     proc: PathBuf,
-    roots: BTreeMap<TagId, BTreeMap<Named, RootId>>,
+    roots: BTreeMap<TagId, BTreeMap<TagTarget, RootId>>,
     /// Of each thing that is named: what of a machine cannot be watched says nothing about the
     /// others.
-    faults: BTreeMap<TagId, BTreeMap<Named, Fault>>,
+    faults: BTreeMap<TagId, BTreeMap<TagTarget, WatchFault>>,
     pacer: Pacer,
     generation: Option<u64>,
     at: Moment,
@@ -83,7 +83,7 @@ impl ServiceHost {
     /// All that is tagged, at this share of a core. `homes` are told for the scan of bound threads.
     pub fn new(
         live: Live,
-        shared: Shared,
+        shared: SharedState,
         proc: PathBuf,
         budget: f64,
         homes: bool,
@@ -107,15 +107,15 @@ impl ServiceHost {
     }
 
     /// Gives all masks back; says too why no record of them was kept, if so.
-    pub fn restore(&mut self) -> (Restored, Faults) {
+    pub fn restore(&mut self) -> (Restored, RestorationFaults) {
         let restored = self.live.restore();
-        (restored, Faults::of(&self.live))
+        (restored, RestorationFaults::of(&self.live))
     }
 
     /// What is asked for and what is done are made one.
     fn settle(&mut self) {
         self.settled = Some(Instant::now());
-        let wanted: BTreeMap<TagId, (Tag, BTreeSet<Named>)> = {
+        let wanted: BTreeMap<TagId, (Tag, BTreeSet<TagTarget>)> = {
             let state = self.shared.lock();
             self.generation = Some(state.registry.generation());
             state.registry.tags().map(|(id, tag)| (id, (tag.clone(), named(&tag.mark, &state)))).collect()
@@ -133,7 +133,8 @@ impl ServiceHost {
             if let Some(faults) = self.faults.get_mut(&id) {
                 faults.retain(|one, _| named.contains(one));
             }
-            let plugged_out: Vec<Named> = have.keys().filter(|one| !named.contains(one)).cloned().collect();
+            let plugged_out: Vec<TagTarget> =
+                have.keys().filter(|one| !named.contains(one)).cloned().collect();
             for root in plugged_out.iter().filter_map(|one| have.remove(one)).collect::<Vec<_>>() {
                 self.unwatch(root);
             }
@@ -159,7 +160,7 @@ impl ServiceHost {
                     }
                     Err(LiveError::Read(error)) if error.is_gone() => over.push(id),
                     Err(error) => {
-                        let fault = Fault::new(error.to_string(), before.as_ref());
+                        let fault = WatchFault::new(error.to_string(), before.as_ref());
                         self.faults.entry(id).or_default().insert(one, fault);
                     }
                 }
@@ -174,16 +175,16 @@ impl ServiceHost {
         }
     }
 
-    fn watch(&mut self, tag: &Tag, named: &Named) -> Result<RootId, LiveError> {
+    fn watch(&mut self, tag: &Tag, named: &TagTarget) -> Result<RootId, LiveError> {
         let how = |start| Watch { program: ProgramId(tag.program), only: tag.only, start };
         match named {
-            Named::Process(pid, start) => {
+            TagTarget::Process(pid, start) => {
                 self.live.watch(&Root::Tree(Pid(*pid)), how(Some(StartTime(*start))))
             }
-            Named::Thread(pid, tid, start) => {
+            TagTarget::Thread(pid, tid, start) => {
                 self.live.watch(&Root::Thread(Pid(*pid), Tid(*tid)), how(Some(StartTime(*start))))
             }
-            Named::Cgroup(path) => self.live.watch(&Root::Cgroup(PathBuf::from(path)), how(None)),
+            TagTarget::Cgroup(path) => self.live.watch(&Root::Cgroup(PathBuf::from(path)), how(None)),
         }
     }
 
@@ -240,7 +241,8 @@ impl ServiceHost {
         let before = std::mem::take(&mut state.known);
         for (id, roots) in &self.roots {
             let fault = self.faults.get(id).and_then(|faults| faults.values().next());
-            let mut known = Known { fault: fault.map(|fault| fault.why.clone()), ..Known::default() };
+            let mut known =
+                TagProgress { fault: fault.map(|fault| fault.why.clone()), ..TagProgress::default() };
             for facts in roots.values().filter_map(|root| facts.get(root)) {
                 known.threads += facts.threads;
                 known.moves += facts.moves;
@@ -266,16 +268,16 @@ impl ServiceHost {
 }
 
 /// What a mark names now.
-fn named(mark: &Mark, state: &State) -> BTreeSet<Named> {
-    let vcpus = |pid: u32, start: u64, index: Option<u32>| -> BTreeSet<Named> {
+fn named(mark: &Mark, state: &ServiceState) -> BTreeSet<TagTarget> {
+    let vcpus = |pid: u32, start: u64, index: Option<u32>| -> BTreeSet<TagTarget> {
         let all = state.vcpus.get(&(pid, start)).into_iter().flatten();
         let wanted = all.filter(|vcpu| index.is_none_or(|_| index == vcpu.index));
-        wanted.map(|vcpu| Named::Thread(pid, vcpu.tid.0, vcpu.start.0)).collect()
+        wanted.map(|vcpu| TagTarget::Thread(pid, vcpu.tid.0, vcpu.start.0)).collect()
     };
     match mark {
-        Mark::Process { pid, start } => BTreeSet::from([Named::Process(*pid, *start)]),
-        Mark::Thread { pid, tid, start } => BTreeSet::from([Named::Thread(*pid, *tid, *start)]),
-        Mark::Cgroup(path) => BTreeSet::from([Named::Cgroup(path.clone())]),
+        Mark::Process { pid, start } => BTreeSet::from([TagTarget::Process(*pid, *start)]),
+        Mark::Thread { pid, tid, start } => BTreeSet::from([TagTarget::Thread(*pid, *tid, *start)]),
+        Mark::Cgroup(path) => BTreeSet::from([TagTarget::Cgroup(path.clone())]),
         Mark::Vm { pid, start, .. } => vcpus(*pid, *start, None),
         Mark::Vcpu { pid, start, index, .. } => vcpus(*pid, *start, Some(*index)),
     }
@@ -340,7 +342,7 @@ mod tests {
     use trimtab_linux::live::{Options, Stopper};
     use trimtab_linux::process;
 
-    fn served(proc: &std::path::Path, shared: &Shared) -> (ServiceHost, Stopper) {
+    fn served(proc: &std::path::Path, shared: &SharedState) -> (ServiceHost, Stopper) {
         let options = Options { tags: true, ..Options::default() };
         let usable: CpuSet = trimtab_linux::sys::affinity::get(None).unwrap();
         let live = Live::with(proc, &[], &usable, options).unwrap();
@@ -368,7 +370,7 @@ mod tests {
             std::fs::write(folder.join("stat"), "rubbish").unwrap();
             std::fs::write(folder.join("status"), &status).unwrap();
         }
-        let shared = Shared::new(Registry::new(Reach::All));
+        let shared = SharedState::new(Registry::new(Reach::All));
         let owner = Some(Owner { pid: 77, real: 0, effective: 0 });
         let mark = Mark::Process { pid: 77, start };
         let (id, _) = shared.lock().registry.tag(Who { uid: 0 }, mark, owner, None, shared.now()).unwrap();
@@ -398,7 +400,7 @@ mod tests {
 
     #[test]
     fn what_other_threads_of_the_service_do_counts_too() {
-        let shared = Shared::new(Registry::new(Reach::All));
+        let shared = SharedState::new(Registry::new(Reach::All));
         let (mut host, stopper) = served(std::path::Path::new("/proc"), &shared);
         // So that waiting ends at once: what matters is how long it was meant to.
         stopper.stop();

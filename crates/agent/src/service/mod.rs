@@ -4,7 +4,7 @@
 //! Two threads. One serves requests (`requests`): it hears clients, guests and the scan for bound
 //! threads, and changes the registry of tags; it blocks on none of them. The other (`host`) carries
 //! out what the registry says with the live machine, in the loop of all balancing. Between them
-//! stands `State`, whose lock is held no longer than a look-up takes.
+//! stands `ServiceState`, whose lock is held no longer than a look-up takes.
 
 pub mod channel;
 pub mod client;
@@ -34,7 +34,7 @@ use trimtab_linux::process::{StartTime, Tid};
 
 /// What is known of a tag, besides what it is.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct TagProgress {
     /// Threads that it means now.
     pub(crate) threads: u32,
     /// How often they were moved.
@@ -45,7 +45,7 @@ pub(crate) struct Known {
 
 /// What was done and what it cost.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct ServiceProgress {
     pub(crate) threads: u32,
     pub(crate) moves: u64,
     pub(crate) refused: u64,
@@ -68,13 +68,13 @@ pub(crate) type MonitorId = (u32, u64);
 
 /// What both sides know.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ServiceState {
     /// The tags.
     pub(crate) registry: Registry,
     /// What is known of them.
-    pub(crate) known: BTreeMap<TagId, Known>,
+    pub(crate) known: BTreeMap<TagId, TagProgress>,
     /// What was done.
-    pub(crate) done: Done,
+    pub(crate) done: ServiceProgress,
     /// The CPUs of the machines that tags name; those of one that has ended are gone.
     pub(crate) vcpus: BTreeMap<MonitorId, Vec<Vcpu>>,
     /// The own masks of threads under watch.
@@ -85,18 +85,18 @@ pub(crate) struct State {
 
 /// What both sides know, for both.
 #[derive(Clone, Debug)]
-pub struct Shared {
-    state: Arc<Mutex<State>>,
+pub struct SharedState {
+    state: Arc<Mutex<ServiceState>>,
     began: Instant,
 }
 
-impl Shared {
+impl SharedState {
     /// Nothing is tagged yet.
     pub fn new(registry: Registry) -> Self {
-        let state = State {
+        let state = ServiceState {
             registry,
             known: BTreeMap::new(),
-            done: Done::default(),
+            done: ServiceProgress::default(),
             vcpus: BTreeMap::new(),
             homes: BTreeMap::new(),
             faults: Vec::new(),
@@ -122,7 +122,7 @@ impl Shared {
         self.lock().registry.tag_by(by, mark, now).map(drop)
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ServiceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

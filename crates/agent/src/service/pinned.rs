@@ -8,7 +8,7 @@
 //! A scan looks at every thread of the machine, which may take long: it is done beside the thread
 //! that serves requests, by a thread of its own each time.
 
-use super::Shared;
+use super::SharedState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
@@ -28,21 +28,21 @@ const BOUND_OF_USER_MAX: usize = 128;
 const SCAN_COST_RATIO: u32 = 400;
 
 /// A thread that is bound: its process, its number, and when it started.
-type Bound = (u32, u32, u64);
+type BoundThread = (u32, u32, u64);
 
 /// What a scan found: bound threads, each with its user.
-type Found = BTreeMap<Bound, u32>;
+type BoundThreads = BTreeMap<BoundThread, u32>;
 
 /// Those of the bound that are to be tagged besides those that are, as many of each user as there
 /// is room for.
-fn chosen(bound: &Found, tagged: &BTreeSet<Bound>) -> Vec<Bound> {
+fn chosen(bound: &BoundThreads, tagged: &BTreeSet<BoundThread>) -> Vec<BoundThread> {
     let mut room: BTreeMap<u32, usize> = bound.values().map(|uid| (*uid, BOUND_OF_USER_MAX)).collect();
     room.insert(0, usize::MAX);
     for uid in tagged.iter().filter_map(|one| bound.get(one)) {
         room.entry(*uid).and_modify(|room| *room = room.saturating_sub(1));
     }
     let new = bound.iter().filter(|(one, _)| !tagged.contains(*one));
-    let has_room = |(one, uid): (&Bound, &u32)| {
+    let has_room = |(one, uid): (&BoundThread, &u32)| {
         let room = room.get_mut(uid)?;
         *room = room.checked_sub(1)?;
         Some(*one)
@@ -56,24 +56,33 @@ pub(crate) struct Pinned {
     proc: PathBuf,
     online: CpuSet,
     reach: Reach,
-    before: Found,
+    before: BoundThreads,
     next: Instant,
     /// When all scans will have been paid for.
     paid: Instant,
     /// Whether the scan before was to confirm newly found threads.
     again: bool,
     /// The scan that is under way, and since when.
-    scan: Option<(Instant, JoinHandle<Option<Found>>)>,
+    scan: Option<(Instant, JoinHandle<Option<BoundThreads>>)>,
 }
 
 impl Pinned {
     pub(crate) fn new(proc: PathBuf, online: CpuSet, reach: Reach) -> Self {
         let now = Instant::now();
-        Self { proc, online, reach, before: Found::new(), next: now, paid: now, again: false, scan: None }
+        Self {
+            proc,
+            online,
+            reach,
+            before: BoundThreads::new(),
+            next: now,
+            paid: now,
+            again: false,
+            scan: None,
+        }
     }
 
     /// Begins to look, if it is time, and takes in what was found. Waits for nothing.
-    pub(crate) fn tend(&mut self, shared: &Shared) {
+    pub(crate) fn tend(&mut self, shared: &SharedState) {
         if let Some((began, scan)) = self.scan.take_if(|(_, scan)| scan.is_finished()) {
             // One that failed is as one that could not read anything.
             let unsure = match scan.join() {
@@ -110,15 +119,15 @@ impl Pinned {
     }
 
     /// What was found is tagged, and what was not, no more. Whether some must be found again first.
-    fn take(&mut self, shared: &Shared, bound: Found) -> bool {
+    fn take(&mut self, shared: &SharedState, bound: BoundThreads) -> bool {
         let homes = shared.lock().homes.clone();
         let at = shared.now();
         let mut state = shared.lock();
-        let sure = |one: &Bound| homes.contains_key(&Tid(one.1)) || self.before.contains_key(one);
-        let eligible: Found =
+        let sure = |one: &BoundThread| homes.contains_key(&Tid(one.1)) || self.before.contains_key(one);
+        let eligible: BoundThreads =
             bound.iter().filter(|(one, _)| sure(one)).map(|(one, uid)| (*one, *uid)).collect();
         let tagged = state.registry.tags().filter(|(_, tag)| tag.by == By::Pinned);
-        let tagged: BTreeSet<Bound> = tagged
+        let tagged: BTreeSet<BoundThread> = tagged
             .filter_map(|(_, tag)| match tag.mark {
                 Mark::Thread { pid, tid, start } => Some((pid, tid, start)),
                 _ => None,
@@ -150,9 +159,9 @@ fn is_bound(own: &CpuSet, online: &CpuSet) -> bool {
 }
 
 /// Bound threads; `homes` are the own masks of threads under watch.
-fn find(proc: &Path, online: &CpuSet, reach: Reach, homes: &BTreeMap<Tid, CpuSet>) -> Option<Found> {
+fn find(proc: &Path, online: &CpuSet, reach: Reach, homes: &BTreeMap<Tid, CpuSet>) -> Option<BoundThreads> {
     let scan = PinScan { proc, cpus: online, own: Pid::own(), masks: Masks::Kernel };
-    let mut bound = Found::new();
+    let mut bound = BoundThreads::new();
     for pin in scan.run(|_| true).ok()?.pins {
         let ours = homes.get(&pin.tid);
         let reached = match reach {
@@ -181,7 +190,7 @@ mod tests {
 
     impl Pinned {
         /// One scan, waited for.
-        fn look(&mut self, shared: &Shared) {
+        fn look(&mut self, shared: &SharedState) {
             self.next = Instant::now();
             self.tend(shared);
             assert!(self.scan.is_some(), "nothing waits for it");
@@ -206,14 +215,14 @@ mod tests {
     #[test]
     fn nobodys_threads_keep_others_out() {
         let of = |uid: u32, tids: std::ops::Range<u32>| tids.map(move |tid| ((tid, tid, 7), uid));
-        let bound: BTreeMap<Bound, u32> =
+        let bound: BTreeMap<BoundThread, u32> =
             of(9, 1..1_000).chain(of(8, 2_000..2_003)).chain(of(0, 3_000..3_500)).collect();
-        let count = |chosen: &[Bound], uid| chosen.iter().filter(|one| bound[*one] == uid).count();
+        let count = |chosen: &[BoundThread], uid| chosen.iter().filter(|one| bound[*one] == uid).count();
         let first = chosen(&bound, &BTreeSet::new());
         assert_eq!([9, 8, 0].map(|uid| count(&first, uid)), [BOUND_OF_USER_MAX, 3, 500]);
-        let tagged: BTreeSet<Bound> = first.iter().copied().collect();
+        let tagged: BTreeSet<BoundThread> = first.iter().copied().collect();
         assert_eq!(chosen(&bound, &tagged), []);
-        let fewer: BTreeSet<Bound> = tagged.iter().filter(|one| one.0 > 5).copied().collect();
+        let fewer: BTreeSet<BoundThread> = tagged.iter().filter(|one| one.0 > 5).copied().collect();
         assert_eq!(chosen(&bound, &fewer), [(1, 1, 7), (2, 2, 7), (3, 3, 7), (4, 4, 7), (5, 5, 7)]);
     }
 
@@ -248,7 +257,7 @@ mod tests {
         let reach = Reach::User(rustix::process::geteuid().as_raw());
         let sleeper = Sleeper(std::process::Command::new("sleep").arg("1000").spawn().unwrap());
         let pid = sleeper.0.id();
-        let shared = Shared::new(Registry::new(reach));
+        let shared = SharedState::new(Registry::new(reach));
         let is_tagged = || {
             let state = shared.lock();
             let found = state.registry.tags().any(|(_, tag)| tag.mark.pid() == Some(pid));
@@ -277,7 +286,7 @@ mod tests {
         assert!(!pinned.is_bound(&one) && !pinned.is_bound(&online) && pinned.is_bound(&allowed));
         // Another user's daemon has no business with it.
         let mut others = Pinned::new("/proc".into(), online, Reach::User(4_000_000));
-        let empty = Shared::new(Registry::new(reach));
+        let empty = SharedState::new(Registry::new(reach));
         others.look(&empty);
         others.look(&empty);
         assert!(empty.lock().registry.is_empty());

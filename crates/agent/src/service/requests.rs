@@ -4,9 +4,9 @@
 use super::channel::Channel;
 use super::guests::Guests;
 use super::pinned::Pinned;
-use super::resolve::Places;
-use super::vm_registry::{For, Found, VmRegistry};
-use super::{Shared, State, namespace, spent};
+use super::resolve::Resolver;
+use super::vm_registry::{Asker, LookupResult, VmRegistry};
+use super::{ServiceState, SharedState, namespace, spent};
 use crate::narrator::Narrator;
 use anyhow::{Context, Result};
 use rustix::process::geteuid;
@@ -45,7 +45,7 @@ const TEND_PERIOD: Duration = Duration::from_millis(250);
 
 /// How the service is set up.
 #[derive(Clone, Debug)]
-pub(super) struct Setup {
+pub(super) struct RequestSetup {
     /// The policy, by its word.
     pub(super) policy: String,
     /// The CPUs that threads may be moved to.
@@ -64,15 +64,15 @@ pub(super) struct Setup {
 
 /// A client that waits for a virtual machine to be found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Waiting {
+struct PendingRequest {
     client: ClientId,
     who: Who,
-    wish: Wish,
+    wish: PendingAction,
 }
 
 /// What the client wants of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Wish {
+enum PendingAction {
     Tag { group: Option<String> },
     Clear,
 }
@@ -81,12 +81,12 @@ enum Wish {
 #[derive(Debug)]
 pub(super) struct RequestServer {
     server: Server,
-    shared: Shared,
-    places: Places,
-    setup: Setup,
+    shared: SharedState,
+    resolver: Resolver,
+    setup: RequestSetup,
     namespace: Option<u64>,
     buckets: BTreeMap<u32, Bucket>,
-    machines: VmRegistry<Waiting>,
+    machines: VmRegistry<PendingRequest>,
     guests: Guests,
     pinned: Option<Pinned>,
     requests: u64,
@@ -101,21 +101,21 @@ impl RequestServer {
     /// There may be no more threads.
     pub(super) fn new(
         server: Server,
-        shared: Shared,
+        shared: SharedState,
         proc: &Path,
         cgroups: &Path,
         reach: Reach,
-        setup: Setup,
+        setup: RequestSetup,
     ) -> Result<Self> {
-        let places = Places { proc: proc.to_owned(), cgroups: cgroups.to_owned() };
+        let resolver = Resolver { proc: proc.to_owned(), cgroups: cgroups.to_owned() };
         let pinned = setup.pinned.then(|| Pinned::new(proc.to_owned(), setup.online.clone(), reach));
         Ok(Self {
-            machines: VmRegistry::new(&places),
+            machines: VmRegistry::new(&resolver),
             guests: Guests::new(&setup.guests),
             namespace: namespace(proc),
             server,
             shared,
-            places,
+            resolver,
             setup,
             buckets: BTreeMap::new(),
             pinned,
@@ -152,7 +152,7 @@ impl RequestServer {
             self.machines_found();
             if self.tended.is_none_or(|at| at.elapsed() >= TEND_PERIOD) {
                 self.tended = Some(Instant::now());
-                self.guests.tend(&mut self.machines, &self.places, &self.shared, &*self.setup.narrator);
+                self.guests.tend(&mut self.machines, &self.resolver, &self.shared, &*self.setup.narrator);
                 self.machines.tend(&self.shared, &self.guests.machines());
                 if let Some(pinned) = &mut self.pinned {
                     pinned.tend(&self.shared);
@@ -213,11 +213,11 @@ impl RequestServer {
             }
             // A socket names no tag: the machine's process, and so its user, are found first.
             Ask::Clear { what: Some(What::Vm(name)) } if name.contains('/') => {
-                self.find(Waiting { client, who, wish: Wish::Clear }, name)
+                self.find(PendingRequest { client, who, wish: PendingAction::Clear }, name)
             }
             Ask::Clear { what } => Some(self.clear(who, what.as_ref())),
             Ask::Tag { what: What::Vm(name), group } => {
-                self.find(Waiting { client, who, wish: Wish::Tag { group } }, name)
+                self.find(PendingRequest { client, who, wish: PendingAction::Tag { group } }, name)
             }
             Ask::Tag { what, group } => {
                 Some(self.tag(who, &what, group, now).unwrap_or_else(Answer::Refused))
@@ -233,9 +233,9 @@ impl RequestServer {
     }
 
     /// Has a virtual machine looked up for a client.
-    fn find(&mut self, waiting: Waiting, name: String) -> Option<Answer> {
+    fn find(&mut self, waiting: PendingRequest, name: String) -> Option<Answer> {
         let who = waiting.who;
-        self.machines.find(For::Client(waiting), who, name).err().map(Answer::Refused)
+        self.machines.find(Asker::Client(waiting), who, name).err().map(Answer::Refused)
     }
 
     fn clear(&self, who: Who, what: Option<&What>) -> Answer {
@@ -255,7 +255,7 @@ impl RequestServer {
     }
 
     fn tag(&self, who: Who, what: &What, group: Option<String>, now: Moment) -> Result<Answer, Refusal> {
-        let (mark, owner) = self.places.mark(what, who)?;
+        let (mark, owner) = self.resolver.mark(what, who)?;
         let told = mark.to_string();
         let (_, new) = self.shared.lock().registry.tag(who, mark, owner, group, now)?;
         Ok(Answer::Tagged { what: told, new })
@@ -263,20 +263,20 @@ impl RequestServer {
 
     /// Answers the clients that waited for a virtual machine.
     fn machines_found(&mut self) {
-        for Found { wanted, machine } in self.machines.found() {
+        for LookupResult { wanted, machine } in self.machines.found() {
             match wanted {
-                For::Guest(at) => {
-                    let found = Found { wanted: For::Guest(at), machine };
+                Asker::Guest(at) => {
+                    let found = LookupResult { wanted: Asker::Guest(at), machine };
                     let (machines, shared) = (&mut self.machines, &self.shared);
                     self.guests.found(at, found, machines, shared, &*self.setup.narrator);
                 }
-                For::Client(Waiting { client, who, wish: Wish::Clear }) => {
+                Asker::Client(PendingRequest { client, who, wish: PendingAction::Clear }) => {
                     let came = machine.map(|(vm, _)| self.clear(who, Some(&What::Vm(vm.pid.to_string()))));
                     let mut heard = Vec::new();
                     self.answer(client, came.unwrap_or_else(Answer::Refused), &mut heard);
                     self.answer_all(heard);
                 }
-                For::Client(Waiting { client, who, wish: Wish::Tag { group } }) => {
+                Asker::Client(PendingRequest { client, who, wish: PendingAction::Tag { group } }) => {
                     let came = machine.and_then(|(vm, owner)| {
                         let mark = Mark::Vm { name: vm.name.clone(), pid: vm.pid.0, start: vm.start.0 };
                         let told = mark.to_string();
@@ -338,7 +338,11 @@ impl RequestServer {
     }
 }
 
-fn tags(state: &State, now: Moment, visible: &dyn Fn(&trimtab_core::tags::By) -> bool) -> Vec<TagStatus> {
+fn tags(
+    state: &ServiceState,
+    now: Moment,
+    visible: &dyn Fn(&trimtab_core::tags::By) -> bool,
+) -> Vec<TagStatus> {
     let seen = state.registry.tags().filter(|(_, tag)| visible(&tag.by));
     seen.map(|(id, tag)| {
         let known = state.known.get(&id).cloned().unwrap_or_default();

@@ -9,7 +9,7 @@ use trimtab_linux::text::ReadError;
 
 /// Where things are looked up.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct Resolver {
     pub(crate) proc: PathBuf,
     pub(crate) cgroups: PathBuf,
 }
@@ -19,7 +19,7 @@ pub(super) fn reach(proc: &Path) -> Reach {
     if may_move_others(proc) { Reach::All } else { Reach::User(geteuid().as_raw()) }
 }
 
-impl Places {
+impl Resolver {
     /// What these words mark, and its owner. Virtual machines are looked up elsewhere, since that
     /// may take time. A group's processes may be of any user and very many, so the group itself
     /// must be the asking user's, as the groups below a user's session are.
@@ -81,15 +81,15 @@ impl Places {
 mod tests {
     use super::*;
 
-    fn places() -> Places {
-        Places { proc: "/proc".into(), cgroups: "/sys/fs/cgroup".into() }
+    fn resolver() -> Resolver {
+        Resolver { proc: "/proc".into(), cgroups: "/sys/fs/cgroup".into() }
     }
 
     #[test]
     fn what_is_not_there_or_not_to_be_moved_is_refused_by_what_it_is() {
-        let places = places();
+        let resolver = resolver();
         let who = Who { uid: geteuid().as_raw() };
-        let process = |pid| places.mark(&What::Process { pid }, who);
+        let process = |pid| resolver.mark(&What::Process { pid }, who);
         assert_eq!(process(4_194_999), Err(Refusal::NoProcess(4_194_999)));
         assert_eq!(process(std::process::id()), Err(Refusal::Own(std::process::id())));
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
@@ -97,8 +97,8 @@ mod tests {
         let (mark, owner) = process(pid).unwrap();
         assert!(matches!(mark, Mark::Process { pid: of, start } if of == pid && start > 0));
         assert!(owner.unwrap().is(geteuid().as_raw()));
-        assert!(places.mark(&What::Thread { pid, tid: pid }, who).is_ok());
-        let none = places.mark(&What::Thread { pid, tid: 1 }, who);
+        assert!(resolver.mark(&What::Thread { pid, tid: pid }, who).is_ok());
+        let none = resolver.mark(&What::Thread { pid, tid: 1 }, who);
         assert_eq!(none, Err(Refusal::NoThread { pid, tid: 1 }));
         child.kill().unwrap();
         while process(pid).is_ok() {
@@ -106,7 +106,7 @@ mod tests {
         }
         assert_eq!(process(pid), Err(Refusal::NoProcess(pid)), "also before it is collected");
         child.wait().unwrap();
-        let group = |path: &str| places.mark(&What::Cgroup(path.to_owned()), who);
+        let group = |path: &str| resolver.mark(&What::Cgroup(path.to_owned()), who);
         assert!(matches!(group("/etc"), Err(Refusal::NoCgroup { .. })));
         assert!(matches!(group("/sys/fs/cgroup/none-such"), Err(Refusal::NoCgroup { .. })));
     }
@@ -114,15 +114,15 @@ mod tests {
     #[test]
     fn a_group_is_its_users_and_roots_to_tag() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places { proc: "/proc".into(), cgroups: folder.path().to_owned() };
+        let resolver = Resolver { proc: "/proc".into(), cgroups: folder.path().to_owned() };
         let own = geteuid().as_raw();
         let path = folder.path().join("mine");
         std::fs::create_dir(&path).unwrap();
         let what = What::Cgroup(path.to_str().unwrap().to_owned());
         let mark = Ok((Mark::Cgroup(path.to_str().unwrap().to_owned()), None));
-        assert_eq!(places.mark(&what, Who { uid: own }), mark);
-        assert_eq!(places.mark(&what, Who { uid: 0 }), mark);
-        let refused = places.mark(&what, Who { uid: own + 1 }).unwrap_err();
+        assert_eq!(resolver.mark(&what, Who { uid: own }), mark);
+        assert_eq!(resolver.mark(&what, Who { uid: 0 }), mark);
+        let refused = resolver.mark(&what, Who { uid: own + 1 }).unwrap_err();
         assert!(matches!(refused, Refusal::NotYourGroup { uid, .. } if uid == own), "{refused}");
     }
 }

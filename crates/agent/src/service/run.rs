@@ -1,9 +1,9 @@
 //! A run of the service: claims the socket, starts both threads, and ends both when one ends.
 
-use super::Shared;
+use super::SharedState;
 use super::channel::Channel;
 use super::host::ServiceHost;
-use super::requests::{RequestServer, SOCKET_LIMITS, Setup};
+use super::requests::{RequestServer, RequestSetup, SOCKET_LIMITS};
 use super::resolve::reach;
 use crate::narrator::Narrator;
 use crate::paths::Paths;
@@ -64,7 +64,7 @@ pub enum ServiceEnd {
 struct Ready {
     host: ServiceHost,
     requests: RequestServer,
-    shared: Shared,
+    shared: SharedState,
     stopper: Stopper,
     /// Whether the end was that of its terminal.
     hung_up: Arc<AtomicBool>,
@@ -150,7 +150,7 @@ fn prepare(
 
     let proc = paths.proc();
     let reach = reach(&proc);
-    let shared = Shared::new(Registry::new(reach));
+    let shared = SharedState::new(Registry::new(reach));
     let budget = options.settings.penalty.budget;
     let server = Server::new(claim, SOCKET_LIMITS);
     let headline = format!(
@@ -160,7 +160,7 @@ fn prepare(
         server.path().display(),
         options.policy
     );
-    let setup = Setup {
+    let setup = RequestSetup {
         policy: options.policy.word().to_owned(),
         usable: usable.clone(),
         online: machine.cpus(),

@@ -7,8 +7,8 @@
 //! one for all users together, and room beyond that for root and the guests; a user that may not
 //! see what the service sees is told nothing of it.
 
-use super::resolve::Places;
-use super::{MonitorId, Shared, Vcpu, spent};
+use super::resolve::Resolver;
+use super::{MonitorId, SharedState, Vcpu, spent};
 use crate::spawn::spawn;
 use rustix::process::geteuid;
 use rustix::time::ClockId;
@@ -48,7 +48,7 @@ const LOOKUP_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// The asker of a look-up.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum For<T> {
+pub(crate) enum Asker<T> {
     /// A client at the socket.
     Client(T),
     /// A guest, by its place in the list.
@@ -57,9 +57,9 @@ pub(crate) enum For<T> {
 
 /// A look-up under way.
 #[derive(Debug)]
-struct Job<T> {
+struct Lookup<T> {
     /// The asker; none any more when it takes too long.
-    wanted: Option<For<T>>,
+    wanted: Option<Asker<T>>,
     guest: Option<usize>,
     uid: u32,
     name: String,
@@ -68,17 +68,17 @@ struct Job<T> {
 
 /// A machine that was found, or not.
 #[derive(Debug)]
-pub(crate) struct Found<T> {
-    pub(crate) wanted: For<T>,
+pub(crate) struct LookupResult<T> {
+    pub(crate) wanted: Asker<T>,
     pub(crate) machine: Result<(VirtualMachine, Owner), Refusal>,
 }
 
 /// What a thread that looked for a machine tells: which job, what came of it, and what that cost.
-type Told = (u64, Result<(VirtualMachine, Owner), Refusal>, Duration);
+type LookupMessage = (u64, Result<(VirtualMachine, Owner), Refusal>, Duration);
 
 /// A machine under watch.
 #[derive(Debug)]
-struct Watched {
+struct WatchedVm {
     lookout: Lookout,
     version: Option<u64>,
     /// The user for whom it was watched first; root once root asks.
@@ -89,24 +89,24 @@ struct Watched {
 #[derive(Debug)]
 pub(crate) struct VmRegistry<T> {
     vms: Vms,
-    places: Places,
-    jobs: BTreeMap<u64, Job<T>>,
+    resolver: Resolver,
+    jobs: BTreeMap<u64, Lookup<T>>,
     next: u64,
-    tells: Sender<Told>,
-    told: Receiver<Told>,
+    tells: Sender<LookupMessage>,
+    told: Receiver<LookupMessage>,
     /// When the CPU time that was spent for a user is paid for.
     paid: BTreeMap<u32, Instant>,
-    watched: BTreeMap<MonitorId, Watched>,
+    watched: BTreeMap<MonitorId, WatchedVm>,
     /// Watching that is over and whose threads have not ended yet.
     fading: Vec<(u32, Pulse)>,
 }
 
 impl<T: Send + 'static> VmRegistry<T> {
-    pub(crate) fn new(places: &Places) -> Self {
+    pub(crate) fn new(resolver: &Resolver) -> Self {
         let (tells, told) = channel();
         Self {
-            vms: Vms::new(&places.proc).patient(MONITOR_ANSWER_MAX),
-            places: places.clone(),
+            vms: Vms::new(&resolver.proc).patient(MONITOR_ANSWER_MAX),
+            resolver: resolver.clone(),
             jobs: BTreeMap::new(),
             next: 0,
             tells,
@@ -121,10 +121,10 @@ impl<T: Send + 'static> VmRegistry<T> {
     ///
     /// # Errors
     /// Too many are looked for already.
-    pub(crate) fn find(&mut self, wanted: For<T>, who: Who, name: String) -> Result<(), Refusal> {
+    pub(crate) fn find(&mut self, wanted: Asker<T>, who: Who, name: String) -> Result<(), Refusal> {
         let guest = match wanted {
-            For::Guest(at) => Some(at),
-            For::Client(_) => None,
+            Asker::Guest(at) => Some(at),
+            Asker::Client(_) => None,
         };
         if guest.is_some() && self.jobs.values().any(|job| job.guest == guest) {
             return Err(Refusal::Busy);
@@ -143,16 +143,16 @@ impl<T: Send + 'static> VmRegistry<T> {
             return Err(Refusal::TooOften { ms: 1 + u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) });
         }
         let id = self.next;
-        let (vms, places, tells, told) =
-            (self.vms.clone(), self.places.clone(), self.tells.clone(), name.clone());
+        let (vms, resolver, tells, told) =
+            (self.vms.clone(), self.resolver.clone(), self.tells.clone(), name.clone());
         spawn("machines", move || {
-            let machine = find(&vms, &places, who, &told);
+            let machine = find(&vms, &resolver, who, &told);
             // The registry may have ended.
             let _ = tells.send((id, machine, Duration::from_nanos(spent(ClockId::ThreadCPUTime).0)));
         })
         .map_err(|error| Refusal::Failed(format!("{error:#}")))?;
         self.next += 1;
-        self.jobs.insert(id, Job { wanted: Some(wanted), guest, uid: who.uid, name, began: now });
+        self.jobs.insert(id, Lookup { wanted: Some(wanted), guest, uid: who.uid, name, began: now });
         Ok(())
     }
 
@@ -162,20 +162,20 @@ impl<T: Send + 'static> VmRegistry<T> {
     }
 
     /// What was found since, or will not be.
-    pub(crate) fn found(&mut self) -> Vec<Found<T>> {
+    pub(crate) fn found(&mut self) -> Vec<LookupResult<T>> {
         let mut found = Vec::new();
         for (id, machine, cost) in self.told.try_iter() {
             let Some(job) = self.jobs.remove(&id) else { continue };
             let now = Instant::now();
             let paid = self.paid.entry(job.uid).or_insert(now);
             *paid = now.max(*paid) + cost * LOOKUP_COST_RATIO;
-            found.extend(job.wanted.map(|wanted| Found { wanted, machine }));
+            found.extend(job.wanted.map(|wanted| LookupResult { wanted, machine }));
         }
         // Its thread takes its place until it ends.
         for job in self.jobs.values_mut().filter(|job| job.began.elapsed() >= LOOKUP_TIME_MAX) {
             let why = "what is asked for it does not come".to_owned();
             let machine = Err(Refusal::NoVm { name: job.name.clone(), why });
-            found.extend(job.wanted.take().map(|wanted| Found { wanted, machine }));
+            found.extend(job.wanted.take().map(|wanted| LookupResult { wanted, machine }));
         }
         found
     }
@@ -184,7 +184,12 @@ impl<T: Send + 'static> VmRegistry<T> {
     ///
     /// # Errors
     /// Too many are watched.
-    pub(crate) fn watch(&mut self, vm: VirtualMachine, who: Who, shared: &Shared) -> Result<(), Refusal> {
+    pub(crate) fn watch(
+        &mut self,
+        vm: VirtualMachine,
+        who: Who,
+        shared: &SharedState,
+    ) -> Result<(), Refusal> {
         let id = (vm.pid.0, vm.start.0);
         if let Some(watched) = self.watched.get_mut(&id) {
             if who.over_others() {
@@ -209,12 +214,12 @@ impl<T: Send + 'static> VmRegistry<T> {
         shared.lock().vcpus.insert(id, plain(&vm.vcpus, who.uid));
         let lookout =
             Lookout::begin(self.vms.clone(), vm).map_err(|error| Refusal::Failed(error.to_string()))?;
-        self.watched.insert(id, Watched { lookout, version: None, uid: who.uid });
+        self.watched.insert(id, WatchedVm { lookout, version: None, uid: who.uid });
         Ok(())
     }
 
     /// Tells what changed, and forgets machines that no tag and no guest names.
-    pub(crate) fn tend(&mut self, shared: &Shared, guests: &BTreeSet<MonitorId>) {
+    pub(crate) fn tend(&mut self, shared: &SharedState, guests: &BTreeSet<MonitorId>) {
         if self.watched.is_empty() {
             return;
         }
@@ -237,7 +242,7 @@ impl<T: Send + 'static> VmRegistry<T> {
             stays
         });
         state.vcpus.retain(|id, _| named.contains(id));
-        for (id, Watched { lookout, version, uid }) in &mut self.watched {
+        for (id, WatchedVm { lookout, version, uid }) in &mut self.watched {
             if let Some(seen) = lookout.news(*version) {
                 *version = Some(seen.version);
                 state.vcpus.insert(*id, plain(&seen.vcpus, *uid));
@@ -258,7 +263,7 @@ fn is_trusted(who: Who) -> bool {
 }
 
 /// Finds a machine that is this user's to tag.
-fn find(vms: &Vms, places: &Places, who: Who, name: &str) -> Result<(VirtualMachine, Owner), Refusal> {
+fn find(vms: &Vms, resolver: &Resolver, who: Who, name: &str) -> Result<(VirtualMachine, Owner), Refusal> {
     let none = |why: String| Refusal::NoVm { name: name.to_owned(), why };
     let failed = |error: VmError| {
         match error {
@@ -273,7 +278,7 @@ fn find(vms: &Vms, places: &Places, who: Who, name: &str) -> Result<(VirtualMach
     }
     };
     let wanted: VmName = name.parse().unwrap_or_else(|never| match never {});
-    let owner = |pid: u32| places.process(pid).map(|(owner, _)| owner);
+    let owner = |pid: u32| resolver.process(pid).map(|(owner, _)| owner);
     let theirs = |owner: Owner| who.over_others() || owner.is(who.uid);
     let pid = match wanted {
         VmName::Pid(pid) => {

@@ -21,7 +21,7 @@ use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::path::Path;
-use trimtab_agent::monitor::announcement::{LaunchFacts, announce, retract};
+use trimtab_agent::monitor::announcement::{ChildFacts, announce, retract};
 use trimtab_agent::restoration;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{self, Missed, NestHandoff, Report};
@@ -266,7 +266,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     if let Some(word) = &mut word {
         let left = waiting.left_to_user(&user);
-        let facts = counted.as_ref().map(|_| LaunchFacts::now(&waiting, &left));
+        let facts = counted.as_ref().map(|_| ChildFacts::now(&waiting, &left));
         announce(word, &plan.mask, facts.as_ref());
     }
     if args.run.with_parent {

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trimtab_agent::narrator::Silent;
-use trimtab_agent::service::Shared;
+use trimtab_agent::service::SharedState;
 use trimtab_agent::service::host::ServiceHost;
 use trimtab_core::balance::{Decision, Kind, Outcome, PenaltySettings, Settings, Wanted, policy};
 use trimtab_core::drive::{Awake, Go, Host, Step, drive};
@@ -141,7 +141,7 @@ fn look(pid: Pid, how: How, tell: &mpsc::Sender<Stopper>, warm: &AtomicBool) -> 
     let options = Options { tags: true, counting: counting.unwrap_or(Choice::Off), ..Options::default() };
     let live = Live::with(&proc, &[], &usable, options)?;
     let stopper = live.stopper();
-    let shared = Shared::new(Registry::new(Reach::All));
+    let shared = SharedState::new(Registry::new(Reach::All));
     let start = process::stat(&proc, pid)?.start;
     let mark = Mark::Process { pid: pid.0, start: start.0 };
     shared.tag(By::User(rustix::process::geteuid().as_raw()), mark)?;
