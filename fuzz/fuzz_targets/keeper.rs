@@ -1,7 +1,7 @@
 //! What a killed balancer left: a file that anybody may have written.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use trimtab_linux::live::keeper::Lines;
+use trimtab_linux::host::affinity_journal::Lines;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some(lines) = Lines::decode(bytes) {

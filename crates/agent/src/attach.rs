@@ -25,7 +25,7 @@ use trimtab_core::telemetry::account::Tally;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
-use trimtab_linux::live::{Keeper, Live, LiveError, Options, Root, Stopper};
+use trimtab_linux::host::{AffinityJournal, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::sys::signals::is_ignored;
 use trimtab_linux::text;
@@ -193,7 +193,7 @@ fn roots(paths: &Paths, options: &AttachOptions, narrator: &dyn Narrator) -> Res
 }
 
 /// One look at the programs, to know where their threads may run.
-fn look(paths: &Paths, roots: &[Root], cpus: &CpuSet, keeper: Option<&Keeper>) -> Result<Sample> {
+fn look(paths: &Paths, roots: &[Root], cpus: &CpuSet, keeper: Option<&AffinityJournal>) -> Result<Sample> {
     let options = Options { keep: keeper.cloned(), ..Options::default() };
     let mut live =
         Live::with(&paths.proc(), roots, cpus, options).map_err(|error| explain(paths, roots, &error))?;

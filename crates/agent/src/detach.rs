@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use trimtab_linux::child::let_go;
-use trimtab_linux::live::keeper::{LeftBehind, LeftEnd};
+use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd};
 use trimtab_linux::process::{Pid, State, stat};
 
 /// The longest time that a balancer may take to give masks back after it was told to. Chosen: it

@@ -21,7 +21,7 @@ pub mod restoration;
 pub mod service;
 pub mod spawn;
 pub mod step_sinks;
-pub mod sync_stats;
+pub mod sync_report;
 pub mod targets;
 
 #[cfg(test)]

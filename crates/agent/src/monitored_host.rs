@@ -19,7 +19,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::run_summary::{CloseSample, SwitchCounts};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
-use trimtab_linux::live::{Live, LiveError, Restored};
+use trimtab_linux::host::{Live, LiveError, Restored};
 use trimtab_linux::perf::{Choice, Missing, Why};
 
 /// The next close sample comes when the age of the run has grown to this many per cent.
@@ -159,7 +159,7 @@ impl MonitoredHost {
     pub fn close(&self, machine: &Machine) -> CloseSample {
         let audit = self.live.audit();
         let nodes = machine.nodes().iter().map(|node| (node.os, machine.cpus_of(&node.near))).collect();
-        let counted = |thread: &trimtab_linux::live::ThreadAudit| SwitchCounts {
+        let counted = |thread: &trimtab_linux::host::ThreadAudit| SwitchCounts {
             sleeps: thread.voluntary,
             preempted: thread.involuntary,
             migrations: thread.migrations,

@@ -5,8 +5,8 @@ use crate::narrator::Narrator;
 use crate::paths::{LEDGER, Paths};
 use std::fmt::Display;
 use trimtab_core::words::plural;
-use trimtab_linux::live::keeper::{LeftBehind, LeftEnd, restore_left_behind, stand};
-use trimtab_linux::live::{Guard, Keeper, KeeperError, Live, Restored};
+use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd, restore_left_behind, stand};
+use trimtab_linux::host::{AffinityJournal, Guard, JournalError, Live, Restored};
 use trimtab_linux::process::Pid;
 use trimtab_linux::users::Users;
 
@@ -15,7 +15,7 @@ use trimtab_linux::users::Users;
 ///
 /// # Errors
 /// There is no place for records, or it cannot be read.
-pub fn give_back(paths: &Paths, only: Option<Pid>) -> Result<Vec<LeftBehind>, KeeperError> {
+pub fn give_back(paths: &Paths, only: Option<Pid>) -> Result<Vec<LeftBehind>, JournalError> {
     restore_left_behind(&paths.location()?, &paths.proc(), only)
 }
 
@@ -32,9 +32,11 @@ pub fn tidy(paths: &Paths, narrator: &dyn Narrator) {
 
 /// What keeps a record of the masks that are about to be set, with a guardian that gives them back
 /// if this process is killed.
-pub fn keeper(paths: &Paths, narrator: &dyn Narrator) -> Option<Keeper> {
-    let opened =
-        paths.location().map_err(KeeperError::from).and_then(|place| Keeper::open(&place, &paths.proc()));
+pub fn keeper(paths: &Paths, narrator: &dyn Narrator) -> Option<AffinityJournal> {
+    let opened = paths
+        .location()
+        .map_err(JournalError::from)
+        .and_then(|place| AffinityJournal::open(&place, &paths.proc()));
     // The guardian has no folder of ours.
     let ledger = paths.ledger.as_ref().and_then(|folder| std::path::absolute(folder).ok());
     let variables = ledger.map(|folder| (LEDGER.into(), folder.into())).into_iter().collect();

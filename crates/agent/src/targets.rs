@@ -6,7 +6,7 @@ use crate::paths::Paths;
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use trimtab_core::words::plural;
-use trimtab_linux::live::Root;
+use trimtab_linux::host::Root;
 use trimtab_linux::process::Pid;
 use trimtab_linux::text;
 use trimtab_linux::vcpus::{VirtualMachine, VmName, Vms};

@@ -19,7 +19,7 @@ use trimtab_agent::monitored_host::CountingOptions;
 use trimtab_agent::narrator::{Narrator, Severity};
 use trimtab_agent::paths::Paths;
 use trimtab_agent::recorder::Recorder;
-use trimtab_agent::sync_stats::SyncPage;
+use trimtab_agent::sync_report::SyncPage;
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::FileTypeExt;
 use trimtab_agent::output::{self, Claim, Kind};
-use trimtab_agent::sync_stats::SyncStats;
+use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::telemetry::run_summary::{CpuSummary, RunSummary, ThreadSummary};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
@@ -59,7 +59,7 @@ impl Place {
     pub fn write(
         &mut self,
         audited: &RunSummary,
-        met: &SyncStats,
+        met: &SyncReport,
         command: &str,
         append: bool,
     ) -> Result<(), anyhow::Error> {
@@ -76,14 +76,14 @@ impl Place {
     }
 }
 
-fn json(audited: &RunSummary, met: &SyncStats, command: &str) -> Result<String, anyhow::Error> {
+fn json(audited: &RunSummary, met: &SyncReport, command: &str) -> Result<String, anyhow::Error> {
     #[derive(Serialize)]
     struct Document<'a> {
         schema: &'static str,
         command: &'a str,
         #[serde(flatten)]
         audited: &'a RunSummary,
-        meetings: &'a SyncStats,
+        meetings: &'a SyncReport,
     }
     Ok(serde_json::to_string(&Document { schema: SCHEMA, command, audited, meetings: met })? + "\n")
 }
@@ -108,7 +108,7 @@ fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
 }
 
 /// Text for people.
-pub fn text(audited: &RunSummary, met: &SyncStats) -> String {
+pub fn text(audited: &RunSummary, met: &SyncReport) -> String {
     let mut out = String::new();
     let RunSummary {
         seconds,
@@ -251,7 +251,7 @@ mod tests {
         let (totals, spent) = (Accumulator::default(), Some(Span::from_ms(5)));
         let audited = RunSummary::of(&totals, &machine, &machine.cpus(), spent, &CloseSample::default());
         assert_eq!(
-            text(&audited, &SyncStats::default()),
+            text(&audited, &SyncReport::default()),
             "trimtab: 0 ms, 5.0 ms on CPUs; it ended before a look could find its threads\n"
         );
     }

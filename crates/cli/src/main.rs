@@ -11,7 +11,7 @@ use trimtab_cli::commands::{replay, report, run, serve, sim, status, tag, top, t
 use trimtab_cli::exit;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
-use trimtab_linux::live::Guard;
+use trimtab_linux::host::Guard;
 
 fn main() -> ExitCode {
     let world = World::current();

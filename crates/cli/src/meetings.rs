@@ -6,9 +6,9 @@
 
 use crate::guest;
 use crate::world::World;
-use trimtab_agent::sync_stats::SyncStats;
-use trimtab_core::meetings::VARIABLE;
+use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::place::{Action, Variable};
+use trimtab_core::sync_stats::VARIABLE;
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 use trimtab_linux::program::{Family, Program, SecureExec};
@@ -66,7 +66,7 @@ pub fn unreached(program: &Program) -> Vec<String> {
 }
 
 /// How often threads meet, what that means, how long they wait, and how: a line each.
-pub fn lines(stats: &SyncStats) -> Vec<String> {
+pub fn lines(stats: &SyncReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(meet) = stats.intervals {
         let by: Vec<String> = stats
@@ -99,13 +99,13 @@ pub fn lines(stats: &SyncStats) -> Vec<String> {
 }
 
 /// What counting cost; `None` where it was not measured.
-pub fn cost(stats: &SyncStats) -> Option<String> {
+pub fn cost(stats: &SyncReport) -> Option<String> {
     let record = stats.record_ns.map_or_else(String::new, |ns| format!(" ({ns:.0} ns a meeting)"));
     Some(format!("counting took {} of its time{record}", percent(stats.overhead?)))
 }
 
 /// The section of a report: of a program that met nobody no more than why nothing was seen.
-pub fn section(stats: &SyncStats) -> Vec<String> {
+pub fn section(stats: &SyncReport) -> Vec<String> {
     let mut lines = Vec::new();
     if stats.intervals.is_some() || stats.waiting.is_some() {
         lines.extend(stats.workers.map(|workers| format!("{} met others", plural(workers, "thread"))));
@@ -151,32 +151,32 @@ fn grain(mean: Span) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trimtab_core::meetings::Meetings;
     use trimtab_core::place::runtimes::Runtime;
     use trimtab_core::profile::Intervals;
+    use trimtab_core::sync_stats::SyncStats;
 
-    fn met(met: &Meetings, why: &[&str]) -> SyncStats {
+    fn met(met: &SyncStats, why: &[&str]) -> SyncReport {
         let why = why.iter().map(ToString::to_string).collect();
-        SyncStats::of(met, why, Some("as it is".to_owned()), Span::from_ms(10))
+        SyncReport::of(met, why, Some("as it is".to_owned()), Span::from_ms(10))
     }
 
     #[test]
     fn what_was_not_counted_is_missing_and_why_is_said_once() {
-        let nothing = met(&Meetings::default(), &[]);
+        let nothing = met(&SyncStats::default(), &[]);
         assert_eq!((nothing.workers, nothing.yields, nothing.overhead), (None, None, None));
         assert_eq!(section(&nothing), ["not seen: meetings: the guest library did not get into the program"]);
-        let kept = met(&Meetings::default(), &["meetings: it is statically linked"]);
+        let kept = met(&SyncStats::default(), &["meetings: it is statically linked"]);
         assert_eq!(section(&kept), ["not seen: meetings: it is statically linked"]);
-        let alone = met(&Meetings { guests: 1, ..Meetings::default() }, &[]);
+        let alone = met(&SyncStats { guests: 1, ..SyncStats::default() }, &[]);
         assert!(section(&alone).len() == 1 && section(&alone)[0].contains("none through"), "{alone:?}");
         assert_eq!((alone.workers, alone.yields), (None, Some(0)));
         // A rank that is not the first: it waited, and others count how often.
-        let rank = Meetings {
+        let rank = SyncStats {
             guests: 1,
             threads: 1,
             runtimes: vec![Runtime::Mpich],
             waiting: Some(0.5),
-            ..Meetings::default()
+            ..SyncStats::default()
         };
         let lines = section(&met(&rank, &[])).join("\n");
         assert!(lines.contains("50% of the parallel time") && lines.contains("first rank"), "{lines}");
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn what_was_counted_is_told_in_lines() {
         let ms = Span::from_ms(1);
-        let counted = Meetings {
+        let counted = SyncStats {
             guests: 1,
             threads: 1,
             runtimes: vec![Runtime::Libgomp],
@@ -196,7 +196,7 @@ mod tests {
             cost: Some(Span(20_000)),
             record_ns: Some(45.4),
             lost: 1,
-            ..Meetings::default()
+            ..SyncStats::default()
         };
         let lines = section(&met(&counted, &[]));
         let wanted = [
@@ -209,7 +209,7 @@ mod tests {
             "not seen: meetings of 1 thread, for which there was no room",
         ];
         assert_eq!(lines, wanted);
-        let short = Meetings { waiting: Some(0.4), ..counted };
+        let short = SyncStats { waiting: Some(0.4), ..counted };
         assert!(section(&met(&short, &[]))[3].ends_with("(from 0.0% to 5.0% of those that stay)"));
     }
 }

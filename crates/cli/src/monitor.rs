@@ -14,7 +14,7 @@ use trimtab_agent::metrics::Offer;
 use trimtab_agent::monitor::{self, MonitorOptions, MonitorOutputs, Monitored, MonitoredRun, RunRecord};
 use trimtab_agent::narrator::Narrator;
 use trimtab_agent::recorder::Recorder;
-use trimtab_agent::sync_stats::SyncPage;
+use trimtab_agent::sync_report::SyncPage;
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::topology::Machine;
 use trimtab_linux::child::Child;

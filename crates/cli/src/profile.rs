@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use trimtab_agent::output::{self, Claim, Kind};
-use trimtab_agent::sync_stats::SyncStats;
+use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::Setting;
 use trimtab_core::words::plural;
@@ -62,7 +62,7 @@ impl Profiling {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn write(&self, profile: &Profile, stats: &SyncStats, end: End) -> Result<()> {
+    pub fn write(&self, profile: &Profile, stats: &SyncReport, end: End) -> Result<()> {
         let text = if self.ask.json { json(profile)? } else { words(profile, stats, end) };
         match (&self.claim, &self.ask.output) {
             (Some(_), Some(path)) => output::replace(path, |out| out.write_all(text.as_bytes()))
@@ -91,7 +91,7 @@ fn bytes(bytes: u64) -> String {
 }
 
 /// In words.
-fn words(profile: &Profile, stats: &SyncStats, end: End) -> String {
+fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
     let mut out = String::new();
     let mut line = |text: String| {
         let _ = writeln!(out, "profile: {text}");
@@ -147,7 +147,7 @@ fn words(profile: &Profile, stats: &SyncStats, end: End) -> String {
 
 /// A profile in words, a line for each thing.
 pub fn in_words(profile: &Profile) -> String {
-    words(profile, &SyncStats::in_profile(profile), End::Exited(0))
+    words(profile, &SyncReport::in_profile(profile), End::Exited(0))
 }
 
 /// Runs a command once in a setting and measures it, by this program's own `trimtab profile`;

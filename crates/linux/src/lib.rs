@@ -8,9 +8,9 @@
 
 pub mod calibrate;
 pub mod child;
+pub mod host;
 pub mod ledger;
 pub mod limits;
-pub mod live;
 pub mod machine;
 pub mod meetings;
 pub mod memory;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use trimtab_core::meetings::{self, BYTES, HEADER, MAGIC, Meetings, ROW, ROWS, header};
+use trimtab_core::sync_stats::{self, BYTES, HEADER, MAGIC, ROW, ROWS, SyncStats, header};
 
 /// The page file.
 #[derive(Debug)]
@@ -32,14 +32,14 @@ impl PageFile {
     }
 
     /// What was counted by now; `None` when it cannot be read.
-    pub fn read(&self) -> Option<Meetings> {
+    pub fn read(&self) -> Option<SyncStats> {
         // Most programs take few of the rows.
         let mut next = [0; 8];
         self.0.read_exact_at(&mut next, 8 * header::NEXT as u64).ok()?;
         let rows = usize::try_from(u64::from_ne_bytes(next)).unwrap_or(ROWS).min(ROWS);
         let mut bytes = vec![0; 8 * (HEADER + ROW * rows)];
         self.0.read_exact_at(&mut bytes, 0).ok()?;
-        meetings::read(&bytes)
+        sync_stats::read(&bytes)
     }
 }
 
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_new_page_file_says_that_nothing_was_counted_and_is_found_by_its_path() {
         let file = PageFile::create().unwrap();
-        assert_eq!(file.read(), Some(Meetings::default()));
+        assert_eq!(file.read(), Some(SyncStats::default()));
         let same = File::options().read(true).write(true).open(file.path()).unwrap();
         same.write_all_at(&3u64.to_ne_bytes(), 8 * header::GUESTS as u64).unwrap();
         assert_eq!(file.read().map(|met| met.guests), Some(3));

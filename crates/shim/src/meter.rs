@@ -1,6 +1,6 @@
 //! Meetings, counted: how long this program's threads work between barriers, and how long they wait there.
 //!
-//! What is counted and where it goes says [`trimtab_core::meetings`]. Only a process that finds the page file by its variable counts; in all
+//! What is counted and where it goes says [`trimtab_core::sync_stats`]. Only a process that finds the page file by its variable counts; in all
 //! others a meeting costs one load. The file is named as a descriptor of the parent (`/proc/PID/fd/N`), so that programs which
 //! close what they inherited, as MPI launchers do, find it still; it is mapped and closed again while the process starts.
 //!
@@ -16,10 +16,10 @@ use std::cell::Cell;
 use std::ffi::CString;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
-use trimtab_core::meetings::{
+use trimtab_core::place::runtimes::{RANK_VARIABLES, Runtime};
+use trimtab_core::sync_stats::{
     BYTES, HEADER, MAGIC, ROW, ROWS, VARIABLE, bit, bucket, header, joined, region, row,
 };
-use trimtab_core::place::runtimes::{RANK_VARIABLES, Runtime};
 
 /// The page file; null where nobody wants to know.
 static BASE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());

@@ -10,7 +10,7 @@
 mod balancing;
 mod draft;
 mod factors;
-mod live;
+mod measured_cases;
 mod migration;
 mod oversubscription;
 mod placements;
@@ -21,7 +21,7 @@ mod stream;
 
 pub use report::{Judged, Pair, Plotted, Report, Summary};
 
-use crate::live::LiveError;
+use crate::measured_cases::LiveError;
 use crate::model::shipped::NotShipped;
 use crate::outcome::Outcome;
 use crate::published::{Used, Value};
@@ -264,9 +264,9 @@ pub fn find(name: &str) -> Result<Figure, FigureError> {
         "migration" => migration::migration(),
         "migration-scale" => scale::scale(),
         _ => {
-            let known = LIVE.iter().zip(crate::live::SETS).find(|(known, _)| **known == name);
+            let known = LIVE.iter().zip(crate::measured_cases::SETS).find(|(known, _)| **known == name);
             let (name, set) = known.ok_or_else(|| FigureError::Unknown(name.to_owned()))?;
-            live::figure(name, set)
+            measured_cases::figure(name, set)
         }
     }
 }

@@ -4,7 +4,7 @@
 //! then the sample says that it is ready, as the live host finds out. Time on a CPU is counted when the timer ticks or the
 //! thread leaves it. Hardware counters are exact, unless [`Looking::noise`] says otherwise. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
 
-use crate::looking::Looking;
+use crate::observer_cost::Looking;
 use crate::progress::{Progress, Unhindered};
 use crate::rng::Rng;
 use crate::sched::State;

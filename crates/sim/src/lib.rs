@@ -16,21 +16,22 @@
 //! - [`host`]: a world as `core`'s host.
 //! - [`progress`]: what the world asks of a model of memory.
 //! - [`scenario`]: all of it as data, run by one function; [`outcome`]: what came of it; [`faults`]: what goes wrong meanwhile.
-//! - [`looking`]: what it costs whoever looks at threads, and how well he sees.
-//! - [`live`]: what was measured on real machines, as runs of the model beside it.
+//! - [`observer_cost`]: what looks at threads cost, and how exact they are.
+//! - [`measured_cases`]: what was measured on real machines, as runs of the model beside it.
 //! - [`published`]: what was published, as data; [`figures`]: the model beside it.
 //! - [`queue`], [`rng`]: events in order, numbers that look random.
 
 #![forbid(unsafe_code)]
 
+pub mod checkers;
 pub mod faults;
 pub mod figures;
 pub mod host;
 pub mod kernel;
-pub mod live;
-pub mod looking;
+pub mod measured_cases;
 pub mod memory;
 pub mod model;
+pub mod observer_cost;
 pub mod outcome;
 pub mod program;
 pub mod progress;
@@ -41,5 +42,4 @@ pub mod rng;
 pub mod scenario;
 mod sched;
 pub mod swarm;
-pub mod watch;
 pub mod world;

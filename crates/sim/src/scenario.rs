@@ -7,9 +7,9 @@ mod stage;
 
 use crate::faults::{Faults, Faulty};
 use crate::kernel::Kernel;
-use crate::looking::Looking;
 use crate::memory::Memory;
 use crate::model::Model;
+use crate::observer_cost::Looking;
 use crate::outcome::{Outcome, Tally};
 use crate::program::Program;
 use crate::rng::Rng;

@@ -6,13 +6,13 @@
 //! **Central**: who comes is counted, the last wakes all at once. Where ranks share processors this is quickest by far: each rank
 //! sleeps once, and one system call wakes them all.
 //!
-//! **Grouped** (Mellor-Crummey and Scott 1991, by caches instead of a fixed radix): ranks that share a cache ([`crate::near`]) meet at their
+//! **Grouped** (Mellor-Crummey and Scott 1991, by caches instead of a fixed radix): ranks that share a cache ([`crate::cache_groups`]) meet at their
 //! speaker, the speakers by dissemination, and each tells its own. Where there are no groups it is the same as dissemination.
 //!
 //! **Flat**: rank 0 looks at everybody's line and then raises one for all.
 
 use crate::Result;
-use crate::station::{ANYBODY, Station};
+use crate::endpoint::{ANYBODY, Endpoint};
 
 /// Which barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -33,7 +33,7 @@ impl Barrier {
     pub const ALL: [Self; 4] = [Self::Dissemination, Self::Central, Self::Flat, Self::Grouped];
 }
 
-impl Station {
+impl Endpoint {
     /// Waits until all have come.
     #[inline(always)]
     pub async fn barrier(&self, how: Barrier, signature: u32) -> Result<()> {

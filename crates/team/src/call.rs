@@ -1,7 +1,7 @@
 //! A call: what a rank asks its team for, as a value. All ranks must ask for the same; its signature is how they know.
 
-use crate::area::Said;
 use crate::reduce::{Kernel, Operator, Type};
+use crate::shared_layout::Posted;
 use crate::{Error, Result};
 
 /// What is done.
@@ -205,7 +205,7 @@ pub fn signature(what: u64, count: u64, root: u32) -> u32 {
 pub const BLOCKS: u32 = 1 << 31;
 
 /// Whether what a rank was heard to say is of one call: while it says so, part is of the next already.
-pub fn is_whole(said: &Said) -> bool {
+pub fn is_whole(said: &Posted) -> bool {
     let rest = said.signature ^ said.number as u32 ^ signature(said.what, said.count, said.root);
     rest == 0 || rest == BLOCKS
 }
@@ -228,8 +228,8 @@ pub fn describe(what: u64, count: u64, root: u32) -> String {
 
 /// The error of two ranks that called otherwise, as `ours` sees it.
 #[cold]
-pub fn mismatch(rank: u32, theirs: &Said, ours: &Said) -> Error {
-    let words = |said: &Said| describe(said.what, said.count, said.root);
+pub fn mismatch(rank: u32, theirs: &Posted, ours: &Posted) -> Error {
+    let words = |said: &Posted| describe(said.what, said.count, said.root);
     let (mut there, mut here) = (words(theirs), words(ours));
     if theirs.number != ours.number {
         // It has gone on since, or left something out.
@@ -244,8 +244,8 @@ pub fn mismatch(rank: u32, theirs: &Said, ours: &Said) -> Error {
 
 /// The same for a rank that was in neither's place.
 #[cold]
-pub fn mismatch_of_others(of: (u32, &Said), finder: (u32, &Said), ours: &Said) -> Error {
-    let words = |said: &Said| describe(said.what, said.count, said.root);
+pub fn mismatch_of_others(of: (u32, &Posted), finder: (u32, &Posted), ours: &Posted) -> Error {
+    let words = |said: &Posted| describe(said.what, said.count, said.root);
     Error::Mismatch {
         rank: of.0,
         theirs: format!(
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_is_half_of_the_next_call_is_believed_by_nobody() {
-        let of = |number: u64, what: u64, count: u64, root: u32, blocks: u32| Said {
+        let of = |number: u64, what: u64, count: u64, root: u32, blocks: u32| Posted {
             number,
             signature: signature(what, count, root) ^ blocks ^ number as u32,
             root,
@@ -306,7 +306,7 @@ mod tests {
         for pair in all.windows(2) {
             let (before, after) = (pair[0], pair[1]);
             // In the order in which it is written.
-            let mut said = Said { signature: after.signature, ..before };
+            let mut said = Posted { signature: after.signature, ..before };
             assert!(!is_whole(&said));
             said.root = after.root;
             assert!(!is_whole(&said));
@@ -316,7 +316,7 @@ mod tests {
             assert!(!is_whole(&said), "its number is the last's still");
         }
         // The same call again is told by its number alone.
-        let again = Said { number: 8, ..all[0] };
+        let again = Posted { number: 8, ..all[0] };
         assert!(!is_whole(&again));
     }
 }

@@ -4,14 +4,14 @@
 //! slices, each rank its own, while the next piece is staged; or, if all ranks' buffers lie in the segment (*resident*), straight from
 //! there, without a copy. Every combination is in the order of ranks, so all algorithms give the same bits on all ranks.
 
-use crate::area::CELLS;
+use crate::algorithm_table::Algorithm;
+use crate::cache_groups;
 use crate::call::{BLOCKS, Call, Kind, When, signature};
-use crate::choice::Way;
+use crate::cma::BufferLocation;
+use crate::endpoint::Endpoint;
 use crate::flag::{INLINE, Ticket};
-use crate::near;
-use crate::pull::Lies;
 use crate::rounds::{Gives, Part, Takes, Uses, copy};
-use crate::station::Station;
+use crate::shared_layout::CELLS;
 use crate::{Error, Result};
 
 /// From so many bytes on ranks tell each other where their buffers are.
@@ -56,7 +56,7 @@ fn part(call: &Call, me: u32) -> Part {
     }
 }
 
-impl Station {
+impl Endpoint {
     /// Waits until all have come.
     #[inline(always)]
     pub async fn barrier_call(&self) -> Result<()> {
@@ -137,8 +137,8 @@ impl Station {
         let relay = match self.way(Kind::Broadcast, call.bytes()) {
             // All read it where it is.
             _ if shown => return part,
-            Way::Tree(log) => near::tree(log, me, root, ranks),
-            Way::Relayed if self.groups.borrow().are_any() => self.groups.borrow().relay(me, root),
+            Algorithm::Tree(log) => cache_groups::tree(log, me, root, ranks),
+            Algorithm::Relayed if self.groups.borrow().are_any() => self.groups.borrow().relay(me, root),
             _ => return part,
         };
         match relay.parent {
@@ -219,9 +219,9 @@ impl Station {
     #[inline(always)]
     async fn allreduce_staged(&self, call: &Call, signature: u32) -> Result<()> {
         match self.way(Kind::Allreduce, call.bytes()) {
-            Way::Slices(log) => self.allreduce_slices(call, 1 << log, signature).await,
-            Way::Wide => self.allreduce_wide(call, signature).await,
-            Way::Whole if call.bytes() <= self.area.cell_bytes() => {
+            Algorithm::Slices(log) => self.allreduce_slices(call, 1 << log, signature).await,
+            Algorithm::Wide => self.allreduce_wide(call, signature).await,
+            Algorithm::Whole if call.bytes() <= self.area.cell_bytes() => {
                 self.allreduce_flat(call, signature).await
             }
             _ => self.rounds(call, part(call, self.rank), false, signature).await,
@@ -310,10 +310,10 @@ impl Station {
             let to = call.output.wrapping_add(begin);
             match outputs[rank as usize].add(begin) {
                 // SAFETY: a slice is within both buffers, which are different ranks'; one that lies may have told of our own.
-                Lies::Here(from) => unsafe { std::ptr::copy(from, to, end - begin) },
+                BufferLocation::Here(from) => unsafe { std::ptr::copy(from, to, end - begin) },
                 // SAFETY: a slice is within the output.
-                Lies::There(from) => unsafe { self.fetch(rank, from, to, end - begin, true) }?,
-                Lies::Nowhere => return Err(Error::Revoked(self.rank)),
+                BufferLocation::There(from) => unsafe { self.fetch(rank, from, to, end - begin, true) }?,
+                BufferLocation::Nowhere => return Err(Error::Revoked(self.rank)),
             }
         }
         self.done();

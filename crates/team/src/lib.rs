@@ -37,27 +37,27 @@
 #![cfg_attr(trimtab_model, allow(dead_code, unused_imports, reason = "a model has no clock and no kernel"))]
 #![allow(unsafe_code, reason = "this crate is one of the named edges: memory that others write")]
 
-pub mod area;
+pub mod adaptive_spin;
+pub mod algorithm_table;
 pub mod barrier;
+pub mod cache_groups;
 pub mod call;
-pub mod choice;
+pub mod cma;
 pub mod collectives;
-pub mod direct;
+pub mod endpoint;
 pub mod error;
 pub mod flag;
-pub mod habit;
-pub mod life;
+pub mod in_process;
+pub mod liveness;
 pub mod membership;
 pub mod meter;
-pub mod near;
 pub mod publish;
-pub mod pull;
 pub mod rank;
 pub mod reduce;
 pub mod rounds;
 pub mod segment;
 pub mod shared;
-pub mod station;
+pub mod shared_layout;
 #[cfg(not(trimtab_model))]
 mod sync;
 #[cfg(trimtab_model)]

@@ -7,12 +7,12 @@
 //! is there writes down who is left, clears the flags and raises the generation; if it dies before, the next does. Nobody is in an operation
 //! meanwhile, as all who live have come. Who dies later is a loss of the new team's.
 
-use crate::area::Area;
+use crate::endpoint::{Company, Endpoint};
 use crate::rank::Rank;
 use crate::segment::header::Header;
 use crate::segment::layout::MOST_RANKS;
 use crate::segment::seat::Seat;
-use crate::station::{Company, Station};
+use crate::shared_layout::Area;
 use crate::tune::lazy::Lazy;
 use crate::wait::Patience;
 use crate::{Error, Result};
@@ -85,7 +85,7 @@ impl Rank {
     fn part(&self, offset: usize, members: Vec<u32>, heap: usize) -> Result<Rank> {
         let (ranks, cell) = (members.len() as u32, self.station.area.cell_bytes());
         let control = self.station.heap().wrapping_add(offset);
-        let stage = control.wrapping_add(ranks as usize * crate::area::CONTROL);
+        let stage = control.wrapping_add(ranks as usize * crate::shared_layout::CONTROL);
         // SAFETY: the block was just reserved for it in the heap, which lives as long as the company that the station keeps.
         let area = unsafe { Area::at(control, stage, ranks, cell) };
         let me = members.iter().position(|rank| *rank == self.rank()).unwrap_or(0) as u32;
@@ -116,10 +116,10 @@ impl Rank {
         rank: u32,
         company: Rc<dyn Company>,
         heap: (*mut u8, usize),
-    ) -> Station {
+    ) -> Endpoint {
         let old = &self.station;
         let patience = Patience::new(old.patience.policy(), old.crowded);
-        let station = Station::new(area, rank, old.crowded, old.private, patience, company, heap);
+        let station = Endpoint::new(area, rank, old.crowded, old.private, patience, company, heap);
         station.set_deadline(old.deadline.get());
         station.set_interrupt(old.interrupt.get());
         station

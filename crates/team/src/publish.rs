@@ -26,7 +26,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// What a publisher tells of its file: process, its namespace, descriptor, device, file, elements. All zero where it has none.
-type Told = [u64; 6];
+type Announced = [u64; 6];
 
 #[derive(Debug)]
 enum Pages {
@@ -127,7 +127,7 @@ impl Rank {
         }
         let bytes = count.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or_else(|| Error::Argument(format!("{count} elements cannot be published")))?;
-        let mut told: Told = [0; 6];
+        let mut told: Announced = [0; 6];
         let own = (self.rank() == publisher).then(|| tell(bytes, count));
         if let Some(Ok((_, tells))) = &own {
             told = *tells;
@@ -151,17 +151,17 @@ impl Rank {
 }
 
 /// Makes it, and what the others need to find it.
-fn tell(bytes: usize, count: usize) -> Result<(memfd::Published, Told)> {
+fn tell(bytes: usize, count: usize) -> Result<(memfd::Published, Announced)> {
     let own = memfd::Published::create(bytes)?;
     let about = rustix::fs::fstat(own.view_fd()).map_err(|e| Error::system("fstat of a view", e))?;
     let number = own.view_fd().as_raw_fd() as u64;
     let process = u64::from(std::process::id());
-    let told = [process, crate::life::namespace(), number, about.st_dev, about.st_ino, count as u64];
+    let told = [process, crate::liveness::namespace(), number, about.st_dev, about.st_ino, count as u64];
     Ok((own, told))
 }
 
 /// Maps what another, or another thread of this process, has made.
-fn find(told: &Told, bytes: usize, wanted: usize) -> Result<memfd::View> {
+fn find(told: &Announced, bytes: usize, wanted: usize) -> Result<memfd::View> {
     let [process, namespace, number, device, file, count] = *told;
     if process == 0 {
         return Err(Error::Refused("its publisher could not make it: it says why".to_owned()));
@@ -171,7 +171,7 @@ fn find(told: &Told, bytes: usize, wanted: usize) -> Result<memfd::View> {
             "its publisher asked for {count} elements, and this rank for {wanted}"
         )));
     }
-    if namespace != crate::life::namespace() {
+    if namespace != crate::liveness::namespace() {
         return Err(Error::Refused(
             "the publisher is in another namespace of processes (a container's): its memory cannot be found here".to_owned(),
         ));

@@ -8,12 +8,12 @@
 //! child's copy of a handle refuses to do anything.
 
 use crate::call::{Call, Kind, Sync, check};
+use crate::endpoint::{Endpoint, now};
 use crate::meter::Meter;
 use crate::reduce::{Element, Kernel, Operator};
 use crate::segment::arena::Arena;
 use crate::segment::seat::TakenSeat;
 use crate::shared::Shared;
-use crate::station::{Station, now};
 use crate::team::Whole;
 use crate::tune::lazy::Lazy;
 use crate::{Error, Result};
@@ -34,7 +34,7 @@ extern "C" fn forked() {
 
 /// See the module.
 pub struct Rank {
-    pub(crate) station: Rc<Station>,
+    pub(crate) station: Rc<Endpoint>,
     pub(crate) arena: RefCell<Arena>,
     queue: RefCell<VecDeque<Started>>,
     generation: u32,
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Rank {
 }
 
 impl Rank {
-    pub(crate) fn new(station: Rc<Station>, seat: Option<(TakenSeat, Whole)>, heap: usize) -> Result<Self> {
+    pub(crate) fn new(station: Rc<Endpoint>, seat: Option<(TakenSeat, Whole)>, heap: usize) -> Result<Self> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
             // SAFETY: the handler does nothing but add to an atomic number. Without it handles of a child are not told apart.
@@ -108,7 +108,7 @@ impl Rank {
         self.station.crowded
     }
 
-    /// Whether ranks read each other's memory in long calls ([`crate::pull`]).
+    /// Whether ranks read each other's memory in long calls ([`crate::cma`]).
     pub fn pulls(&self) -> bool {
         self.station.pull.get()
     }
@@ -262,14 +262,14 @@ impl Rank {
     /// go on, also in an operator of its own.
     pub fn give_up(&self) {
         if self.ours().is_ok() {
-            self.station.give_up(crate::area::Cause::Mismatch, self.rank());
+            self.station.give_up(crate::shared_layout::Cause::Mismatch, self.rank());
         }
     }
 
     /// Gives up what was started, and the team if anything was: for who leaves when the buffers of started calls are gone.
     pub fn abandon(&self) {
         if self.ours().is_ok() && !self.queue.borrow().is_empty() {
-            self.station.give_up(crate::area::Cause::Left, self.rank());
+            self.station.give_up(crate::shared_layout::Cause::Left, self.rank());
             self.give_up_started();
         }
     }
@@ -277,7 +277,7 @@ impl Rank {
     /// Gives the team up for all: for who cannot go on, and cannot say how far it has come. The others are told that it has left.
     pub fn resign(&self) {
         if self.ours().is_ok() {
-            self.station.give_up(crate::area::Cause::Left, self.rank());
+            self.station.give_up(crate::shared_layout::Cause::Left, self.rank());
             self.give_up_started();
         }
     }

@@ -6,18 +6,18 @@
 //!
 //! **Resident** inputs, those that lie in the segment, are taken from where they are. One round before the others says where that is;
 //! who gives nothing in the others counts their tickets all the same, and keeps its input as it is until all who take it have done. What lies in
-//! another process ([`crate::pull`]) is taken whole before the first of them.
+//! another process ([`crate::cma`]) is taken whole before the first of them.
 //!
 //! **At a centre.** Where ranks share processors, who waits for each of the others in turn sleeps and is woken as often. There all give, then
 //! meet as at a central barrier, one sleep each, and find everything there.
 
 use crate::Result;
-use crate::area::SLOTS;
+use crate::algorithm_table::Algorithm;
 use crate::call::{Call, Kind, When};
-use crate::choice::Way;
+use crate::cma::BufferLocation;
+use crate::endpoint::Endpoint;
 use crate::flag::{INLINE, Ticket};
-use crate::pull::Lies;
-use crate::station::Station;
+use crate::shared_layout::SLOTS;
 
 /// What a rank gives in each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ struct Resident {
     taken: bool,
 }
 
-impl Station {
+impl Endpoint {
     /// Where the data of a ticket are: beside the flag if they are as short, else in the cell.
     #[inline(always)]
     pub(crate) fn place(&self, rank: u32, ticket: Ticket, inline: bool) -> *mut u8 {
@@ -132,7 +132,7 @@ impl Station {
             if shown { self.tell_residents(call, part, signature).await? } else { Resident::default() };
         let room = if inline {
             INLINE
-        } else if let Way::Pieces(log) = self.way(call.kind, block) {
+        } else if let Algorithm::Pieces(log) = self.way(call.kind, block) {
             // An element for each rank goes in a round at least.
             self.area.cell_bytes().min((1 << log).max(pieces * size))
         } else {
@@ -192,13 +192,13 @@ impl Station {
         }
         let mut others = true;
         for rank in part.takes.of(self.ranks()) {
-            let mut lies = Lies::Nowhere;
+            let mut lies = BufferLocation::Nowhere;
             if rank != self.rank {
                 self.take(rank, ticket, signature).await?;
                 let blocks = if part.shared_out { self.ranks() as usize } else { 1 };
                 lies = self.lies(self.told(rank, ticket)[0], call.bytes() * blocks)?;
-                resident.others |= lies != Lies::Nowhere;
-                others &= lies != Lies::Nowhere;
+                resident.others |= lies != BufferLocation::Nowhere;
+                others &= lies != BufferLocation::Nowhere;
             }
             self.residents.borrow_mut()[rank as usize] = lies;
         }
@@ -224,7 +224,7 @@ impl Station {
         // Each begins with another, so that they are not all in one's way.
         for rank in (1..self.ranks()).map(|step| (self.rank + step) % self.ranks()) {
             let lies = self.residents.borrow()[rank as usize];
-            if let (true, Lies::There(from)) = (takes.contains(&rank), lies) {
+            if let (true, BufferLocation::There(from)) = (takes.contains(&rank), lies) {
                 let at = if part.uses == Uses::Collects { rank as usize * block } else { 0 };
                 // SAFETY: the output has a block, or one for each rank, by the caller's promise.
                 unsafe { self.fetch(rank, from + skip as u64, call.output.wrapping_add(at), block, true) }?;
@@ -292,16 +292,20 @@ impl Station {
         let count = ranks.len();
         for rank in ranks {
             let own = rank == self.rank;
-            let lies = if resident.others { self.residents.borrow()[rank as usize] } else { Lies::Nowhere };
-            if resident.taken && matches!(lies, Lies::There(_)) {
+            let lies = if resident.others {
+                self.residents.borrow()[rank as usize]
+            } else {
+                BufferLocation::Nowhere
+            };
+            if resident.taken && matches!(lies, BufferLocation::There(_)) {
                 continue;
             }
             let block = if part.shared_out { self.rank as usize * call.bytes() } else { 0 };
             let data = if own {
                 call.input.wrapping_add(block + from)
-            } else if let Lies::Here(lies) = lies {
+            } else if let BufferLocation::Here(lies) = lies {
                 lies.wrapping_add(block + from).cast_const()
-            } else if let Lies::There(lies) = lies {
+            } else if let BufferLocation::There(lies) = lies {
                 let mut scratch = self.scratch.borrow_mut();
                 scratch.resize(self.ranks() as usize * self.area.cell_bytes() / 8, 0);
                 let to = scratch.as_mut_ptr().cast::<u8>();
@@ -321,7 +325,7 @@ impl Station {
             );
             match part.uses {
                 Uses::Copies | Uses::Collects if std::ptr::eq(data, there) => {}
-                Uses::Copies | Uses::Collects if matches!(lies, Lies::Here(_)) => {
+                Uses::Copies | Uses::Collects if matches!(lies, BufferLocation::Here(_)) => {
                     let _touch = self.touch()?;
                     // SAFETY: as below. A rank that lies may have told of bytes that overlap with our output.
                     unsafe { std::ptr::copy(data, there, bytes) };

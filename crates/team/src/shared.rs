@@ -4,16 +4,16 @@
 //! where it lies (*resident*), without a copy.
 
 use crate::call::{Call, Kind, Sync};
+use crate::endpoint::Endpoint;
 use crate::rank::Rank;
 use crate::reduce::{Element, Kernel, Operator};
-use crate::station::Station;
 use crate::{Error, Result};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
 /// A block of `len` elements of each rank's.
 pub struct Shared<T> {
-    station: Rc<Station>,
+    station: Rc<Endpoint>,
     offset: usize,
     block: usize,
     count: usize,
@@ -27,7 +27,7 @@ impl<T> std::fmt::Debug for Shared<T> {
 }
 
 impl<T: Element> Shared<T> {
-    pub(crate) fn new(station: Rc<Station>, offset: usize, block: usize, count: usize) -> Self {
+    pub(crate) fn new(station: Rc<Endpoint>, offset: usize, block: usize, count: usize) -> Self {
         Self { station, offset, block, count, elements: PhantomData }
     }
 

@@ -4,13 +4,13 @@
 //! ([`crate::segment::meet`]). A [`Team`] can be sent and shared; a thread becomes a rank by [`Team::join`], which returns when all
 //! seats are taken. From then on nobody else can join.
 
-use crate::area::{Area, CELLS, CONTROL, Mask};
-use crate::choice::Table;
+use crate::algorithm_table::Table;
+use crate::cache_groups::{self, Groups};
+use crate::cma::{self, Offer};
+use crate::endpoint::{Company, Endpoint};
 use crate::flag::LINE;
-use crate::life::{Sitter, Watch};
+use crate::liveness::{Sitter, Watch};
 use crate::meter::Meter;
-use crate::near::{self, Groups};
-use crate::pull::{self, Offer};
 use crate::rank::Rank;
 use crate::reduce::Operator;
 use crate::segment::header::{BEGUN, Header};
@@ -18,7 +18,7 @@ use crate::segment::layout::Geometry;
 use crate::segment::meet::{Invitation, VARIABLE};
 use crate::segment::memfd::Mapping;
 use crate::segment::seat::{DEAD, LEFT, Seat, TAKEN, TakenSeat};
-use crate::station::{Company, Station};
+use crate::shared_layout::{Area, CELLS, CONTROL, Mask};
 use crate::tune::lazy::Lazy;
 use crate::tune::store;
 use crate::wait::{Patience, Policy};
@@ -251,7 +251,7 @@ impl Team {
             ));
         }
         let tables = self.options.tables.by_environment(std::env::var(TABLES).ok().as_deref())?;
-        let pull = pull::wanted(self.options.pull, std::env::var(pull::PULL).ok().as_deref())?;
+        let pull = cma::wanted(self.options.pull, std::env::var(cma::PULL).ok().as_deref())?;
         let seat = Seat::take(&self.mapping, &self.geometry, rank)?;
         let area = self.area();
         // A team of one process may have others' threads in it yet.
@@ -270,7 +270,7 @@ impl Team {
         let crowded = self.geometry.ranks > usable.max(1);
         // Also of who has left since, so that all come to the same answer.
         let private = (0..self.geometry.ranks).all(|rank| Seat::is_ours(&self.mapping, &self.geometry, rank));
-        let station = Station::new(
+        let station = Endpoint::new(
             area,
             seat.rank(),
             crowded,
@@ -447,9 +447,10 @@ pub fn crowded_here(ranks: u32) -> bool {
 }
 
 /// The table with which rank 0 begins, for all; `None` for the usual one where nobody is nearer to one than to another.
-fn first_table(kept: Option<Table>, crowded: bool, masks: &[near::Cpus]) -> Option<Table> {
+fn first_table(kept: Option<Table>, crowded: bool, masks: &[cache_groups::Cpus]) -> Option<Table> {
     // Two are near each other or not, and nothing follows from that.
-    let groups = if masks.len() > 2 { near::numbers(masks, &near::domains()) } else { Vec::new() };
+    let groups =
+        if masks.len() > 2 { cache_groups::numbers(masks, &cache_groups::domains()) } else { Vec::new() };
     if Groups::new(&groups, masks.len() as u32).are_any() {
         return Some(Table { groups, ..kept.unwrap_or_else(|| Table::usual(crowded)) });
     }

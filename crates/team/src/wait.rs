@@ -4,15 +4,15 @@
 //! waits for ours. Nobody knows beforehand; a program's own threads, a quota or another program may change it at any time.
 //!
 //! **Idea.** A [`Patience`] begins with what occupancy says (nothing where there are more ranks than processors) and learns how long to spin
-//! ([`crate::habit`]). Long spins yield now and then: that costs nothing while nobody else wants the processor, and tells when somebody does.
+//! ([`crate::adaptive_spin`]). Long spins yield now and then: that costs nothing while nobody else wants the processor, and tells when somebody does.
 //! Ranks that share processors give them to each other by yielding, several times as quick as to sleep and be woken. After some yields that came
 //! back late ranks sleep at once for a multiple of that time. Who sleeps wakes up every few milliseconds to see whether those it waits for live.
 //!
 //! **Properties.** No rank waits longer than [`SLICE`] without looking for faults, in one wait or in many short ones of the same call; nothing
 //! is asked of the clock before the first spins are over.
 
+use crate::adaptive_spin::Habit;
 use crate::flag::{Flag, Ticket, reached};
-use crate::habit::Habit;
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

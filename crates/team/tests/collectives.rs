@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests of raw memory")]
 
 use proptest::prelude::*;
+use trimtab_team::algorithm_table::{Algorithm, Table};
 use trimtab_team::barrier::Barrier;
-use trimtab_team::choice::{Table, Way};
 use trimtab_team::{Call, Element, Kernel, Kind, Operator, Options, Policy, Rank, Sync, Team, When};
 
 /// Runs a function on each rank of a team of threads.
@@ -192,18 +192,20 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// A table of any ways, and of ranks in groups.
 fn any_table() -> impl Strategy<Value = Table> {
     let ways = prop::sample::select(vec![
-        Way::Whole,
-        Way::Pieces(11),
-        Way::Slices(12),
-        Way::Wide,
-        Way::Tree(1),
-        Way::Tree(2),
-        Way::Relayed,
+        Algorithm::Whole,
+        Algorithm::Pieces(11),
+        Algorithm::Slices(12),
+        Algorithm::Wide,
+        Algorithm::Tree(1),
+        Algorithm::Tree(2),
+        Algorithm::Relayed,
     ]);
     let barrier = prop::sample::select(Barrier::ALL.to_vec());
     (barrier, prop::collection::vec(ways, 2), prop::collection::vec(0_u32..3, 5)).prop_map(
         |(barrier, ways, groups)| {
-            let all = |way: Way| (0..trimtab_team::choice::CLASSES).map(|class| (class, way)).collect();
+            let all = |way: Algorithm| {
+                (0..trimtab_team::algorithm_table::CLASSES).map(|class| (class, way)).collect()
+            };
             let ways = [(Kind::Broadcast, all(ways[0])), (Kind::Allreduce, all(ways[1]))].into();
             Table { barrier, ways, groups, ..Table::usual(false) }
         },

@@ -10,11 +10,11 @@ mod help;
 use help::{Lot, Player, ended, inherited, number, seed, spawn};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use trimtab_team::area::{Lines, SLOTS};
 use trimtab_team::flag::LINE;
 use trimtab_team::segment::header::Header;
 use trimtab_team::segment::layout::Geometry;
 use trimtab_team::segment::memfd::Mapping;
+use trimtab_team::shared_layout::{Lines, SLOTS};
 use trimtab_team::{Options, Rank, Team};
 
 /// How long an honest rank waits for one thing.

@@ -12,11 +12,11 @@ use loom::sync::Arc;
 use loom::thread;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use trimtab_team::area::{Area, CELLS, Lines, SLOTS};
+use trimtab_team::algorithm_table::{Algorithm, Table, class};
 use trimtab_team::barrier::Barrier;
-use trimtab_team::choice::{Table, Way, class};
+use trimtab_team::endpoint::{Company, Endpoint, now};
 use trimtab_team::flag::{Flag, reached};
-use trimtab_team::station::{Company, Station, now};
+use trimtab_team::shared_layout::{Area, CELLS, Lines, SLOTS};
 use trimtab_team::sync::model::{Broken, forget, set_broken, touch, track};
 use trimtab_team::wait::{Faults, Patience, Policy, linger, wake};
 use trimtab_team::{Call, Element, Error, Kernel, Kind, Operator, Sync};
@@ -64,7 +64,7 @@ fn model(broken: Broken, run: impl Fn() + Send + std::marker::Sync + 'static) {
 struct Memory(Vec<Lines>);
 
 /// Runs a function on each rank of a team.
-fn team(ranks: u32, work: impl Fn(&Station) + Send + std::marker::Sync + Copy + 'static) {
+fn team(ranks: u32, work: impl Fn(&Endpoint) + Send + std::marker::Sync + Copy + 'static) {
     let memory = Arc::new(Memory((0..ranks).map(|_| Lines::new()).collect()));
     for lines in &memory.0 {
         lines.slots.iter().for_each(Flag::track);
@@ -75,7 +75,7 @@ fn team(ranks: u32, work: impl Fn(&Station) + Send + std::marker::Sync + Copy + 
         let area = unsafe { Area::at(control, std::ptr::null_mut(), ranks, 1024) };
         let patience = Patience::new(Policy::Park, true);
         let heap = (std::ptr::null_mut(), 0);
-        work(&Station::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap));
+        work(&Endpoint::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap));
     };
     let others: Vec<_> = (1..ranks)
         .map(|rank| {
@@ -101,7 +101,7 @@ fn call(kind: Kind, root: u32, input: *const u64, output: *mut u64) -> Call {
     }
 }
 
-fn allreduce(station: &Station, value: u64) -> u64 {
+fn allreduce(station: &Endpoint, value: u64) -> u64 {
     let mut sum = 0;
     let call = call(Kind::Allreduce, 0, &raw const value, &raw mut sum);
     // SAFETY: a number each, on the stack.
@@ -109,7 +109,7 @@ fn allreduce(station: &Station, value: u64) -> u64 {
     sum
 }
 
-fn broadcast(station: &Station, value: u64) -> u64 {
+fn broadcast(station: &Endpoint, value: u64) -> u64 {
     let mut value = value;
     let buffer = &raw mut value;
     let call = call(Kind::Broadcast, 0, buffer, buffer);
@@ -215,7 +215,7 @@ fn barriers(ranks: u32, how: Barrier, count: u32) {
 fn team_with<T: Copy + Send + std::marker::Sync + 'static>(
     ranks: u32,
     with: T,
-    work: impl Fn(&Station, T) + Send + std::marker::Sync + Copy + 'static,
+    work: impl Fn(&Endpoint, T) + Send + std::marker::Sync + Copy + 'static,
 ) {
     team(ranks, move |station| work(station, with));
 }
@@ -335,7 +335,7 @@ fn staged<const CELL: usize, const ELEMENTS: usize>(
         let area = unsafe { Area::at(control, stage as *mut u8, 2, CELL) };
         let patience = Patience::new(Policy::Park, true);
         let heap = (std::ptr::null_mut(), 0);
-        let station = Station::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap);
+        let station = Endpoint::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap);
         station.install(way);
         for round in 1..=u64::from(count) {
             let mut buffer = [input(rank, round); ELEMENTS];
@@ -368,7 +368,7 @@ fn pieces(count: u32) {
 }
 
 /// What goes through cells goes this way.
-fn long(way: Way) -> Table {
+fn long(way: Algorithm) -> Table {
     let ways = BTreeMap::from([(Kind::Allreduce, BTreeMap::from([(class(2048), way)]))]);
     Table { ways, ..Table::usual(false) }
 }
@@ -377,7 +377,7 @@ fn long(way: Way) -> Table {
 fn slices(count: u32) {
     staged::<1024, 256>(
         count,
-        long(Way::Slices(10)),
+        long(Algorithm::Slices(10)),
         Kind::Allreduce,
         |rank, round| u64::from(rank) + 10 * round,
         |round| 1 + 20 * round,
@@ -397,7 +397,7 @@ fn wide_pieces_in_five_slots_are_read_before_these_are_used_again() {
     model(Broken::Nothing, move || {
         staged::<1024, 256>(
             2,
-            long(Way::Wide),
+            long(Algorithm::Wide),
             Kind::Allreduce,
             |rank, round| u64::from(rank) + 10 * round,
             output,
@@ -453,7 +453,7 @@ fn pulled() {
     let memory: &'static _ = Box::leak(Box::new(AtomicU64::new(1)));
     team(2, move |station| {
         if station.rank == 0 {
-            station.give_up(trimtab_team::area::Cause::Timeout, 0);
+            station.give_up(trimtab_team::shared_layout::Cause::Timeout, 0);
             station.withdraw();
             memory.store(2, Relaxed);
             return;

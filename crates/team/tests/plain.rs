@@ -7,9 +7,9 @@
 #![cfg(not(trimtab_model))]
 
 use std::cell::UnsafeCell;
-use trimtab_team::area::{Area, CELLS, CONTROL};
 use trimtab_team::barrier::Barrier;
-use trimtab_team::station::{Company, Station, now};
+use trimtab_team::endpoint::{Company, Endpoint, now};
+use trimtab_team::shared_layout::{Area, CELLS, CONTROL};
 use trimtab_team::wait::{Patience, Policy};
 use trimtab_team::{Call, Element, Kernel, Kind, Operator, Sync, When};
 
@@ -44,7 +44,7 @@ struct Memory(Vec<Page>);
 unsafe impl std::marker::Sync for Memory {}
 
 /// Runs a function on each rank of a team of threads. It gets the heap's address as well.
-fn team(ranks: u32, wait: Policy, crowded: bool, work: impl Fn(&Station, *mut u8) + std::marker::Sync) {
+fn team(ranks: u32, wait: Policy, crowded: bool, work: impl Fn(&Endpoint, *mut u8) + std::marker::Sync) {
     let (control, stage) = (ranks as usize * CONTROL, ranks as usize * CELLS * CELL);
     let pages = (control + stage + HEAP).div_ceil(4096);
     let memory = Memory((0..pages).map(|_| Page(UnsafeCell::new([0; 4096]))).collect());
@@ -59,7 +59,7 @@ fn team(ranks: u32, wait: Policy, crowded: bool, work: impl Fn(&Station, *mut u8
                 let heap = unsafe { base.add(control + stage) };
                 let patience = Patience::new(wait, crowded);
                 let station =
-                    Station::new(area, rank, crowded, true, patience, std::rc::Rc::new(Alive), (heap, HEAP));
+                    Endpoint::new(area, rank, crowded, true, patience, std::rc::Rc::new(Alive), (heap, HEAP));
                 work(&station, heap);
             });
         }
@@ -85,7 +85,7 @@ fn value(rank: u32, at: usize, step: u32) -> u32 {
 }
 
 /// One call of each kind, of a size, from and to private buffers at odd addresses.
-fn each_kind(station: &Station, n: usize, sync: Sync) {
+fn each_kind(station: &Endpoint, n: usize, sync: Sync) {
     let (ranks, me) = (station.ranks(), station.rank);
     for (step, kind) in (1..).zip(Kind::ALL) {
         let root = step % ranks;

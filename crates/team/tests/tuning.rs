@@ -4,7 +4,7 @@
 #![allow(unsafe_code, reason = "calls that are started")]
 
 use std::time::Duration;
-use trimtab_team::choice::{Manner, Table, Way, class};
+use trimtab_team::algorithm_table::{Algorithm, CallClass, Table, class};
 use trimtab_team::tune::{self, Cell, Job, Origin, Overseer, Plan, Tuning, lazy::CALLS, tune};
 use trimtab_team::{BF16, Kind, Operator, Options, Rank, Tables, Team};
 
@@ -81,15 +81,15 @@ fn when_time_is_over_the_rest_stays_usual() {
 #[test]
 fn every_way_gives_the_same() {
     for way in [
-        Way::Whole,
-        Way::Pieces(10),
-        Way::Pieces(13),
-        Way::Slices(10),
-        Way::Slices(12),
-        Way::Slices(15),
-        Way::Wide,
-        Way::Tree(1),
-        Way::Relayed,
+        Algorithm::Whole,
+        Algorithm::Pieces(10),
+        Algorithm::Pieces(13),
+        Algorithm::Slices(10),
+        Algorithm::Slices(12),
+        Algorithm::Slices(15),
+        Algorithm::Wide,
+        Algorithm::Tree(1),
+        Algorithm::Relayed,
     ] {
         team(3, |rank| {
             let mut table = Table::usual(false);
@@ -118,7 +118,7 @@ fn a_cell_for_each_manner_that_matters() {
     let plan = Plan {
         kinds: vec![Kind::Broadcast, Kind::ReduceScatter],
         sizes: vec![100_000],
-        manners: vec![Manner::Mine, Manner::Strict, Manner::Loose, Manner::HeavyMine],
+        manners: vec![CallClass::Mine, CallClass::Strict, CallClass::Loose, CallClass::HeavyMine],
         ..Plan::default()
     };
     for tuning in team(2, |rank| {
@@ -256,24 +256,27 @@ fn ways_are_tried_out_in_calls_and_all_ranks_settle_alike() {
             assert_eq!((table, &tuning.cells), (&found[0].0, &found[0].1.cells));
         }
         let tuning = &found[0].1;
-        let cells: Vec<(Kind, Manner)> =
+        let cells: Vec<(Kind, CallClass)> =
             tuning.cells.iter().map(|cell| (cell.job.kind, cell.job.manner)).collect();
         assert_eq!(
             cells,
             [
-                (Kind::Barrier, Manner::Mine),
-                (Kind::Allreduce, Manner::Mine),
-                (Kind::Allgather, Manner::Mine),
-                (Kind::Broadcast, Manner::Strict),
-                (Kind::Reduce, Manner::HeavyMine),
+                (Kind::Barrier, CallClass::Mine),
+                (Kind::Allreduce, CallClass::Mine),
+                (Kind::Allgather, CallClass::Mine),
+                (Kind::Broadcast, CallClass::Strict),
+                (Kind::Reduce, CallClass::HeavyMine),
             ]
         );
         assert!(
             tuning.cells.iter().all(|cell| cell.origin == Origin::Lazy && cell.winner().batches <= CALLS)
         );
-        let job = Job { kind: Kind::Allgather, bytes: 20_000, manner: Manner::Mine };
+        let job = Job { kind: Kind::Allgather, bytes: 20_000, manner: CallClass::Mine };
         assert_eq!(
-            tuning.table.chosen(job.manner, job.kind, class(job.bytes)).map(|(way, _)| tune::Tried::Way(way)),
+            tuning
+                .table
+                .chosen(job.manner, job.kind, class(job.bytes))
+                .map(|(way, _)| tune::Tried::Algorithm(way)),
             tuning.cell(job).map(|cell| cell.winner().tried)
         );
     }

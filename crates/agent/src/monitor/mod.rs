@@ -17,7 +17,7 @@ use crate::narrator::Narrator;
 use crate::paths::Paths;
 use crate::recorder::Recorder;
 use crate::restoration;
-use crate::sync_stats::{SyncPage, SyncStats};
+use crate::sync_report::{SyncPage, SyncReport};
 use anyhow::{Context, Result};
 use profile::{Measured, WORKED_SHARE, assemble};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ pub struct RunRecord {
     /// What became of its threads, if a report or a profile is wanted.
     pub summary: Option<RunSummary>,
     /// What was counted of synchronisation.
-    pub sync: SyncStats,
+    pub sync: SyncReport,
     /// The profile, if one is wanted.
     pub profile: Option<Profile>,
 }

@@ -2,7 +2,7 @@
 //! outside, and what the kernel says of ended children.
 
 use super::announcement::ChildFacts;
-use crate::sync_stats::SyncStats;
+use crate::sync_report::SyncReport;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use trimtab_core::profile::Profile;
@@ -31,7 +31,7 @@ pub(super) struct Measured<'a> {
     /// What its process announced.
     pub(super) facts: Option<&'a ChildFacts>,
     /// What was counted of synchronisation.
-    pub(super) sync: &'a SyncStats,
+    pub(super) sync: &'a SyncReport,
     /// What samples saw.
     pub(super) summary: Option<&'a RunSummary>,
     /// The greatest number of threads that samples saw work at the same time.

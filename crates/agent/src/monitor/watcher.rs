@@ -17,7 +17,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::run_summary::CloseSample;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
-use trimtab_linux::live::{Keeper, Live, LiveError, Options, Root, Stopper};
+use trimtab_linux::host::{AffinityJournal, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::Pid;
 
 /// Ends the watching when the program ends, whichever of the two begins first.
@@ -68,7 +68,7 @@ pub(super) struct Watcher {
     pub(super) options: MonitorOptions,
     pub(super) recorder: Option<Recorder>,
     pub(super) figures: Option<Figures>,
-    pub(super) keeper: Option<Keeper>,
+    pub(super) keeper: Option<AffinityJournal>,
     pub(super) machine: Machine,
     pub(super) label: String,
     pub(super) narrator: Arc<dyn Narrator>,

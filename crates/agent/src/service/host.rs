@@ -18,7 +18,7 @@ use trimtab_core::observe::Sample;
 use trimtab_core::sampling_budget::{Pacer, SamplingBudget};
 use trimtab_core::tags::{Mark, Tag, TagId};
 use trimtab_core::time::{Moment, Span};
-use trimtab_linux::live::{Live, LiveError, Restored, Root, RootId, Watch};
+use trimtab_linux::host::{Live, LiveError, Restored, Root, RootId, Watch};
 use trimtab_linux::process::{Pid, StartTime, Tid};
 
 /// The longest time until a change of the registry is noticed. Chosen: people do not notice it.
@@ -339,7 +339,7 @@ mod tests {
     use crate::narrator::Silent;
     use trimtab_core::set::CpuSet;
     use trimtab_core::tags::{Owner, Reach, Registry, Who};
-    use trimtab_linux::live::{Options, Stopper};
+    use trimtab_linux::host::{Options, Stopper};
     use trimtab_linux::process;
 
     fn served(proc: &std::path::Path, shared: &SharedState) -> (ServiceHost, Stopper) {

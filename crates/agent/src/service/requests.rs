@@ -22,7 +22,7 @@ use trimtab_core::tags::{
     TagStatus, What, Who,
 };
 use trimtab_core::time::{Moment, Span};
-use trimtab_linux::live::Stopper;
+use trimtab_linux::host::Stopper;
 use trimtab_linux::socket::{ClientId, Heard, Limits, Peer, Server};
 
 /// What is granted at the socket. Chosen: enough for people and scripts, little for an attacker.

@@ -27,7 +27,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{Reach, Registry};
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
-use trimtab_linux::live::{Live, Options, Stopper};
+use trimtab_linux::host::{Live, Options, Stopper};
 use trimtab_linux::perf::Choice;
 use trimtab_linux::socket::{Claim, Place, Server, SocketError, notify};
 use trimtab_linux::sys::signals::is_ignored;

@@ -15,7 +15,7 @@ use trimtab_core::observe::Sample;
 use trimtab_core::telemetry::Accumulator;
 use trimtab_core::telemetry::counter_totals::{self, CounterTotals};
 use trimtab_core::time::Span;
-use trimtab_linux::live::{Live, Options, Root};
+use trimtab_linux::host::{Live, Options, Root};
 use trimtab_linux::perf::{self, Event, Missing, Role, Standing, Why};
 use trimtab_linux::process::Pid;
 use trimtab_linux::sys::affinity;

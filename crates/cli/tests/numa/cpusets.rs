@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use trimtab_core::balance::{Act, Decision, Reason, Settled, Wanted};
 use trimtab_core::drive::Host;
 use trimtab_core::set::CpuSet;
-use trimtab_linux::live::{Live, Root};
+use trimtab_linux::host::{Live, Root};
 use trimtab_linux::process::{Pid, Tid};
 use trimtab_linux::sys::affinity;
 

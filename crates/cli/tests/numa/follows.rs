@@ -12,7 +12,7 @@ use trimtab_core::balance::{Act, Decision, Outcome, Reason, Refusal, Settled, Wa
 use trimtab_core::drive::Host;
 use trimtab_core::ids::{OsNode, ThreadId};
 use trimtab_core::observe::{Fetched, Notice, Unfetched};
-use trimtab_linux::live::{Live, Root};
+use trimtab_linux::host::{Live, Root};
 use trimtab_linux::memory::moving;
 use trimtab_linux::process::{Pid, StartTime};
 

@@ -1,7 +1,7 @@
 //! What can go wrong with the ledger. Every value says what was found and what would help; none of them need stop a
 //! launch, which can go on without reservation and say so.
 
-use super::layout::Level;
+use super::level::Level;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 //! all past the umask, and only then given its name, so that nobody ever meets one that is half made.
 
 use super::error::{Fault, Found, LedgerError};
-use super::listing::Listing;
+use super::listing::{Identity, Listing};
 use super::place::{Part, Place, kind_in_words};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, ftruncate, openat, renameat_with,
@@ -17,19 +17,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Which file, whatever its name.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Identity {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-}
-
-impl Identity {
-    fn of(stat: &Stat) -> Self {
-        Self { device: stat.st_dev, inode: stat.st_ino }
-    }
-}
 
 /// What the file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

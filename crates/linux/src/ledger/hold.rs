@@ -1,7 +1,8 @@
 //! Taking CPUs, and keeping them for a program.
 
 use super::error::{LedgerError, TakeError};
-use super::layout::{HoldId, Level, set_bytes};
+use super::layout::{HoldId, set_bytes};
+use super::level::Level;
 use super::map::LockTable;
 use super::place::Part;
 use super::record::{Holder, RECORD_BYTES, Record};

@@ -12,6 +12,7 @@
 //! protocol between versions of the program that run at once, so they never change without a change of file name.
 
 use super::error::LedgerError;
+use super::level::Level;
 use std::fmt;
 use std::ops::Range;
 use trimtab_core::hash::fnv1a;
@@ -29,46 +30,12 @@ const HOLDS: u64 = 1 << 62;
 const HOLD_BITS: u32 = 41;
 const TAG_BITS: u32 = 20;
 
-/// How many levels there are.
-const LEVELS: u8 = 16;
-
-/// How deep a hold is nested. The machine is level 0; a run started inside a level-0 hold divides that hold with locks
-/// of level 1, and so on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Level(u8);
-
-impl Level {
-    /// The whole machine.
-    pub const MACHINE: Self = Self(0);
-
-    /// The level this deep, if there is one: 16 are kept.
-    pub fn new(depth: u8) -> Option<Self> {
-        (depth < LEVELS).then_some(Self(depth))
-    }
-
-    /// The level inside this one, if there is one.
-    pub fn inner(self) -> Option<Self> {
-        Self::new(self.0 + 1)
-    }
-
-    /// How deep, from 0.
-    pub fn depth(self) -> u8 {
-        self.0
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// The byte of a CPU at a level.
 fn cpu_byte(level: Level, cpu: OsCpu) -> Result<u64, LedgerError> {
     if cpu.0 >> CPU_BITS != 0 {
         return Err(LedgerError::CpuOutOfRange { cpu });
     }
-    Ok(u64::from(level.0) << CPU_BITS | u64::from(cpu.0))
+    Ok(u64::from(level.depth()) << CPU_BITS | u64::from(cpu.0))
 }
 
 /// The bytes from one CPU to another, both included.
@@ -88,14 +55,14 @@ pub(super) fn cpu_of(byte: u64) -> OsCpu {
 
 /// The byte that serialises planning at a level.
 pub(super) fn planner_byte(level: Level) -> Range<u64> {
-    let start = PLANNERS + u64::from(level.0);
+    let start = PLANNERS + u64::from(level.depth());
     start..start + 1
 }
 
 /// The tickets of one queue: of those at this level who wait for CPUs of the same set, known by its lowest member.
 pub(super) fn queue_bytes(level: Level, lane: OsCpu) -> Result<Range<u64>, LedgerError> {
     let lane = cpu_byte(Level::MACHINE, lane)?;
-    let start = QUEUES + (u64::from(level.0) << QUEUE_LEVEL_BITS) + (lane << TICKET_BITS);
+    let start = QUEUES + (u64::from(level.depth()) << QUEUE_LEVEL_BITS) + (lane << TICKET_BITS);
     Ok(start..start + (1 << TICKET_BITS))
 }
 
@@ -180,11 +147,11 @@ mod tests {
 
     #[test]
     fn no_two_meanings_share_a_byte() {
-        let deepest = Level::new(LEVELS - 1).unwrap();
+        let deepest = Level::new(Level::COUNT - 1).unwrap();
         let widest = OsCpu((1 << CPU_BITS) - 1);
         let mut regions = Vec::new();
         regions.push(Tag(0).bytes().start..Tag((1 << TAG_BITS) - 1).bytes().end);
-        for depth in 0..LEVELS {
+        for depth in 0..Level::COUNT {
             let level = Level::new(depth).unwrap();
             regions.push(cpu_bytes(level, OsCpu(0), widest).unwrap());
             regions.push(planner_byte(level));

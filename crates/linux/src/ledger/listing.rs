@@ -5,12 +5,25 @@
 //! inode, first and last byte, the last one `EOF` for locks without end. `->` after the number marks one who waits.
 //! Device numbers are the file system's; on some (btrfs, overlayfs) `stat` tells another one.
 
-use super::file::Identity;
 use super::layout::Tag;
 use crate::sys::lock::{ByteLock, END, LockKind};
+use rustix::fs::Stat;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
+
+/// Identity of a file, whatever its name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Identity {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+impl Identity {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
 
 /// What a kernel hands out at once: as much as was asked for, and no more than a page, of which this is the smallest.
 const PIECE: usize = 4096;

@@ -87,7 +87,8 @@ impl LockTable<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::{Level, cpu_bytes};
+    use super::super::layout::cpu_bytes;
+    use super::super::level::Level;
     use super::*;
     use proptest::prelude::*;
     use trimtab_core::ids::OsCpu;

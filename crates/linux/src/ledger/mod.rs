@@ -54,6 +54,7 @@ mod error;
 mod file;
 mod hold;
 pub(crate) mod layout;
+mod level;
 mod listing;
 mod map;
 pub(crate) mod place;
@@ -65,7 +66,8 @@ mod view;
 
 pub use error::{Fault, Found, LedgerError, PassedOver, TakeError};
 pub use hold::Held;
-pub use layout::{HoldId, Level};
+pub use layout::HoldId;
+pub use level::Level;
 pub use map::LockMap;
 pub use place::{BootId, Location};
 pub use planner::Planner;

@@ -2,7 +2,8 @@
 
 use super::Ledger;
 use super::error::LedgerError;
-use super::layout::{Level, planner_byte};
+use super::layout::planner_byte;
+use super::level::Level;
 use crate::sys::lock::{LockKind, unlock};
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;

@@ -15,7 +15,8 @@
 
 use super::Ledger;
 use super::error::LedgerError;
-use super::layout::{Level, pulse_bytes, queue_bytes};
+use super::layout::{pulse_bytes, queue_bytes};
+use super::level::Level;
 use super::map::LockTable;
 use super::place::Part;
 use super::view::total;

@@ -2,9 +2,10 @@
 
 use super::Mode;
 use super::error::LedgerError;
-use super::file::{Access, Identity, LedgerFile, Opened};
-use super::layout::{HoldId, Level, cpu_bytes, queue_bytes};
-use super::listing::Listing;
+use super::file::{Access, LedgerFile, Opened};
+use super::layout::{HoldId, cpu_bytes, queue_bytes};
+use super::level::Level;
+use super::listing::{Identity, Listing};
 use super::map::{LockMap, LockTable};
 use super::place::{Location, Part, Place};
 use super::process::{ProcessTable, Standing};

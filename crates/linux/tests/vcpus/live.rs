@@ -9,7 +9,7 @@ use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
-use trimtab_linux::live::{Live, Options, Root};
+use trimtab_linux::host::{Live, Options, Root};
 use trimtab_linux::process::{Pid, Tid};
 use trimtab_linux::sys::affinity;
 use trimtab_linux::vcpus::{VmName, Vms};

@@ -3,9 +3,9 @@
 use super::{Beside, Cell, Claim, Figure, FigureError, Measure, Metric, Point, Relation};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::looking::Looking;
 use crate::model::Model;
 use crate::model::shipped::{self, NotShipped};
+use crate::observer_cost::Looking;
 use crate::program::nas::{self, Profile};
 use crate::program::{Bind, Program};
 use crate::progress::quiet;

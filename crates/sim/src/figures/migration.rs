@@ -6,8 +6,8 @@
 use super::draft::{Contestant, Draft, LOAD, machine, profile, scenario};
 use super::placements::{all, name};
 use super::{Figure, FigureError, Measure, Metric, Relation};
-use crate::looking::{BARE, Looking, TICK};
 use crate::model::Model;
+use crate::observer_cost::{BARE, Looking, TICK};
 use crate::program::mixes::micro;
 use crate::program::{Bind, Body, Pages, Program, Wait, jobs};
 use crate::scenario::{Event, Happening, Scenario};

@@ -26,7 +26,7 @@ fn each_figure_is_put_together_and_refers_only_to_what_it_has() {
 
 #[test]
 fn what_was_measured_live_has_its_figures() {
-    for (name, set) in LIVE.iter().zip(crate::live::SETS) {
+    for (name, set) in LIVE.iter().zip(crate::measured_cases::SETS) {
         assert_eq!(*name, format!("live-{}", set.name));
         let figure = find(name).unwrap();
         assert_eq!(figure.beside.len(), set.cells().unwrap().len(), "{name}");

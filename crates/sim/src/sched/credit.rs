@@ -10,8 +10,8 @@
 //! Source: xen/common/sched_credit.c of Xen 4.0 (csched_acct, csched_cpu_pick, csched_vcpu_acct, csched_schedule, csched_load_balance,
 //! csched_runq_steal, __runq_tickle).
 
-use super::placing;
 use super::tree::Tree;
+use super::wake_placement;
 use super::{Scheduler, Seats, State, Why};
 use crate::kernel::Kernel;
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ impl Credit {
 impl Scheduler for Credit {
     fn wake(&mut self, seats: &mut Seats, task: usize, _waker: Option<usize>) -> usize {
         // It preempts whoever runs there if it is boosted; idle CPUs are called and steal who waits then.
-        placing::stay(seats, task)
+        wake_placement::stay(seats, task)
     }
 
     fn joins(&mut self, seats: &mut Seats, task: usize, _cpu: usize, why: Why) {

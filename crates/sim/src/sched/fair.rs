@@ -12,8 +12,8 @@
 //! Sources: kernel/sched/fair.c of 2.6.28, 6.1, 6.12, 6.18 (place_entity, check_preempt_tick, wakeup_preempt_entity,
 //! pick_eevdf, update_deadline, yield_task_fair); commit 79104becf42b for yield.
 
-use super::spreading::{Spread, Spreading};
-use super::{Scheduler, Seats, Why, placing};
+use super::load_balance::{LoadBalance, Spread};
+use super::{Scheduler, Seats, Why, wake_placement};
 use crate::kernel::{Kernel, Order, Yielding};
 
 /// A fair scheduler with a way of spreading threads over queues.
@@ -26,7 +26,7 @@ pub(crate) struct Fair {
     yielding: Yielding,
     /// Who gave way as a hint and is passed over once (`cfs_rq->skip`).
     skip: Option<usize>,
-    spreading: Spreading,
+    load_balance: LoadBalance,
 }
 
 impl Fair {
@@ -38,7 +38,7 @@ impl Fair {
             wakeup: kernel.wakeup.0 as i64,
             yielding: kernel.yielding,
             skip: None,
-            spreading: Spreading::new(kernel, seats, spread),
+            load_balance: LoadBalance::new(kernel, seats, spread),
         }
     }
 
@@ -132,16 +132,16 @@ impl Fair {
 
 impl Scheduler for Fair {
     fn fork(&mut self, seats: &mut Seats, task: usize) -> usize {
-        match self.spreading.spread {
-            Spread::Nothing => placing::round_robin(seats, task),
-            _ => placing::fork(seats, task),
+        match self.load_balance.spread {
+            Spread::Nothing => wake_placement::round_robin(seats, task),
+            _ => wake_placement::fork(seats, task),
         }
     }
 
     fn wake(&mut self, seats: &mut Seats, task: usize, waker: Option<usize>) -> usize {
-        match self.spreading.spread {
-            Spread::Nothing => placing::stay(seats, task),
-            _ => placing::wake(seats, task, waker),
+        match self.load_balance.spread {
+            Spread::Nothing => wake_placement::stay(seats, task),
+            _ => wake_placement::wake(seats, task, waker),
         }
     }
 
@@ -289,14 +289,14 @@ impl Scheduler for Fair {
     }
 
     fn changed(&mut self, seats: &Seats, cpu: usize) {
-        self.spreading.changed(seats, cpu);
+        self.load_balance.changed(seats, cpu);
     }
 
     fn pull(&mut self, seats: &mut Seats, now: u64, cpu: usize) -> Option<usize> {
-        self.spreading.pull(seats, now, cpu)
+        self.load_balance.pull(seats, now, cpu)
     }
 
     fn balance(&mut self, seats: &mut Seats, now: u64, cpu: usize, pulled: &mut Vec<usize>) -> u64 {
-        self.spreading.balance(seats, now, cpu, pulled)
+        self.load_balance.balance(seats, now, cpu, pulled)
     }
 }

@@ -5,23 +5,24 @@
 //! and who is pulled from which CPU to which when. The world asks and carries out; a model never switches anybody itself.
 //!
 //! - [`fair`]: virtual time in one queue, by least or by deadline, and what yield does to it.
-//! - [`placing`]: where new and woken threads go.
-//! - [`spreading`]: what fair schedulers do between queues; `load` and `modern` are its rules of 2008 and of today.
+//! - [`wake_placement`]: where new and woken threads go.
+//! - [`load_balance`]: what fair schedulers do between queues; `balance_2_6` and `balance_eevdf` are its rules of 2008 and of today.
 //! - [`dwrr`], [`credit`]: whole schedulers of their own.
 
+mod balance_2_6;
+mod balance_eevdf;
 mod credit;
 mod domains;
 mod dwrr;
 mod fair;
-mod load;
-mod modern;
-mod placing;
+mod imbalance;
+mod load_balance;
 mod seats;
-mod spreading;
 mod tree;
+mod wake_placement;
 
-pub(crate) use placing::emptiest;
 pub(crate) use seats::{Seats, State, Task};
+pub(crate) use wake_placement::emptiest;
 
 use crate::kernel::{Kernel, Kind};
 
@@ -40,12 +41,12 @@ pub(crate) enum Why {
 pub(crate) trait Scheduler: std::fmt::Debug {
     /// Where a new thread goes.
     fn fork(&mut self, seats: &mut Seats, task: usize) -> usize {
-        placing::fork(seats, task)
+        wake_placement::fork(seats, task)
     }
 
     /// Where a woken thread goes; `waker` is the CPU of whoever woke it.
     fn wake(&mut self, seats: &mut Seats, task: usize, waker: Option<usize>) -> usize {
-        placing::wake(seats, task, waker)
+        wake_placement::wake(seats, task, waker)
     }
 
     /// A thread is about to join a CPU's queue.
@@ -98,9 +99,9 @@ pub(crate) trait Scheduler: std::fmt::Debug {
 pub(crate) fn scheduler(kernel: &Kernel, seats: &Seats) -> Box<dyn Scheduler> {
     let fair = |spread| Box::new(fair::Fair::new(kernel, seats, spread)) as Box<dyn Scheduler>;
     match kernel.kind {
-        Kind::Load => fair(spreading::Spread::Load),
-        Kind::Eevdf => fair(spreading::Spread::Modern),
-        Kind::Pinned => fair(spreading::Spread::Nothing),
+        Kind::Load => fair(load_balance::Spread::Load),
+        Kind::Eevdf => fair(load_balance::Spread::Modern),
+        Kind::Pinned => fair(load_balance::Spread::Nothing),
         Kind::Dwrr => Box::new(dwrr::Dwrr::new(kernel, seats)),
         Kind::Credit => Box::new(credit::Credit::new(kernel, seats)),
     }

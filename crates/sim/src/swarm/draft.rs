@@ -2,9 +2,9 @@
 
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::looking::Looking;
 use crate::model::Model;
 use crate::model::shipped;
+use crate::observer_cost::Looking;
 use crate::program::{Bind, Program};
 use crate::scenario::{Arrivals, Event, Happening, Scenario};
 use std::sync::Arc;

@@ -16,7 +16,7 @@ pub use draft::{Draft, Ground};
 pub use draw::{Size, draw};
 pub use shrink::{Shrunk, shrink};
 
-use crate::watch::{Violation, check};
+use crate::checkers::{Violation, check};
 
 /// What came of one draft.
 #[derive(Clone, PartialEq, Debug)]

@@ -5,10 +5,10 @@
 
 use super::draft::{Draft, Ground};
 use super::{Run, run};
+use crate::checkers::Violation;
 use crate::faults::Faults;
 use crate::program::{Bind, Body, Footprint, Program, Wait};
 use crate::scenario::{Event, Happening};
-use crate::watch::Violation;
 use trimtab_core::balance::Settings;
 use trimtab_core::time::{Moment, Span};
 
@@ -42,7 +42,7 @@ pub(super) fn shrink_by(
 ) -> Shrunk {
     let (mut best, mut violations) = (draft.clone(), violations.to_vec());
     let (mut tried, mut whole) = (0, true);
-    let Some(law) = violations.first().map(|violation| violation.law) else {
+    let Some(law) = violations.first().map(|violation| violation.invariant) else {
         return Shrunk { draft: best, violations, tried, whole };
     };
     'simpler: loop {
@@ -59,7 +59,7 @@ pub(super) fn shrink_by(
             }
             tried += 1;
             let found = run(&simpler).violations;
-            if found.iter().any(|violation| violation.law == law) {
+            if found.iter().any(|violation| violation.invariant == law) {
                 (best, violations) = (simpler, found);
                 continue 'simpler;
             }

@@ -1,6 +1,6 @@
 use super::*;
+use crate::checkers::{Invariant, check};
 use crate::scenario::Happening;
-use crate::watch::{Law, check};
 use std::cell::Cell;
 use trimtab_core::time::Moment;
 
@@ -79,7 +79,7 @@ fn contrived(draft: &Draft) -> Run {
     let scenario = draft.scenario();
     let wrong = scenario.programs.len() > 1 && scenario.model.machine.pu_count() > 1;
     let at = Moment(5);
-    let violation = Violation { law: Law::Idle, at, thread: None, text: String::new() };
+    let violation = Violation { invariant: Invariant::Idle, at, thread: None, text: String::new() };
     Run { events: 0, violations: if wrong { vec![violation] } else { Vec::new() } }
 }
 
@@ -114,7 +114,7 @@ fn what_does_not_matter_is_left_out() {
 fn a_law_that_is_not_broken_leaves_the_draft_as_it_is() {
     let draft = draw(SEED, 0, Size::Small);
     assert_eq!(check(&draft.scenario()).1, []);
-    let broken = [Violation { law: Law::Time, at: Moment(5), thread: None, text: String::new() }];
+    let broken = [Violation { invariant: Invariant::Time, at: Moment(5), thread: None, text: String::new() }];
     let none = |_: &Draft| Run { events: 0, violations: Vec::new() };
     let kept = shrink::shrink_by(&draft, &broken, &none, &|| true);
     assert_eq!((&kept.draft, &kept.violations[..], kept.whole), (&draft, &broken[..], true));
@@ -129,7 +129,12 @@ fn what_is_made_small_can_still_be_written() {
         violations: draft
             .programs
             .first()
-            .map(|_| Violation { law: Law::Idle, at: Moment(1), thread: None, text: String::new() })
+            .map(|_| Violation {
+                invariant: Invariant::Idle,
+                at: Moment(1),
+                thread: None,
+                text: String::new(),
+            })
             .into_iter()
             .collect(),
         events: 0,

@@ -10,30 +10,43 @@
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
 //!
-//! - `births`: programs start, threads are born and end.
+//! Parts, each with fields of its own: [`timeline`] (time and planned events), [`hardware`] (busy cores and speeds), [`cpu_clocks`] (time
+//! that CPUs ran), [`agenda`] (programs and their starts), [`roster`] (threads and their numbers), the scheduler with its queues
+//! (`sched`), and a model of memory ([`Progress`]). Events join them:
+//!
+//! - `spawn`: programs start, threads are born and end.
 //! - `running`: threads on and off CPUs.
 //! - `waiting`: phases, barriers, sleep.
-//! - `orders`: what a host or a scenario does to a running world.
+//! - `control`: what a host or a scenario does to a running world.
 //! - `seen`: what can be seen of it from outside.
 
-mod births;
-mod orders;
+mod agenda;
+mod control;
+mod cpu_clocks;
+mod hardware;
+mod roster;
 mod running;
 mod seen;
+mod spawn;
+mod timeline;
 mod waiting;
 
-pub(crate) use births::finite;
-pub use orders::Refused;
+pub(crate) use agenda::finite;
+pub use control::Refused;
 pub use seen::{Activity, Counters, ProgramSeen, ThreadSeen};
 
 use crate::kernel::Kernel;
 use crate::model::Model;
 use crate::program::Program;
 use crate::progress::{Progress, Unhindered};
-use crate::queue::Queue;
 use crate::rng::Rng;
 use crate::sched::{Scheduler, Seats, scheduler};
-use trimtab_core::ids::{Id, Pu};
+use agenda::Agenda;
+use cpu_clocks::CpuClocks;
+use hardware::Hardware;
+use roster::Roster;
+use timeline::{Slot, Timeline};
+use trimtab_core::ids::Pu;
 use trimtab_core::set::Set;
 use trimtab_core::time::Moment;
 
@@ -107,42 +120,31 @@ struct Started {
 /// A machine at work.
 #[derive(Debug)]
 pub struct World<P: Progress = Unhindered> {
-    now: u64,
-    model: Model,
+    timeline: Timeline,
+    hardware: Hardware,
+    clocks: CpuClocks,
+    agenda: Agenda,
+    roster: Roster,
+    teams: Vec<Team>,
     seats: Seats,
     scheduler: Box<dyn Scheduler>,
-    events: Queue,
-    progress: P,
-    threads: Vec<Thread>,
-    free: Vec<u32>,
-    teams: Vec<Team>,
-    programs: Vec<Started>,
-    /// Programs to start, the last one first.
-    agenda: Vec<(u64, u32)>,
-    /// By number of those looked after: the thread, or none when it is over.
-    watched: Vec<Option<u32>>,
-    /// Numbers of those that ended.
-    ended: Vec<u32>,
-    /// Programs that must end for the run to be over, and have not.
-    open: u32,
-    /// By CPU: since when its thread runs unaccounted, how long it was busy, who was on it last, whether it is counted as busy.
-    since: Vec<u64>,
-    busy: Vec<u64>,
-    last: Vec<u32>,
-    occupied: Vec<bool>,
-    until: Vec<u64>,
-    looks: Vec<u8>,
-    /// By CPU: its core, and its package.
-    core_of: Vec<u32>,
-    package_of: Vec<u32>,
-    /// By core and package: busy hardware threads, busy cores.
-    core_busy: Vec<u32>,
-    package_busy: Vec<u32>,
-    packages: Vec<std::ops::Range<usize>>,
-    rng: Rng,
+    memory: P,
+    random: Random,
+    counters: Counters,
+    buffers: Buffers,
+}
+
+/// Streams of random numbers.
+#[derive(Debug)]
+struct Random {
+    threads: Rng,
     /// Which idle CPU comes first when all are called.
     calls: Rng,
-    counters: Counters,
+}
+
+/// Lists that are kept so that an event allocates nothing; empty between events.
+#[derive(Debug, Default)]
+struct Buffers {
     pulled: Vec<usize>,
     changed: Vec<usize>,
 }
@@ -158,162 +160,113 @@ impl<P: Progress> World<P> {
     /// A machine with a model of memory.
     pub fn with(model: Model, kernel: &Kernel, programs: Vec<Program>, seed: u64, progress: P) -> Self {
         let rng = Rng::new(seed);
-        let machine = &model.machine;
-        let count = machine.pu_count();
         let seats = Seats::new(&model, kernel, &rng);
-        let packages = model.packages();
-        let mut package_of = vec![0; count];
-        for (at, cpus) in packages.iter().enumerate() {
-            package_of[cpus.clone()].fill(at as u32);
-        }
+        let hardware = Hardware::new(model);
+        let cpus = hardware.cpus();
         let mut world = Self {
-            now: 0,
+            timeline: Timeline::new(cpus),
+            hardware,
+            clocks: CpuClocks::new(cpus),
+            agenda: Agenda::default(),
+            roster: Roster::default(),
+            teams: Vec::new(),
             scheduler: scheduler(kernel, &seats),
             seats,
-            events: Queue::new(2 * count + 3),
-            progress,
-            threads: Vec::new(),
-            free: Vec::new(),
-            teams: Vec::new(),
-            programs: Vec::new(),
-            agenda: Vec::new(),
-            watched: Vec::new(),
-            ended: Vec::new(),
-            open: 0,
-            since: vec![0; count],
-            busy: vec![0; count],
-            last: vec![u32::MAX; count],
-            occupied: vec![false; count],
-            until: vec![u64::MAX; count],
-            looks: vec![0; count],
-            core_of: (0..count).map(|cpu| machine.core_of(Pu::from_index(cpu)).0).collect(),
-            core_busy: vec![0; machine.cores().len()],
-            package_busy: vec![0; packages.len()],
-            package_of,
-            packages,
-            calls: rng.fork("calls"),
-            rng: rng.fork("threads"),
+            memory: progress,
+            random: Random { threads: rng.fork("threads"), calls: rng.fork("calls") },
             counters: Counters::default(),
-            pulled: Vec::new(),
-            changed: Vec::new(),
-            model,
+            buffers: Buffers::default(),
         };
         world.add_all(programs);
         let first = world.scheduler.everywhere(&mut world.seats, 0);
         if first != u64::MAX {
-            world.events.plan(world.everywhere_slot(), first);
+            world.timeline.plan(Slot::Everywhere, first);
         }
         world
     }
 
     /// What time it is.
     pub fn now(&self) -> Moment {
-        Moment(self.now)
+        Moment(self.timeline.now())
     }
 
     /// The machine and its numbers.
     pub fn model(&self) -> &Model {
-        &self.model
+        self.hardware.model()
     }
 
     /// The model of memory.
     pub fn progress(&self) -> &P {
-        &self.progress
+        &self.memory
     }
 
     /// Whether all programs that can end have ended.
     pub fn over(&self) -> bool {
-        self.open == 0
+        self.agenda.is_over()
     }
 
     /// Lets time pass until a moment, or until all is over if that is earlier.
     pub fn run(&mut self, until: Moment) {
         while !self.over() {
-            match self.events.next() {
+            match self.timeline.next() {
                 Some(at) if at <= until.0 => self.step(),
                 _ => break,
             }
         }
         if !self.over() {
-            self.now = self.now.max(until.0);
+            self.timeline.pass(until.0);
         }
     }
 
     fn cpus(&self) -> usize {
-        self.since.len()
-    }
-
-    fn balance_slot(&self, cpu: usize) -> usize {
-        self.cpus() + cpu
-    }
-
-    fn agenda_slot(&self) -> usize {
-        2 * self.cpus()
-    }
-
-    fn epoch_slot(&self) -> usize {
-        2 * self.cpus() + 1
-    }
-
-    fn everywhere_slot(&self) -> usize {
-        2 * self.cpus() + 2
-    }
-
-    fn alarm_slot(&self, thread: usize) -> usize {
-        2 * self.cpus() + 3 + thread
+        self.hardware.cpus()
     }
 
     /// The next event.
     fn step(&mut self) {
-        let Some(event) = self.events.begin() else { return };
-        let slot = event.slot;
-        self.now = event.at;
+        let Some((event, slot)) = self.timeline.begin() else { return };
         self.counters.events += 1;
-        let cpus = self.cpus();
-        if slot < cpus {
-            self.look(slot);
-        } else if slot < 2 * cpus {
-            self.balance(slot - cpus);
-        } else if slot == self.agenda_slot() {
-            self.start_due();
-        } else if slot == self.epoch_slot() {
-            self.epoch();
-        } else if slot == self.everywhere_slot() {
-            for cpu in 0..cpus {
-                self.settle(cpu);
+        match slot {
+            Slot::Cpu(cpu) => self.look(cpu),
+            Slot::Balance(cpu) => self.balance(cpu),
+            Slot::Agenda => self.start_due(),
+            Slot::Epoch => self.epoch(),
+            Slot::Everywhere => {
+                for cpu in 0..self.cpus() {
+                    self.settle(cpu);
+                }
+                let next = self.scheduler.everywhere(&mut self.seats, self.timeline.now());
+                self.timeline.plan(slot, next);
             }
-            let next = self.scheduler.everywhere(&mut self.seats, self.now);
-            self.events.plan(slot, next);
-        } else {
-            self.alarm(slot - self.alarm_slot(0));
+            Slot::Alarm(thread) => self.alarm(thread),
         }
-        self.events.done(event);
+        self.timeline.done(event);
     }
 
     /// Memory works its rates out.
     fn epoch(&mut self) {
-        let mut changed = std::mem::take(&mut self.changed);
+        let mut changed = std::mem::take(&mut self.buffers.changed);
         changed.clear();
-        self.progress.epoch(Moment(self.now), &mut changed);
+        self.memory.epoch(Moment(self.timeline.now()), &mut changed);
         for &thread in &changed {
             let cpu = self.seats.tasks[thread].cpu as usize;
             if self.seats.current(cpu) == Some(thread) {
                 self.rerate(cpu);
             }
         }
-        self.changed = changed;
+        self.buffers.changed = changed;
         self.plan_epoch();
     }
 
     pub(super) fn plan_epoch(&mut self) {
-        let slot = self.epoch_slot();
-        match self.progress.next() {
+        let slot = Slot::Epoch;
+        match self.memory.next() {
             // What is planned for now may be what is being carried out.
-            Some(at) if at.0 <= self.now || self.events.planned(slot) != Some(at.0) => {
-                self.events.plan(slot, at.0.max(self.now));
+            Some(at) if at.0 <= self.timeline.now() || self.timeline.planned(slot) != Some(at.0) => {
+                self.timeline.plan(slot, at.0.max(self.timeline.now()));
             }
             Some(_) => {}
-            None => self.events.cancel(slot),
+            None => self.timeline.cancel(slot),
         }
     }
 }

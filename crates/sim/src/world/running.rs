@@ -1,5 +1,6 @@
 //! Threads on and off CPUs.
 
+use super::timeline::Slot;
 use super::{Phase, World};
 use crate::progress::Progress;
 use crate::sched::{State, Why};
@@ -22,11 +23,10 @@ const PULLS_MOST: usize = 4;
 impl<P: Progress> World<P> {
     /// Accounts for the time that a CPU's thread ran since it was accounted for last.
     pub(super) fn settle(&mut self, cpu: usize) {
-        let span = self.now - self.since[cpu];
+        let span = self.timeline.now() - self.clocks.since(cpu);
         let Some(at) = self.seats.current(cpu).filter(|_| span > 0) else { return };
-        self.since[cpu] = self.now;
-        self.busy[cpu] += span;
-        let thread = &mut self.threads[at];
+        self.clocks.account(cpu, self.timeline.now());
+        let thread = &mut self.roster[at];
         thread.run += span;
         let spent = thread.debt.min(span as f64);
         thread.debt -= spent;
@@ -46,20 +46,22 @@ impl<P: Progress> World<P> {
     pub(super) fn look(&mut self, cpu: usize) {
         self.settle(cpu);
         let Some(at) = self.seats.current(cpu) else { return };
-        let thread = &self.threads[at];
+        let thread = &self.roster[at];
         if thread.debt <= 0.0 && thread.left < GRAIN * thread.rate {
-            let due = self.now >= self.until[cpu];
+            let due = self.timeline.now() >= self.clocks.until(cpu);
             self.phase_over(at, cpu);
             // A phase that ends with the slice must not make the others wait for the next end of one.
             if due
                 && self.seats.current(cpu) == Some(at)
-                && self.scheduler.expired(&mut self.seats, self.now, cpu)
+                && self.scheduler.expired(&mut self.seats, self.timeline.now(), cpu)
             {
                 self.rotate(cpu);
             }
             return;
         }
-        if self.now >= self.until[cpu] && self.scheduler.expired(&mut self.seats, self.now, cpu) {
+        if self.timeline.now() >= self.clocks.until(cpu)
+            && self.scheduler.expired(&mut self.seats, self.timeline.now(), cpu)
+        {
             self.rotate(cpu);
         } else {
             self.arm(cpu);
@@ -69,7 +71,7 @@ impl<P: Progress> World<P> {
     /// The running thread goes back to the queue, the best one runs.
     pub(super) fn rotate(&mut self, cpu: usize) {
         if let Some(at) = self.unseat(cpu) {
-            self.seats.push(at, cpu, self.now);
+            self.seats.push(at, cpu, self.timeline.now());
         }
         self.switch_in(cpu);
     }
@@ -77,10 +79,10 @@ impl<P: Progress> World<P> {
     /// Takes the running thread off; it is then nowhere.
     pub(super) fn unseat(&mut self, cpu: usize) -> Option<usize> {
         self.settle(cpu);
-        let at = self.seats.unseat(cpu, self.now)?;
-        let thread = &self.threads[at];
+        let at = self.seats.unseat(cpu, self.timeline.now())?;
+        let thread = &self.roster[at];
         if thread.stalls && thread.phase == Phase::Computes {
-            self.progress.off_cpu(Moment(self.now), at);
+            self.memory.off_cpu(Moment(self.timeline.now()), at);
             self.plan_epoch();
         }
         Some(at)
@@ -90,12 +92,12 @@ impl<P: Progress> World<P> {
     pub(super) fn switch_in(&mut self, cpu: usize) {
         let mut best = None;
         for _ in 0..PULLS_MOST {
-            best = self.scheduler.pick(&mut self.seats, self.now, cpu);
+            best = self.scheduler.pick(&mut self.seats, self.timeline.now(), cpu);
             if best.is_some() || !self.seats.cpus[cpu].usable {
                 break;
             }
             self.scheduler.changed(&self.seats, cpu);
-            let Some(task) = self.scheduler.pull(&mut self.seats, self.now, cpu) else { break };
+            let Some(task) = self.scheduler.pull(&mut self.seats, self.timeline.now(), cpu) else { break };
             self.relocate(task, cpu);
         }
         let first = (!self.seats.cpus[cpu].queue.is_empty()).then_some(0);
@@ -103,25 +105,22 @@ impl<P: Progress> World<P> {
             self.rest(cpu);
             return;
         };
-        let at = self.seats.seat(place, cpu, self.now);
+        let at = self.seats.seat(place, cpu, self.timeline.now());
         self.counters.switches += 1;
-        let thread = &mut self.threads[at];
-        thread.wait += self.now - self.seats.tasks[at].since;
+        let thread = &mut self.roster[at];
+        thread.wait += self.timeline.now() - self.seats.tasks[at].since;
         thread.slices += 1;
-        if self.last[cpu] != at as u32 {
-            self.last[cpu] = at as u32;
-            thread.debt += self.model.switching.switch.0 as f64;
+        if self.clocks.begin(cpu, at, self.timeline.now()) {
+            thread.debt += self.hardware.model().switching.switch.0 as f64;
         }
         if thread.ran_on != cpu as u32 {
             if thread.ran_on != u32::MAX {
                 thread.moves += 1;
                 self.counters.moves += 1;
-                thread.debt += self.model.switching.migrate.0 as f64;
+                thread.debt += self.hardware.model().switching.migrate.0 as f64;
             }
             thread.ran_on = cpu as u32;
         }
-        self.since[cpu] = self.now;
-        self.looks[cpu] = 0;
         let computes = thread.phase == Phase::Computes;
         if computes {
             self.computes(at, cpu);
@@ -133,20 +132,20 @@ impl<P: Progress> World<P> {
 
     /// Tells memory that a thread computes on a CPU.
     pub(super) fn computes(&mut self, at: usize, cpu: usize) {
-        if self.threads[at].stalls {
-            self.progress.on_cpu(Moment(self.now), at, Pu::from_index(cpu));
+        if self.roster[at].stalls {
+            self.memory.on_cpu(Moment(self.timeline.now()), at, Pu::from_index(cpu));
             self.plan_epoch();
         }
     }
 
     /// Nobody to run.
     fn rest(&mut self, cpu: usize) {
-        self.events.cancel(cpu);
+        self.timeline.cancel(Slot::Cpu(cpu));
         self.occupy(cpu, false);
-        self.seats.rests(cpu, self.now);
+        self.seats.rests(cpu, self.timeline.now());
         self.scheduler.changed(&self.seats, cpu);
         if self.wanted_elsewhere() && self.seats.cpus[cpu].usable {
-            self.plan_balance(cpu, self.seats.tick_after(self.now));
+            self.plan_balance(cpu, self.seats.tick_after(self.timeline.now()));
         }
     }
 
@@ -156,9 +155,9 @@ impl<P: Progress> World<P> {
     }
 
     fn plan_balance(&mut self, cpu: usize, at: u64) {
-        let slot = self.balance_slot(cpu);
-        if self.events.planned(slot).is_none_or(|planned| planned > at) {
-            self.events.plan(slot, at);
+        let slot = Slot::Balance(cpu);
+        if self.timeline.planned(slot).is_none_or(|planned| planned > at) {
+            self.timeline.plan(slot, at);
         }
     }
 
@@ -166,23 +165,23 @@ impl<P: Progress> World<P> {
     pub(super) fn arm(&mut self, cpu: usize) {
         self.scheduler.changed(&self.seats, cpu);
         let Some(at) = self.seats.current(cpu) else { return };
-        let until = self.scheduler.until(&self.seats, self.now, cpu);
-        self.until[cpu] = until;
-        let thread = &self.threads[at];
+        let until = self.scheduler.until(&self.seats, self.timeline.now(), cpu);
+        self.clocks.set_until(cpu, until);
+        let thread = &self.roster[at];
         let rate = if thread.phase == Phase::Computes { thread.rate } else { 1.0 };
         let end = thread.debt + thread.left.max(0.0) / rate;
         // Beyond what a clock holds: never.
-        let end = if end < 1e18 { self.now + end.ceil() as u64 } else { u64::MAX };
+        let end = if end < 1e18 { self.timeline.now() + end.ceil() as u64 } else { u64::MAX };
         let next = until.min(end);
         if next == u64::MAX {
-            self.events.cancel(cpu);
-        } else if next == self.now || self.events.planned(cpu) != Some(next) {
+            self.timeline.cancel(Slot::Cpu(cpu));
+        } else if next == self.timeline.now() || self.timeline.planned(Slot::Cpu(cpu)) != Some(next) {
             // What is planned for now may be what is being carried out.
-            self.events.plan(cpu, next);
+            self.timeline.plan(Slot::Cpu(cpu), next);
         }
         if self.cpus() > 1 {
-            if self.events.planned(self.balance_slot(cpu)).is_none() {
-                self.events.plan(self.balance_slot(cpu), self.seats.tick_after(self.now));
+            if self.timeline.planned(Slot::Balance(cpu)).is_none() {
+                self.timeline.plan(Slot::Balance(cpu), self.seats.tick_after(self.timeline.now()));
             }
             self.kick(cpu);
         }
@@ -210,11 +209,11 @@ impl<P: Progress> World<P> {
             None
         };
         let Some(idle) = near else { return };
-        if self.looks[idle] == 0 {
-            self.plan_balance(idle, self.seats.tick_after(self.now));
-        } else if self.events.planned(self.balance_slot(idle)).is_none() {
+        if self.clocks.looks(idle) == 0 {
+            self.plan_balance(idle, self.seats.tick_after(self.timeline.now()));
+        } else if self.timeline.planned(Slot::Balance(idle)).is_none() {
             // It gave up when nobody waited who could be moved, and now somebody does.
-            let later = self.now + (self.seats.tick << self.looks[idle]);
+            let later = self.timeline.now() + (self.seats.tick << self.clocks.looks(idle));
             self.plan_balance(idle, self.seats.tick_at(later));
         }
     }
@@ -235,8 +234,8 @@ impl<P: Progress> World<P> {
         };
         let idle: Vec<usize> = (0..seats.cpus.len()).filter(helps).collect();
         if !idle.is_empty() {
-            let first = idle[self.calls.below(idle.len() as u64) as usize];
-            self.plan_balance(first, self.now);
+            let first = idle[self.random.calls.below(idle.len() as u64) as usize];
+            self.plan_balance(first, self.timeline.now());
         }
     }
 
@@ -252,9 +251,9 @@ impl<P: Progress> World<P> {
             return;
         }
         self.settle(cpu);
-        let mut pulled = std::mem::take(&mut self.pulled);
+        let mut pulled = std::mem::take(&mut self.buffers.pulled);
         pulled.clear();
-        let mut next = self.scheduler.balance(&mut self.seats, self.now, cpu, &mut pulled);
+        let mut next = self.scheduler.balance(&mut self.seats, self.timeline.now(), cpu, &mut pulled);
         for &task in &pulled {
             self.relocate(task, cpu);
             self.came(task, cpu);
@@ -265,15 +264,15 @@ impl<P: Progress> World<P> {
         }
         if self.seats.current(cpu).is_none() {
             if !self.wanted_elsewhere() {
-                self.pulled = pulled;
+                self.buffers.pulled = pulled;
                 return;
             }
-            let looks = &mut self.looks[cpu];
-            next = next.max(self.seats.tick_at(self.now + (self.seats.tick << *looks)));
-            *looks = (*looks + 1).min(LOOKS_MOST);
+            let looks = self.clocks.looks(cpu);
+            next = next.max(self.seats.tick_at(self.timeline.now() + (self.seats.tick << looks)));
+            self.clocks.looked(cpu, LOOKS_MOST);
         }
-        self.pulled = pulled;
-        self.events.plan(self.balance_slot(cpu), next);
+        self.buffers.pulled = pulled;
+        self.timeline.plan(Slot::Balance(cpu), next);
     }
 
     /// Moves a thread that wants a CPU into another one's queue, and sees to the CPU it leaves.
@@ -285,14 +284,14 @@ impl<P: Progress> World<P> {
             self.unseat(from);
         } else {
             self.settle(from);
-            self.threads[task].wait += self.now - self.seats.tasks[task].since;
+            self.roster[task].wait += self.timeline.now() - self.seats.tasks[task].since;
             self.seats.take(task);
         }
         self.scheduler.leaves(&mut self.seats, task, from);
         self.scheduler.joins(&mut self.seats, task, to, Why::Moved);
         // A moved thread has no data anywhere near.
         self.seats.tasks[task].last = 0;
-        self.seats.push(task, to, self.now);
+        self.seats.push(task, to, self.timeline.now());
         if ran {
             self.switch_in(from);
         } else {
@@ -319,49 +318,18 @@ impl<P: Progress> World<P> {
 
     /// A CPU begins or stops to be busy: its core's other hardware threads, and maybe its package, get on differently.
     fn occupy(&mut self, cpu: usize, busy: bool) {
-        if self.occupied[cpu] == busy {
-            return;
-        }
-        self.occupied[cpu] = busy;
-        let (core, package) = (self.core_of[cpu] as usize, self.package_of[cpu] as usize);
-        let step = |count: u32| if busy { count + 1 } else { count - 1 };
-        self.core_busy[core] = step(self.core_busy[core]);
-        let whole = self.core_busy[core] == u32::from(busy);
-        if whole {
-            let before = self.turbo(package);
-            self.package_busy[package] = step(self.package_busy[package]);
-            if self.turbo(package).to_bits() != before.to_bits() {
-                for other in self.packages[package].clone() {
-                    self.rerate(other);
-                }
-                return;
-            }
-        }
         let domain = self.seats.domains.core[cpu] as usize;
         let siblings = self.seats.domains.all[domain].cpus.clone();
-        if siblings.len() > 1 {
-            for other in siblings.filter(|&other| other != cpu) {
-                self.rerate(other);
-            }
+        for other in self.hardware.occupy(cpu, busy, siblings) {
+            self.rerate(other);
         }
-    }
-
-    fn turbo(&self, package: usize) -> f64 {
-        let factors = &self.model.turbo.factors;
-        let busy = (self.package_busy[package] as usize).clamp(1, factors.len().max(1));
-        factors.get(busy - 1).copied().unwrap_or(1.0)
     }
 
     /// How fast a thread gets on where it is.
     fn rate(&mut self, at: usize, cpu: usize) {
-        let core = self.core_of[cpu] as usize;
-        let speed = self.model.speeds.get(core).copied().unwrap_or(1.0);
-        let busy = self.core_busy[core].max(1) as usize;
-        let throughput = &self.model.smt.throughput;
-        let whole = throughput.get(busy.min(throughput.len()).wrapping_sub(1)).copied().unwrap_or(1.0);
-        let stall = if self.threads[at].stalls { self.progress.rate(at) } else { 1.0 };
-        let rate = speed * self.turbo(self.package_of[cpu] as usize) * whole / busy as f64 * stall;
-        self.threads[at].rate = rate.max(1e-9);
+        let stall = if self.roster[at].stalls { self.memory.rate(at) } else { 1.0 };
+        let rate = self.hardware.speed(cpu) * stall;
+        self.roster[at].rate = rate.max(1e-9);
     }
 
     /// The rate of a CPU's thread may have changed.

@@ -1,6 +1,6 @@
 //! What can be seen of a world from outside.
 
-use super::births::finite;
+use super::agenda::finite;
 use super::{Phase, World};
 use crate::progress::Progress;
 use crate::sched::State;
@@ -105,7 +105,7 @@ impl<P: Progress> World<P> {
 
     /// The programs, in the order in which they were added.
     pub fn programs(&self) -> impl Iterator<Item = ProgramSeen> + '_ {
-        self.programs.iter().map(|started| ProgramSeen {
+        self.agenda.iter().map(|started| ProgramSeen {
             name: started.program.name.clone(),
             start: started.program.start,
             ended: started.ended.map(Moment),
@@ -118,13 +118,13 @@ impl<P: Progress> World<P> {
 
     /// How long a program took; `None` while it runs.
     pub fn makespan(&self, program: usize) -> Option<Span> {
-        let started = self.programs.get(program)?;
+        let started = self.agenda.get(program)?;
         Some(Moment(started.ended?).since(started.program.start))
     }
 
     /// All threads there have been, but for short processes whose number was used again.
     pub fn threads(&self) -> impl Iterator<Item = ThreadSeen> + '_ {
-        (0..self.threads.len()).map(|at| self.thread(at))
+        (0..self.roster.len()).map(|at| self.thread(at))
     }
 
     /// A thread by its place.
@@ -132,13 +132,13 @@ impl<P: Progress> World<P> {
     /// # Panics
     /// When there are not so many.
     pub fn thread(&self, at: usize) -> ThreadSeen {
-        let (thread, task) = (&self.threads[at], &self.seats.tasks[at]);
+        let (thread, task) = (&self.roster[at], &self.seats.tasks[at]);
         let cpu = task.cpu as usize;
         let going = match task.state {
-            State::Running => self.now - self.since[cpu],
+            State::Running => self.timeline.now() - self.clocks.since(cpu),
             _ => 0,
         };
-        let waiting = if task.state == State::Queued { self.now - task.since } else { 0 };
+        let waiting = if task.state == State::Queued { self.timeline.now() - task.since } else { 0 };
         let activity = match (thread.phase, task.state) {
             (Phase::Over, _) => Activity::Over,
             (_, State::Off) => Activity::Asleep,
@@ -152,15 +152,15 @@ impl<P: Progress> World<P> {
             0.0
         };
         let mask = match &task.mask {
-            Some(mask) => mask.iter().map(|pu| self.os(pu.index())).collect(),
-            None => self.model.machine.cpus(),
+            Some(mask) => mask.iter().map(|pu| self.hardware.os(pu.index())).collect(),
+            None => self.hardware.model().machine.cpus(),
         };
         ThreadSeen {
             id: thread.id.map(ThreadId),
             program: thread.program as usize,
             rank: thread.rank,
             activity,
-            cpu: self.os(cpu),
+            cpu: self.hardware.os(cpu),
             mask,
             run: Span(thread.run + going),
             wait: Span(thread.wait + waiting),
@@ -176,14 +176,18 @@ impl<P: Progress> World<P> {
     /// How long each CPU was busy, in the model's order.
     pub fn busy(&self) -> impl Iterator<Item = (OsCpu, Span)> + '_ {
         (0..self.cpus()).map(|cpu| {
-            let going = if self.seats.current(cpu).is_some() { self.now - self.since[cpu] } else { 0 };
-            (self.os(cpu), Span(self.busy[cpu] + going))
+            let going = if self.seats.current(cpu).is_some() {
+                self.timeline.now() - self.clocks.since(cpu)
+            } else {
+                0
+            };
+            (self.hardware.os(cpu), Span(self.clocks.busy(cpu) + going))
         })
     }
 
     /// How many threads want a CPU, on each, in the model's order.
     pub fn loads(&self) -> impl Iterator<Item = (OsCpu, usize)> + '_ {
-        (0..self.cpus()).map(|cpu| (self.os(cpu), self.seats.load(cpu)))
+        (0..self.cpus()).map(|cpu| (self.hardware.os(cpu), self.seats.load(cpu)))
     }
 }
 
@@ -202,41 +206,41 @@ pub(crate) struct Counted {
 impl<P: Progress> World<P> {
     /// How many threads that are looked after there have been.
     pub(crate) fn watched_count(&self) -> usize {
-        self.watched.len()
+        self.roster.watched_count()
     }
 
     /// The numbers of those that ended, in order of their ends.
     pub(crate) fn ended_ids(&self) -> &[u32] {
-        &self.ended
+        self.roster.ended()
     }
 
     /// A thread's program, its name, and where that lets the thread run.
     pub(crate) fn birth(&self, at: usize) -> (u32, String, CpuSet) {
-        let thread = &self.threads[at];
+        let thread = &self.roster[at];
         let home = match &thread.home {
-            Some(home) => home.iter().map(|pu| self.os(pu.index())).collect(),
-            None => self.model.machine.cpus(),
+            Some(home) => home.iter().map(|pu| self.hardware.os(pu.index())).collect(),
+            None => self.hardware.model().machine.cpus(),
         };
-        (thread.program, self.programs[thread.program as usize].program.name.clone(), home)
+        (thread.program, self.agenda[thread.program as usize].program.name.clone(), home)
     }
 
     /// What `/proc` would say: running time up to the last tick, waits that are over.
     pub(crate) fn counted(&self, at: usize) -> Counted {
-        let (thread, task) = (&self.threads[at], &self.seats.tasks[at]);
+        let (thread, task) = (&self.roster[at], &self.seats.tasks[at]);
         let cpu = task.cpu as usize;
         let mut run = thread.run;
         if task.state == State::Running {
             // What was accounted for since the last tick is not counted yet; what runs unaccounted since before it, is.
-            let next = self.seats.tick_after(self.now);
-            let last = next.saturating_sub(self.seats.tick).min(self.now);
-            run += last.saturating_sub(self.since[cpu]);
+            let next = self.seats.tick_after(self.timeline.now());
+            let last = next.saturating_sub(self.seats.tick).min(self.timeline.now());
+            run += last.saturating_sub(self.clocks.since(cpu));
         }
         Counted {
             run,
             wait: thread.wait,
             slices: thread.slices,
             sleeps: thread.sleeps,
-            cpu: self.os(cpu),
+            cpu: self.hardware.os(cpu),
             single: task.single,
             state: task.state,
         }
@@ -245,13 +249,13 @@ impl<P: Progress> World<P> {
     /// What hardware would have counted of a thread. The simulated core makes one cycle a nanosecond, and retires one instruction in each
     /// that it does not stall, polling included; requests to memory are the memory model's.
     pub(crate) fn hardware(&self, at: usize) -> Counts {
-        let (thread, task) = (&self.threads[at], &self.seats.tasks[at]);
+        let (thread, task) = (&self.roster[at], &self.seats.tasks[at]);
         let going = match task.state {
-            State::Running => self.now - self.since[task.cpu as usize],
+            State::Running => self.timeline.now() - self.clocks.since(task.cpu as usize),
             _ => 0,
         };
         let run = thread.run + going;
-        let counted = self.progress.counts(Moment(self.now), at);
+        let counted = self.memory.counts(Moment(self.timeline.now()), at);
         let busy = (counted.waited_ns as u64).min(run);
         Counts {
             enabled: Span(run),

@@ -107,10 +107,10 @@ fn barriers_wait_for_the_last() {
         let world = ended(cores(4), "linux-6.12", vec![program]);
         assert_eq!(took(&world, 0), 120 * MS, "{wait:?}");
         assert_eq!(world.counters().barriers, 10);
-        let sleeps: u64 = world.threads.iter().map(|thread| thread.sleeps).sum();
+        let sleeps: u64 = world.roster.iter().map(|thread| thread.sleeps).sum();
         assert_eq!(sleeps, if matches!(wait, Wait::Spin | Wait::Yield) { 0 } else { 30 }, "{wait:?}");
         // Who polls is busy all the time; who sleeps, only while it computes.
-        let busy: u64 = world.busy.iter().sum();
+        let busy: u64 = (0..world.cpus()).map(|cpu| world.clocks.busy(cpu)).sum();
         let expected = match wait {
             Wait::Spin | Wait::Yield => 480 * MS,
             Wait::Sleep => 400 * MS,
@@ -127,7 +127,7 @@ fn nested_teams_wait_for_their_own_and_then_for_all() {
     program.body = Body::Nested { inner: 3, regions: 4, work: Span::from_ms(5) };
     let world = ended(cores(6), "linux-6.12", vec![program]);
     assert_eq!(took(&world, 0), 20 * MS);
-    assert_eq!((world.counters().barriers, world.threads.len()), (2 * 4 + 1, 6));
+    assert_eq!((world.counters().barriers, world.roster.len()), (2 * 4 + 1, 6));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_churn_ends_when_its_jobs_do() {
     let world = ended(cores(2), "linux-6.12", vec![churn]);
     let counters = world.counters();
     assert_eq!(world.programs().next().unwrap().born, 100);
-    assert!(world.threads.len() <= 4, "numbers are used again");
+    assert!(world.roster.len() <= 4, "numbers are used again");
     assert!((counters.done - counters.asked).abs() < 100.0);
     // Nothing is lost: two cores, busy but for the last jobs.
     assert!(took(&world, 0) as f64 * 2.0 < counters.asked * 1.2);
@@ -371,7 +371,7 @@ fn barriers_may_be_more_than_four_thousand_million() {
     let mut world = world(cores(1), "linux-6.12", vec![program]);
     world.run(Moment(0));
     // The first has begun.
-    assert_eq!(world.threads[0].segments, 360_000_000_000 - 1);
+    assert_eq!(world.roster[0].segments, 360_000_000_000 - 1);
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn threads_count_in_full_from_the_moment_at_which_weights_matter() {
     world.run(Moment(101 * MS));
     assert!(world.seats.uneven);
     for task in 0..3 {
-        let burden = world.seats.burden_of(task, world.now);
+        let burden = world.seats.burden_of(task, world.timeline.now());
         assert!((burden - 1.0).abs() < 1e-9, "{burden}");
     }
 }
@@ -398,7 +398,7 @@ fn programs_start_in_time_and_in_order_however_they_are_added() {
     for program in programs {
         apart.add(program);
     }
-    let order: Vec<u32> = together.agenda.iter().rev().map(|&(_, at)| at).collect();
+    let order: Vec<u32> = together.agenda.due().iter().rev().map(|&(_, at)| at).collect();
     assert_eq!(order, [3, 6, 1, 4, 0, 2, 5]);
-    assert_eq!(apart.agenda, together.agenda);
+    assert_eq!(apart.agenda.due(), together.agenda.due());
 }

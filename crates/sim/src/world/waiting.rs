@@ -1,5 +1,6 @@
 //! Phases of threads: a segment of work, a barrier, the next segment; sleep and waking.
 
+use super::timeline::Slot;
 use super::{Phase, World};
 use crate::program::{Body, Wait};
 use crate::progress::Progress;
@@ -9,9 +10,9 @@ use trimtab_core::time::Moment;
 impl<P: Progress> World<P> {
     /// The running thread's work or patience is at its end.
     pub(super) fn phase_over(&mut self, at: usize, cpu: usize) {
-        match self.threads[at].phase {
+        match self.roster[at].phase {
             Phase::Computes => {
-                let thread = &mut self.threads[at];
+                let thread = &mut self.roster[at];
                 thread.done += thread.left;
                 thread.left = 0.0;
                 self.work_over(at, cpu);
@@ -22,16 +23,16 @@ impl<P: Progress> World<P> {
     }
 
     fn work_over(&mut self, at: usize, cpu: usize) {
-        let program = self.threads[at].program as usize;
-        match self.programs[program].program.body {
+        let program = self.roster[at].program as usize;
+        match self.agenda[program].program.body {
             Body::Spmd { .. } | Body::Nested { .. } => self.arrive(at),
             Body::Hog { duty: Some((_, pause)) } => {
-                self.events.plan(self.alarm_slot(at), self.now.saturating_add(pause.0));
+                self.timeline.plan(Slot::Alarm(at), self.timeline.now().saturating_add(pause.0));
                 self.stops_computing(at);
                 self.sleep(at, cpu);
             }
             Body::Hog { duty: None } => {
-                self.threads[at].left = f64::INFINITY;
+                self.roster[at].left = f64::INFINITY;
                 self.arm(cpu);
             }
             Body::Churn { .. } => {
@@ -44,20 +45,18 @@ impl<P: Progress> World<P> {
     /// A thread that computed does not any more; it keeps its CPU.
     fn stops_computing(&mut self, at: usize) {
         let task = &self.seats.tasks[at];
-        if self.threads[at].stalls
-            && self.threads[at].phase == Phase::Computes
-            && task.state == State::Running
+        if self.roster[at].stalls && self.roster[at].phase == Phase::Computes && task.state == State::Running
         {
-            self.progress.off_cpu(Moment(self.now), at);
+            self.memory.off_cpu(Moment(self.timeline.now()), at);
             self.plan_epoch();
         }
-        self.threads[at].phase = Phase::Polls;
-        self.threads[at].left = f64::INFINITY;
+        self.roster[at].phase = Phase::Polls;
+        self.roster[at].left = f64::INFINITY;
     }
 
     /// A thread reaches the barrier of its team.
     pub(super) fn arrive(&mut self, at: usize) {
-        let team = self.threads[at].team as usize;
+        let team = self.roster[at].team as usize;
         self.stops_computing(at);
         self.teams[team].arrived += 1;
         if self.teams[team].arrived as usize == self.teams[team].members.len() {
@@ -69,17 +68,17 @@ impl<P: Progress> World<P> {
 
     /// A thread waits for its team, in its program's way.
     fn waits(&mut self, at: usize) {
-        let wait = self.programs[self.threads[at].program as usize].program.wait;
+        let wait = self.agenda[self.roster[at].program as usize].program.wait;
         let (state, cpu) = (self.seats.tasks[at].state, self.seats.tasks[at].cpu as usize);
         match wait {
-            _ if state == State::Off => self.threads[at].phase = Phase::Sleeps,
+            _ if state == State::Off => self.roster[at].phase = Phase::Sleeps,
             Wait::Spin => {}
             Wait::Yield => self.seats.set_passive(at, true),
-            Wait::SpinThenSleep(patience) => self.threads[at].left = patience.0 as f64,
+            Wait::SpinThenSleep(patience) => self.roster[at].left = patience.0 as f64,
             Wait::Sleep if state == State::Queued => {
                 self.leave_queue(at);
-                self.threads[at].phase = Phase::Sleeps;
-                self.threads[at].sleeps += 1;
+                self.roster[at].phase = Phase::Sleeps;
+                self.roster[at].sleeps += 1;
                 return;
             }
             Wait::Sleep => {
@@ -110,16 +109,16 @@ impl<P: Progress> World<P> {
 
     /// A thread that waited goes on: to its next segment, to the barrier of the whole program, or to its end.
     fn proceed(&mut self, at: usize, waker: usize) {
-        if self.threads[at].phase == Phase::Over {
+        if self.roster[at].phase == Phase::Over {
             return;
         }
-        if self.threads[at].segments == 0 {
-            let (program, team) = (self.threads[at].program as usize, self.threads[at].team);
-            let whole = self.programs[program].team;
+        if self.roster[at].segments == 0 {
+            let (program, team) = (self.roster[at].program as usize, self.roster[at].team);
+            let whole = self.agenda[program].team;
             if team == whole {
                 self.end(at);
             } else {
-                self.threads[at].team = whole;
+                self.roster[at].team = whole;
                 self.arrive(at);
             }
             return;
@@ -149,8 +148,8 @@ impl<P: Progress> World<P> {
 
     /// The next segment of work.
     pub(super) fn begin_segment(&mut self, at: usize) {
-        let thread = &mut self.threads[at];
-        let program = &self.programs[thread.program as usize].program;
+        let thread = &mut self.roster[at];
+        let program = &self.agenda[thread.program as usize].program;
         thread.segments -= 1;
         let mut work = if thread.segments == 0 { thread.last } else { thread.segment };
         if let Body::Spmd { jitter, .. } = program.body
@@ -167,10 +166,10 @@ impl<P: Progress> World<P> {
     /// The running thread sleeps.
     fn sleep(&mut self, at: usize, cpu: usize) {
         self.unseat(cpu);
-        self.threads[at].phase = Phase::Sleeps;
-        self.threads[at].sleeps += 1;
+        self.roster[at].phase = Phase::Sleeps;
+        self.roster[at].sleeps += 1;
         self.scheduler.leaves(&mut self.seats, at, cpu);
-        self.seats.off(at, self.now);
+        self.seats.off(at, self.timeline.now());
         self.switch_in(cpu);
     }
 
@@ -178,10 +177,10 @@ impl<P: Progress> World<P> {
     fn leave_queue(&mut self, at: usize) {
         let cpu = self.seats.tasks[at].cpu as usize;
         self.settle(cpu);
-        self.threads[at].wait += self.now - self.seats.tasks[at].since;
+        self.roster[at].wait += self.timeline.now() - self.seats.tasks[at].since;
         self.seats.take(at);
         self.scheduler.leaves(&mut self.seats, at, cpu);
-        self.seats.off(at, self.now);
+        self.seats.off(at, self.timeline.now());
         self.arm(cpu);
     }
 
@@ -191,20 +190,20 @@ impl<P: Progress> World<P> {
         let cpu = self.scheduler.wake(&mut self.seats, at, waker);
         self.settle(cpu);
         self.scheduler.joins(&mut self.seats, at, cpu, Why::Woken);
-        self.threads[at].debt += self.model.switching.wake.0 as f64;
+        self.roster[at].debt += self.hardware.model().switching.wake.0 as f64;
         self.counters.wakes += 1;
-        self.seats.push(at, cpu, self.now);
+        self.seats.push(at, cpu, self.timeline.now());
         self.came(at, cpu);
     }
 
     /// A thread's own alarm.
     pub(super) fn alarm(&mut self, at: usize) {
-        let program = self.threads[at].program as usize;
-        if self.threads[at].phase != Phase::Sleeps {
+        let program = self.roster[at].program as usize;
+        if self.roster[at].phase != Phase::Sleeps {
             return;
         }
-        if let Body::Hog { duty: Some((work, _)) } = self.programs[program].program.body {
-            let thread = &mut self.threads[at];
+        if let Body::Hog { duty: Some((work, _)) } = self.agenda[program].program.body {
+            let thread = &mut self.roster[at];
             thread.phase = Phase::Computes;
             thread.left = work.0 as f64;
             thread.asked += thread.left;
@@ -218,9 +217,9 @@ impl<P: Progress> World<P> {
         match self.seats.tasks[at].state {
             State::Running => {
                 self.unseat(cpu);
-                self.threads[at].phase = Phase::Over;
+                self.roster[at].phase = Phase::Over;
                 self.scheduler.leaves(&mut self.seats, at, cpu);
-                self.seats.off(at, self.now);
+                self.seats.off(at, self.timeline.now());
                 self.switch_in(cpu);
             }
             State::Queued => self.leave_queue(at),

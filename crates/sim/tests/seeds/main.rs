@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use trimtab_sim::checkers::check;
 use trimtab_sim::scenario::file::File;
-use trimtab_sim::watch::check;
 
 #[test]
 fn what_once_broke_a_law_does_not_any_more() {

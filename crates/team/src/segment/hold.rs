@@ -8,7 +8,7 @@
 //! the byte (`F_OFD_GETLK`), which needs no number of a process, and so is also seen from other namespaces.
 //!
 //! **Properties.** Exec ends all threads of a process but one, which goes on under the number of the first: seats of other threads are seen
-//! to be empty by that ([`crate::life`]), so only first threads have holds, one descriptor for each. A forked child closes its copies: a
+//! to be empty by that ([`crate::liveness`]), so only first threads have holds, one descriptor for each. A forked child closes its copies: a
 //! hold is nobody's but its process's. Where the segment cannot be opened anew (no /proc), there is none, and the seat says so.
 use super::memfd::Mapping;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};

@@ -3,7 +3,7 @@ use super::header::{GATHERING, Header};
 use super::hold::Hold;
 use super::layout::{Geometry, LINE};
 use super::memfd::Mapping;
-use crate::life::Sitter;
+use crate::liveness::Sitter;
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,7 @@ impl Seat {
     /// Whether a rank is of this process, or was when it left.
     pub fn is_ours(m: &Mapping, g: &Geometry, rank: u32) -> bool {
         Self::word(m, g, rank, 1).load(Ordering::Relaxed) == u64::from(std::process::id())
-            && Self::word(m, g, rank, 5).load(Ordering::Relaxed) == crate::life::namespace()
+            && Self::word(m, g, rank, 5).load(Ordering::Relaxed) == crate::liveness::namespace()
     }
 
     /// Who sits there; believed only while the state is [`TAKEN`].
@@ -58,7 +58,7 @@ impl Seat {
         let word = |index| Self::word(m, g, rank, index).load(Ordering::Relaxed);
         let pid = u32::try_from(word(1)).ok()?;
         // A number means nothing in another namespace: 0 says that nothing is known.
-        let known = word(5) == crate::life::namespace();
+        let known = word(5) == crate::liveness::namespace();
         let pid = if known { pid } else { 0 };
         Some(Sitter { pid, tid: word(4) as u32, start: word(2), holds: word(4) & HOLDS != 0 })
     }
@@ -72,10 +72,10 @@ impl Seat {
     pub fn abandoned(m: &Mapping, g: &Geometry, rank: u32) -> bool {
         let state = Self::state(m, g, rank).load(Ordering::Acquire);
         let dead = if state & 0xff == TAKING {
-            crate::life::process_ended((state >> 32) as u32)
+            crate::liveness::process_ended((state >> 32) as u32)
         } else {
             Self::holder(m, g, rank)
-                .is_some_and(|sitter| crate::life::ended(&sitter) || Self::let_go(m, rank, &sitter))
+                .is_some_and(|sitter| crate::liveness::ended(&sitter) || Self::let_go(m, rank, &sitter))
         };
         // It may have left in between, which is no death.
         dead && Self::state(m, g, rank).load(Ordering::Acquire) == state
@@ -102,8 +102,9 @@ impl Seat {
             // Of other threads exec leaves nothing, not even the number.
             let hold = if own.tid == own.pid { Hold::take(m, r) } else { None };
             let tid = u64::from(own.tid) | if hold.is_some() { HOLDS } else { 0 };
-            for (i, v) in
-                [u64::from(pid), own.start, generation, tid, crate::life::namespace()].into_iter().enumerate()
+            for (i, v) in [u64::from(pid), own.start, generation, tid, crate::liveness::namespace()]
+                .into_iter()
+                .enumerate()
             {
                 Self::word(m, g, r, i + 1).store(v, Ordering::Relaxed);
             }

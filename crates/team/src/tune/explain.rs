@@ -1,24 +1,24 @@
 //! Which way a call goes, why, and what else was measured, in words.
 
 use super::{Cell, Job, Origin, Tuning, store};
+use crate::algorithm_table::{Algorithm, CallClass, Flat, class};
 use crate::call::Kind;
-use crate::choice::{Flat, Manner, Way, class};
 use crate::rank::Rank;
 use std::fmt::Write as _;
 
 impl Rank {
     /// How a call of so many bytes goes, in words.
     pub fn explain(&self, kind: Kind, bytes: usize) -> String {
-        self.explain_in(Manner::Mine, kind, bytes)
+        self.explain_in(CallClass::Mine, kind, bytes)
     }
 
     /// How a call of so many bytes goes that is made in this manner, in words: the way, whether it was measured and when, and what else was.
-    pub fn explain_in(&self, manner: Manner, kind: Kind, bytes: usize) -> String {
+    pub fn explain_in(&self, manner: CallClass, kind: Kind, bytes: usize) -> String {
         let table = self.table();
         if kind == Kind::Barrier {
             let many =
                 if self.crowded() { "more ranks than processors" } else { "a processor for each rank" };
-            let evidence = self.evidence(Job { kind, bytes: 0, manner: Manner::Mine });
+            let evidence = self.evidence(Job { kind, bytes: 0, manner: CallClass::Mine });
             let why = match &evidence {
                 Some(cell) => words(cell),
                 None => "as usual: nothing was measured of it".to_owned(),
@@ -30,14 +30,16 @@ impl Rank {
         }
         let cell = self.station.area.cell_bytes();
         let way = match Flat::new(table.clone()).way(manner, kind, bytes, cell, self.crowded()) {
-            Way::Whole => format!("in rounds of up to {cell} bytes"),
-            Way::Pieces(log) => format!("in rounds of {} bytes", 1_u64 << log),
-            Way::Slices(log) => format!("in pieces of {} bytes, each rank combining its slice", 1_u64 << log),
-            Way::Wide => {
+            Algorithm::Whole => format!("in rounds of up to {cell} bytes"),
+            Algorithm::Pieces(log) => format!("in rounds of {} bytes", 1_u64 << log),
+            Algorithm::Slices(log) => {
+                format!("in pieces of {} bytes, each rank combining its slice", 1_u64 << log)
+            }
+            Algorithm::Wide => {
                 "in pieces as large as all of a rank's cells, each rank combining its slice".to_owned()
             }
-            Way::Tree(log) => format!("from rank to rank, each to up to {} others", 1_u64 << log),
-            Way::Relayed => {
+            Algorithm::Tree(log) => format!("from rank to rank, each to up to {} others", 1_u64 << log),
+            Algorithm::Relayed => {
                 "to one rank of each group that shares a cache, and from there to the others".to_owned()
             }
         };

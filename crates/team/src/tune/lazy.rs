@@ -20,12 +20,12 @@
 use super::judge::{Candidate, Drift, Limits, Selection, Trial};
 use super::{Cell as Found, Job, Origin, Tried, candidates, in_force, with};
 use crate::Result;
+use crate::algorithm_table::{CallClass, Flat, class};
 use crate::call::{Call, Kind, Sync};
-use crate::choice::{Flat, Manner, class};
 use crate::collectives::RESIDENT;
+use crate::endpoint::Endpoint;
 use crate::flag::INLINE;
 use crate::reduce::{Kernel, Operator, Type};
-use crate::station::Station;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -96,20 +96,20 @@ impl Lazy {
     /// Carries out a call, which is counted; `waits` if this rank does nothing else meanwhile.
     ///
     /// # Safety
-    /// As [`Station::carry_out`].
+    /// As [`Endpoint::carry_out`].
     #[inline]
     pub(crate) async unsafe fn carry_out(
         &self,
-        station: &Station,
+        station: &Endpoint,
         call: &Call,
         blocks: bool,
         waits: bool,
     ) -> Result<()> {
         let barrier = call.kind == Kind::Barrier;
-        let manner = if barrier { Manner::Mine } else { Manner::of(call.what()) };
+        let manner = if barrier { CallClass::Mine } else { CallClass::of(call.what()) };
         let bytes = if barrier { 0 } else { call.bytes() };
         // Whoever starts such a call must count it no more than who waits for it.
-        let free = matches!(manner, Manner::Loose | Manner::HeavyLoose)
+        let free = matches!(manner, CallClass::Loose | CallClass::HeavyLoose)
             || (bytes <= INLINE && !barrier)
             // Such is taken from where it is: no way is chosen.
             || (bytes >= RESIDENT && station.direct.get())
@@ -129,11 +129,11 @@ impl Lazy {
     }
 
     /// # Safety
-    /// As [`Station::carry_out`].
+    /// As [`Endpoint::carry_out`].
     #[cold]
     async unsafe fn watch(
         &self,
-        station: &Station,
+        station: &Endpoint,
         call: &Call,
         place: usize,
         job: Job,
@@ -171,7 +171,7 @@ impl Lazy {
     }
 
     /// What is to be done in this call of a cell: of all ranks the same.
-    fn step(&self, station: &Station, place: usize, job: Job) -> Step {
+    fn step(&self, station: &Endpoint, place: usize, job: Job) -> Step {
         let mut all = self.watched.borrow_mut();
         let watched = match all.entry(place) {
             std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
@@ -213,7 +213,7 @@ impl Lazy {
     }
 
     /// Tells the others when this rank came and left, hears when the last did, and judges.
-    async fn exchange(&self, station: &Station, place: usize, calls: usize) -> Result<()> {
+    async fn exchange(&self, station: &Endpoint, place: usize, calls: usize) -> Result<()> {
         let mut own = Vec::with_capacity(2 * calls);
         if let Some(watched) = self.watched.borrow_mut().get_mut(&place) {
             own.append(&mut watched.came);
@@ -231,7 +231,7 @@ impl Lazy {
         Ok(())
     }
 
-    fn judge(&self, station: &Station, place: usize, times: &[Option<f64>]) {
+    fn judge(&self, station: &Endpoint, place: usize, times: &[Option<f64>]) {
         let mut all = self.watched.borrow_mut();
         let Some(watched) = all.get_mut(&place) else { return };
         match &mut watched.state {
@@ -300,29 +300,29 @@ impl Found {
 }
 
 /// Lets calls of a place go a way for now. Answers what they went.
-fn divert(station: &Station, place: usize, tried: Tried) -> Before {
+fn divert(station: &Endpoint, place: usize, tried: Tried) -> Before {
     match tried {
         Tried::Barrier(barrier) => Before::Barrier(station.barrier_by.replace(barrier)),
-        Tried::Way(way) => Before::Way(station.divert(place, Some(way))),
+        Tried::Algorithm(way) => Before::Algorithm(station.divert(place, Some(way))),
     }
 }
 
 enum Before {
     Barrier(crate::barrier::Barrier),
-    Way(Option<crate::choice::Way>),
+    Algorithm(Option<crate::algorithm_table::Algorithm>),
 }
 
-fn restore(station: &Station, place: usize, before: Before) {
+fn restore(station: &Endpoint, place: usize, before: Before) {
     match before {
         Before::Barrier(barrier) => station.barrier_by.set(barrier),
-        Before::Way(way) => {
+        Before::Algorithm(way) => {
             station.divert(place, way);
         }
     }
 }
 
 /// The greatest of all ranks' numbers, each.
-async fn latest(station: &Station, own: &[u64], all: &mut [u64]) -> Result<()> {
+async fn latest(station: &Endpoint, own: &[u64], all: &mut [u64]) -> Result<()> {
     let call = Call {
         kind: Kind::Allreduce,
         elements: Type::U64,

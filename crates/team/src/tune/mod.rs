@@ -13,7 +13,7 @@
 //!
 //! **What a choice holds for.** The machine ([`store::fingerprint`]); how many ranks, whether they are more than processors, over how many caches and
 //! nodes they are, cells ([`Rank::key`]); and in the table the kind of call, its size in powers of two, and its manner: how strictly it is
-//! synchronised and whether its elements are work ([`crate::choice::Manner`]). Whether ranks are threads or processes is not in it: the
+//! synchronised and whether its elements are work ([`crate::algorithm_table::CallClass`]). Whether ranks are threads or processes is not in it: the
 //! memory and the flags are the same, and a barrier of two took 0.076 us and 0.081 us at best, a round trip of sleeps 13.4 us and 13.6 us. Buffers in
 //! the segment leave no choice of ways.
 //!
@@ -27,12 +27,12 @@ pub mod noise;
 mod race;
 pub mod store;
 
+use crate::algorithm_table::{Algorithm, CallClass, Table, class};
 use crate::barrier::Barrier;
 use crate::call::Kind;
-use crate::choice::{Manner, Table, Way, class};
+use crate::endpoint::Endpoint;
 use crate::rank::Rank;
 use crate::reduce::Operator;
-use crate::station::Station;
 use crate::{Error, Result};
 use judge::{Candidate, Selection};
 use noise::{NOISY, Noise};
@@ -51,7 +51,7 @@ pub struct Plan {
     /// Bytes of a block.
     pub sizes: Vec<usize>,
     /// Manners of calling; those of heavy elements are for kinds that combine.
-    pub manners: Vec<Manner>,
+    pub manners: Vec<CallClass>,
     /// Not longer than this, all in all: what is left then stays as usual.
     pub budget: Duration,
     /// Judges also what others disturbed: minima bear much.
@@ -71,7 +71,7 @@ impl Default for Plan {
                 Kind::ReduceScatter,
             ],
             sizes: (8..=21).step_by(1).map(|log| 1_usize << log).collect(),
-            manners: vec![Manner::Mine],
+            manners: vec![CallClass::Mine],
             budget: Duration::from_secs(4),
             accept_noise: true,
         }
@@ -86,7 +86,7 @@ pub struct Job {
     /// Of a block.
     pub bytes: usize,
     /// Of calling.
-    pub manner: Manner,
+    pub manner: CallClass,
 }
 
 /// A way of meeting or of moving data, for the record.
@@ -96,19 +96,19 @@ pub enum Tried {
     /// A barrier.
     Barrier(Barrier),
     /// Another call.
-    Way(Way),
+    Algorithm(Algorithm),
 }
 
 impl std::fmt::Display for Tried {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Barrier(barrier) => out.write_str(&format!("{barrier:?}").to_lowercase()),
-            Self::Way(Way::Whole) => out.write_str("whole cells"),
-            Self::Way(Way::Pieces(log)) => write!(out, "pieces of {}", 1_u64 << log),
-            Self::Way(Way::Slices(log)) => write!(out, "slices of {}", 1_u64 << log),
-            Self::Way(Way::Wide) => out.write_str("wide slices"),
-            Self::Way(Way::Tree(log)) => write!(out, "tree of {}", 1_u64 << log),
-            Self::Way(Way::Relayed) => out.write_str("by groups"),
+            Self::Algorithm(Algorithm::Whole) => out.write_str("whole cells"),
+            Self::Algorithm(Algorithm::Pieces(log)) => write!(out, "pieces of {}", 1_u64 << log),
+            Self::Algorithm(Algorithm::Slices(log)) => write!(out, "slices of {}", 1_u64 << log),
+            Self::Algorithm(Algorithm::Wide) => out.write_str("wide slices"),
+            Self::Algorithm(Algorithm::Tree(log)) => write!(out, "tree of {}", 1_u64 << log),
+            Self::Algorithm(Algorithm::Relayed) => out.write_str("by groups"),
         }
     }
 }
@@ -294,7 +294,7 @@ impl Plan {
         let mut jobs = Vec::new();
         for kind in &self.kinds {
             if *kind == Kind::Barrier {
-                jobs.push(Job { kind: *kind, bytes: 0, manner: Manner::Mine });
+                jobs.push(Job { kind: *kind, bytes: 0, manner: CallClass::Mine });
                 continue;
             }
             for manner in self.manners.iter().filter(|manner| !manner.heavy() || kind.combines()) {
@@ -318,11 +318,14 @@ impl Job {
             let others = Barrier::ALL.into_iter().filter(|barrier| *barrier != usual);
             return std::iter::once(usual).chain(others).map(Tried::Barrier).collect();
         }
-        Way::candidates(self.kind, self.bytes, cell, crowded).into_iter().map(Tried::Way).collect()
+        Algorithm::candidates(self.kind, self.bytes, cell, crowded)
+            .into_iter()
+            .map(Tried::Algorithm)
+            .collect()
     }
 }
 
-fn candidates(station: &Station, job: Job) -> Vec<Tried> {
+fn candidates(station: &Endpoint, job: Job) -> Vec<Tried> {
     job.candidates(station.area.cell_bytes(), station.crowded)
 }
 
@@ -331,7 +334,7 @@ fn with(table: &Table, job: Job, tried: Tried) -> Table {
     let mut table = table.clone();
     match tried {
         Tried::Barrier(barrier) => table.barrier = barrier,
-        Tried::Way(way) => table.choose(job.manner, job.kind, class(job.bytes), way),
+        Tried::Algorithm(way) => table.choose(job.manner, job.kind, class(job.bytes), way),
     }
     table
 }
@@ -394,7 +397,7 @@ fn each(
 /// table's, and what is tuned is also for teams that cannot.
 struct Paused {
     lazy: Option<(Rc<lazy::Lazy>, bool)>,
-    direct: (Rc<Station>, bool),
+    direct: (Rc<Endpoint>, bool),
     pull: bool,
 }
 
@@ -496,13 +499,13 @@ pub fn check(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<(Vec<C
 }
 
 /// What a table says of a cell.
-fn in_force(station: &Station, table: &Table, job: Job) -> Tried {
+fn in_force(station: &Endpoint, table: &Table, job: Job) -> Tried {
     if job.kind == Kind::Barrier {
         return Tried::Barrier(table.barrier);
     }
     let cell = station.area.cell_bytes();
-    let flat = crate::choice::Flat::new(table.clone());
-    Tried::Way(flat.way(job.manner, job.kind, job.bytes, cell, station.crowded))
+    let flat = crate::algorithm_table::Flat::new(table.clone());
+    Tried::Algorithm(flat.way(job.manner, job.kind, job.bytes, cell, station.crowded))
 }
 
 impl Rank {

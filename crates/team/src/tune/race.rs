@@ -3,8 +3,8 @@
 use super::judge::{self, Candidate};
 use super::{Job, Tried, with};
 use crate::Result;
+use crate::algorithm_table::{CallClass, Table};
 use crate::call::{Call, Kind, Sync};
-use crate::choice::{Manner, Table};
 use crate::rank::Rank;
 use crate::reduce::{Kernel, Operator, Type};
 use std::time::{Duration, Instant};
@@ -79,9 +79,9 @@ impl<'a> Work<'a> {
             input: input.as_ptr().cast(),
             output: std::ptr::null_mut(),
             sync: match manner {
-                Manner::Mine | Manner::HeavyMine => Sync::MINE,
-                Manner::Loose | Manner::HeavyLoose => Sync::LOOSE,
-                Manner::Strict | Manner::HeavyStrict => Sync::STRICT,
+                CallClass::Mine | CallClass::HeavyMine => Sync::MINE,
+                CallClass::Loose | CallClass::HeavyLoose => Sync::LOOSE,
+                CallClass::Strict | CallClass::HeavyStrict => Sync::STRICT,
             },
         };
         Ok(Self { rank, call, input, output })

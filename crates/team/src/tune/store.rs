@@ -5,7 +5,7 @@
 //! is fatal: without it ways are the usual ones.
 
 use super::Tuning;
-use crate::choice::Table;
+use crate::algorithm_table::Table;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -298,9 +298,9 @@ mod tests {
     fn what_is_tuned_later_is_kept_beside_the_rest() {
         use crate::tune::judge::Selection;
         use crate::tune::{Cell, Job, Measured, Origin, Tried};
-        use crate::{Kind, barrier::Barrier, choice::Manner, choice::Way};
+        use crate::{Kind, algorithm_table::Algorithm, algorithm_table::CallClass, barrier::Barrier};
         let cell = |kind, bytes, tried: Vec<Tried>, winner, judged| Cell {
-            job: Job { kind, bytes, manner: Manner::Mine },
+            job: Job { kind, bytes, manner: CallClass::Mine },
             candidates: tried
                 .into_iter()
                 .map(|tried| Measured { tried, best: Some(1.0), median: Some(2.0), batches: 24 })
@@ -310,7 +310,7 @@ mod tests {
             foreign: None,
             origin: Origin::Offline,
         };
-        let ways = || vec![Tried::Way(Way::Whole), Tried::Way(Way::Pieces(13))];
+        let ways = || vec![Tried::Algorithm(Algorithm::Whole), Tried::Algorithm(Algorithm::Pieces(13))];
         let mut kept = Tuning::new(2, false);
         kept.add(cell(Kind::Broadcast, 1 << 16, ways(), 1, true));
         kept.add(cell(Kind::Broadcast, 1 << 17, ways(), 1, true));
@@ -322,9 +322,9 @@ mod tests {
         assert_eq!(kept.table.barrier, Barrier::Flat);
         let way = |bytes| kept.table.way(Kind::Broadcast, bytes, 32 << 10, false);
         // What others disturbed says nothing against what was kept.
-        assert_eq!((way(1 << 16), way(1 << 17)), (Way::Whole, Way::Pieces(13)));
+        assert_eq!((way(1 << 16), way(1 << 17)), (Algorithm::Whole, Algorithm::Pieces(13)));
         assert_eq!(kept.cells.len(), 3);
-        let job = Job { kind: Kind::Broadcast, bytes: 70_000, manner: Manner::Mine };
+        let job = Job { kind: Kind::Broadcast, bytes: 70_000, manner: CallClass::Mine };
         assert_eq!(kept.cell(job).unwrap().job.bytes, 1 << 16);
     }
 

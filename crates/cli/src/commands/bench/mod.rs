@@ -3,7 +3,7 @@
 //! `series` is the order of events of all of them, Ctrl-C is `commands::interrupt`'s; `programs` finds and runs programs, `talk` speaks with one that listens,
 //! `record` writes samples as they come. `nested` is one, with `cases` for what is run, `published` for what others measured, `tables` and `chart` to show it
 //! all; `balance`, `uncore`, `cost`, `team` and `oversub` are others, with cases and pages of their own.
-//! Medians, intervals and verdicts are `trimtab_core::stats`' and `trimtab_core::yardstick`'s.
+//! Medians, intervals and verdicts are `trimtab_core::stats`' and `trimtab_core::ideal_ratio`'s.
 
 mod balance;
 mod cases;

@@ -9,8 +9,8 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use trimtab_sim::checkers::{Violation, check};
 use trimtab_sim::scenario::Scenario;
-use trimtab_sim::watch::{Violation, check};
 
 /// The version of the JSON.
 const SCHEMA: &str = "trimtab.sim.check/1";

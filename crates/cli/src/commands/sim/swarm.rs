@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use trimtab_core::words::plural;
+use trimtab_sim::checkers::Violation;
 use trimtab_sim::scenario::file::write;
 use trimtab_sim::swarm::{Run, Shrunk, Size, draw, run as run_draft, shrink};
-use trimtab_sim::watch::Violation;
 
 /// The version of the JSON.
 const SCHEMA: &str = "trimtab.sim.swarm/1";

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, anyhow};
 use page::{Document, Of, TeamOf};
 use ranks::Found;
 use std::time::{Duration, Instant};
-use trimtab_team::choice::Manner;
+use trimtab_team::algorithm_table::CallClass;
 use trimtab_team::team::crowded_here;
 use trimtab_team::tune::store::{self, Store};
 use trimtab_team::tune::{Checked, Plan, noise};
@@ -74,12 +74,12 @@ fn plan(args: &TuneTeamArgs) -> Plan {
     for weight in weights {
         for pace in &args.modes {
             manners.push(match (weight, pace) {
-                (Weight::Plain, Pace::Stream) => Manner::Mine,
-                (Weight::Plain, Pace::Strict) => Manner::Strict,
-                (Weight::Plain, Pace::Loose) => Manner::Loose,
-                (Weight::Heavy, Pace::Stream) => Manner::HeavyMine,
-                (Weight::Heavy, Pace::Strict) => Manner::HeavyStrict,
-                (Weight::Heavy, Pace::Loose) => Manner::HeavyLoose,
+                (Weight::Plain, Pace::Stream) => CallClass::Mine,
+                (Weight::Plain, Pace::Strict) => CallClass::Strict,
+                (Weight::Plain, Pace::Loose) => CallClass::Loose,
+                (Weight::Heavy, Pace::Stream) => CallClass::HeavyMine,
+                (Weight::Heavy, Pace::Strict) => CallClass::HeavyStrict,
+                (Weight::Heavy, Pace::Loose) => CallClass::HeavyLoose,
             });
         }
     }

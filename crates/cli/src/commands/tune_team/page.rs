@@ -349,7 +349,7 @@ pub(crate) fn date(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trimtab_team::choice::Manner;
+    use trimtab_team::algorithm_table::CallClass;
     use trimtab_team::{Kind, barrier::Barrier};
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn a_goal_is_met_by_what_was_not_disturbed() {
         let barrier = Tried::Barrier(Barrier::Flat);
-        let job = Job { kind: Kind::Barrier, bytes: 0, manner: Manner::Mine };
+        let job = Job { kind: Kind::Barrier, bytes: 0, manner: CallClass::Mine };
         let cell = |ratio, foreign| Checked {
             job,
             kept: barrier,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 /// What runs the threads or ranks of a program.
 ///
-/// The order is that of the bits in the preload library's page of barriers (`core::meetings`): a
+/// The order is that of the bits in the preload library's page of barriers (`core::sync_stats`): a
 /// new runtime is appended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

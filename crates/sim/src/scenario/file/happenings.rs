@@ -2,7 +2,7 @@
 
 use super::{END, Ground, SEED, programs};
 use crate::faults::Faults;
-use crate::looking::Looking;
+use crate::observer_cost::Looking;
 use crate::program::Program;
 use crate::reader::{Counts, FileError, Limits, Section, Times, write_time};
 use crate::scenario::{Arrivals, Event, Happening};

@@ -1,7 +1,7 @@
 use super::*;
 use crate::faults::Faults;
 use crate::kernel::{Kernel, Kind as Scheduler};
-use crate::looking::Looking;
+use crate::observer_cost::Looking;
 use crate::program::{Bind, Body, Footprint, Program, Wait};
 use crate::scenario::Happening;
 use trimtab_core::balance::Kind;

@@ -10,7 +10,7 @@ use super::happenings::METRICS;
 use super::machines::{KINDS, ORDERS, YIELDINGS};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::looking::Looking;
+use crate::observer_cost::Looking;
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
 use crate::reader::write_time;
 use crate::scenario::{Event, Happening, Scenario};

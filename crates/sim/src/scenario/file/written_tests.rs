@@ -4,7 +4,7 @@ use super::tests::{SMALL, one, open};
 use super::*;
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::looking::Looking;
+use crate::observer_cost::Looking;
 use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
 use crate::scenario::{Arrivals, Event, Happening};
 use proptest::collection::vec;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
+use trimtab_core::ideal_ratio::{Judged, Rivals, Run};
 use trimtab_core::stats::{Comparison, Estimate};
-use trimtab_core::yardstick::{Judged, Rivals, Run};
 
 /// What is measured, where, and how. What makes samples comparable is checked before a record is gone on with.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

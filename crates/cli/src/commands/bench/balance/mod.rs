@@ -3,7 +3,7 @@
 //! Rounds of all cells, each round in another random order, so that whatever else happens strikes all; the order follows from
 //! the seed. A run is one sample. The benchmark and all it starts are confined to one CPU of each core that it may use: cells are
 //! compared on equal cores, and what trimtab would choose is not the question here. Every run is recorded at once; a record
-//! can be gone on with. [`scenarios`] says what is run, `trimtab_core::yardstick` what it is worth.
+//! can be gone on with. [`scenarios`] says what is run, `trimtab_core::ideal_ratio` what it is worth.
 
 mod lines;
 mod page;
@@ -27,10 +27,10 @@ use rival::Running;
 use scenarios::{Cell, HOG, OPENMP, Scope, THREADS, cells};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use trimtab_core::ideal_ratio::{Judged, Ratios, Run};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::{Comparison, Estimate};
-use trimtab_core::yardstick::{Judged, Ratios, Run};
 use trimtab_linux::sys::affinity;
 
 /// A cell with all that its runs came to.

@@ -5,8 +5,8 @@ use super::Measured;
 use super::lines::{End, Start};
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
+use trimtab_core::ideal_ratio::{Judged, NOISE_MAX};
 use trimtab_core::stats::{Comparison, Estimate, Interval, Verdict};
-use trimtab_core::yardstick::{Judged, NOISE_MAX};
 
 /// What the words of the last column mean.
 const GOALS: &str = "\nno worse: at most 1 % above the kernel's median; steady: max/min at most the kernel's; half of spin: at most half \

@@ -12,8 +12,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 use trimtab_core::balance::Kind;
+use trimtab_core::ideal_ratio::{Goal, Rivals};
 use trimtab_core::ids::OsCpu;
-use trimtab_core::yardstick::{Goal, Rivals};
 
 /// The program whose waiters do as told.
 pub(super) const THREADS: &str = "balance_spmd";

@@ -5,8 +5,8 @@ use super::cells::{Cell, Way};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trimtab_core::counts::Rung;
+use trimtab_core::sampling_overhead::Toll;
 use trimtab_core::stats::Estimate;
-use trimtab_core::toll::Toll;
 
 /// A line.
 #[derive(Debug, Serialize)]

@@ -17,11 +17,11 @@ use trimtab_agent::service::host::ServiceHost;
 use trimtab_core::balance::{Decision, Kind, Outcome, PenaltySettings, Settings, Wanted, policy};
 use trimtab_core::drive::{Awake, Go, Host, Step, drive};
 use trimtab_core::observe::{Observer, Sample};
+use trimtab_core::sampling_overhead::Look;
 use trimtab_core::tags::{By, Mark, Reach, Registry};
 use trimtab_core::time::{Moment, Span};
-use trimtab_core::toll::Look;
 use trimtab_core::topology::Machine;
-use trimtab_linux::live::{Live, LiveError, Options, Stopper};
+use trimtab_linux::host::{Live, LiveError, Options, Stopper};
 use trimtab_linux::perf::Choice;
 use trimtab_linux::process::{self, Pid};
 

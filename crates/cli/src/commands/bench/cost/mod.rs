@@ -4,7 +4,7 @@
 //! time of this process over elapsed time is what it costs. *Budget*: the same with the budget that is stated, at more and more threads;
 //! the time between looks is what gives. *Slowing*: a program is run in windows of three ways that take turns within one
 //! process: alone, looked at, and looked at and counted; windows side by side make pairs. [`cells`] says what is run, [`looker`] looks,
-//! `trimtab_core::toll` does the arithmetic.
+//! `trimtab_core::sampling_overhead` does the arithmetic.
 
 mod cells;
 mod lines;
@@ -29,10 +29,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 use trimtab_core::balance::Kind;
 use trimtab_core::ids::OsCpu;
+use trimtab_core::sampling_overhead::{Toll, is_below, slowing};
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::{estimate, shuffled};
 use trimtab_core::time::Span;
-use trimtab_core::toll::{Toll, is_below, slowing};
 use trimtab_core::topology::{Machine, parse_synthetic};
 use trimtab_linux::perf::{self, Choice, Standing};
 

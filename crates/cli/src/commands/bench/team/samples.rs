@@ -7,8 +7,8 @@
 use crate::args::{Mode, Operation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use trimtab_core::ideal_ratio::{NOISE_MAX, Ratios};
 use trimtab_core::stats::{self, Estimate};
-use trimtab_core::yardstick::{NOISE_MAX, Ratios};
 
 use super::cases::Cell;
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use trimtab_core::contrast::{Change, Contrast, Reading, Worth};
 use trimtab_core::counts::Rung;
+use trimtab_core::index_validation::{Change, Contrast, Reading, Worth};
 use trimtab_core::penalty::Index;
 
 /// A line.

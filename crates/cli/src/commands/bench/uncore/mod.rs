@@ -1,7 +1,7 @@
 //! `trimtab bench uncore`: what far memory, crowded caches and shared lines cost, and which index of hardware shows it.
 //!
 //! Rounds of all cases in both ways, each round in another random order that follows from the seed, so that whatever else happens
-//! strikes all. A run is one sample. [`cases`] says what is run, [`window`] runs and counts it, `trimtab_core::contrast` says what
+//! strikes all. A run is one sample. [`cases`] says what is run, [`window`] runs and counts it, `trimtab_core::index_validation` says what
 //! an index is worth, [`page`] and [`chart`] show it.
 
 mod cases;
@@ -24,8 +24,8 @@ use cases::{Case, PROGRAM, Plan, Scope};
 use lines::{End, Line, Named, ResultLine, RunLine, Start, WorthLine};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use trimtab_core::contrast::{Contrast, Worth, worth};
 use trimtab_core::counts::Rung;
+use trimtab_core::index_validation::{Contrast, Worth, worth};
 use trimtab_core::penalty::Index;
 use trimtab_linux::perf::{self, Choice, Standing};
 use window::{Measured, Ran, Window};

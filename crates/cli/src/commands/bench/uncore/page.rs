@@ -5,7 +5,7 @@ use super::Found;
 use super::lines::{End, Start};
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
-use trimtab_core::contrast::{CHANGE_MIN, Change, Worth};
+use trimtab_core::index_validation::{CHANGE_MIN, Change, Worth};
 use trimtab_core::penalty::Index;
 
 /// The whole page.

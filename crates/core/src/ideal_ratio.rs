@@ -1,0 +1,302 @@
+//! Ideal ratio of a run: its time over the best that it could have had, and goals for that.
+//!
+//! Unit: the ratio of a run's time to the *ideal*, in which all threads and rivals share the cores evenly all the time. Problem:
+//! run times of different counts of threads cannot be compared, and neighbours on the machine make every time longer. Idea:
+//! the ideal follows from the CPU time that the work itself took in this very run, so that clock frequency cancels; and a run
+//! in which others used more than [`NOISE_MAX`] of the machine is *noisy*, which no statement rests on.
+//!
+//! Terms: a *rival* is a competitor that belongs to the scenario. Beside a free one that computes all the time, the ideal is
+//! the thread-fair share; a program may do better by leaving a rival less than a thread's share. A rival that computes a
+//! share of the time on one core makes of equal cores a slow one and fast ones: it keeps its share, the threads have the rest.
+//!
+//! Properties: a ratio needs all its numbers, a missing one makes it `None`; a run whose noise is not known is not clean; goals
+//! are judged on clean runs only, and on none of fewer than [`SAMPLES_MIN`].
+
+use crate::stats::{self, Better, Comparison, Estimate, SAMPLES_MIN};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The part of the machine's time that others may use, or a hypervisor take, in a clean run.
+pub const NOISE_MAX: f64 = 0.05;
+
+/// How much worse than Linux alone still counts as no worse.
+const NO_WORSE: f64 = 1.01;
+
+/// Who competes with the threads.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rivals {
+    /// Nobody.
+    #[default]
+    None,
+    /// So many that compute all the time.
+    Hogs(u32),
+    /// One that computes this share of the time, on one core.
+    Duty(f64),
+}
+
+/// What a run told of itself.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// Cores that it had.
+    pub cores: usize,
+    /// Who competed.
+    pub rivals: Rivals,
+    /// From the common start to the last thread's end.
+    pub seconds: f64,
+    /// CPU time of each thread's work, without its waiting.
+    pub compute: Vec<f64>,
+    /// CPUs of the machine.
+    pub machine_cpus: usize,
+    /// CPU time that others used meanwhile; `None` where that cannot be read.
+    pub foreign: Option<f64>,
+    /// CPU time that a hypervisor took meanwhile.
+    pub steal: Option<f64>,
+}
+
+impl Run {
+    /// The best time that the threads together could have.
+    pub fn ideal(&self) -> Option<f64> {
+        let threads = self.compute.len();
+        let longest = self.compute.iter().copied().fold(0.0, f64::max);
+        let all: f64 = self.compute.iter().sum();
+        let cores = self.cores as f64;
+        let fair = match self.rivals {
+            Rivals::None => all / cores,
+            Rivals::Hogs(hogs) => all / threads as f64 * (threads as f64 + f64::from(hogs)) / cores,
+            Rivals::Duty(share) => all / (cores - share),
+        };
+        let known = threads > 0 && fair.is_finite() && fair > 0.0;
+        // Not below the longest thread's work: one thread is on one core at a time.
+        known.then(|| fair.max(longest))
+    }
+
+    /// Its time, of the ideal.
+    pub fn ratio(&self) -> Option<f64> {
+        let ratio = self.seconds / self.ideal()?;
+        (ratio.is_finite() && ratio > 0.0).then_some(ratio)
+    }
+
+    /// The part of the machine's time that others used or took.
+    pub fn noise(&self) -> Option<f64> {
+        // Clock ticks make a little less than nothing of nothing.
+        let taken = self.foreign?.max(0.0) + self.steal?.max(0.0);
+        let noise = taken / (self.seconds * self.machine_cpus as f64);
+        noise.is_finite().then_some(noise)
+    }
+
+    /// Whether so little else happened that something can be concluded.
+    pub fn is_clean(&self) -> bool {
+        self.noise().is_some_and(|noise| noise <= NOISE_MAX)
+    }
+}
+
+/// What a way of running is to reach.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Goal {
+    /// A median ratio of at most this.
+    AtMost(f64),
+    /// At most one per cent above the median of Linux alone.
+    NoWorse,
+    /// Largest over smallest ratio no more than that of Linux alone.
+    AsSteady,
+    /// At most half of the median of those who spin.
+    HalfOfSpinning,
+}
+
+/// A goal, and whether it was met.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Judged {
+    /// The goal.
+    pub goal: Goal,
+    /// What was measured; `None` without clean runs enough.
+    pub value: Option<f64>,
+    /// What it has to be at most.
+    pub bound: Option<f64>,
+    /// Whether it is; `None` when that is not known.
+    pub met: Option<bool>,
+}
+
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.goal {
+            Goal::AtMost(bound) => write!(f, "<= {bound:.2} ")?,
+            Goal::NoWorse => f.write_str("no worse ")?,
+            Goal::AsSteady => f.write_str("steady ")?,
+            Goal::HalfOfSpinning => f.write_str("half of spin ")?,
+        }
+        match (self.met, self.value, self.bound) {
+            (Some(true), ..) => f.write_str("met"),
+            (Some(false), Some(value), Some(bound)) => write!(f, "MISSED by {:.2}", value - bound),
+            _ => f.write_str("not judged"),
+        }
+    }
+}
+
+/// The ratios of one way of running one case.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Ratios {
+    /// Of clean runs, in the order in which they were run.
+    pub clean: Vec<f64>,
+    /// Of noisy ones.
+    pub noisy: Vec<f64>,
+}
+
+impl Ratios {
+    /// Takes a run in; one without a ratio is not counted.
+    pub fn add(&mut self, run: &Run) {
+        let Some(ratio) = run.ratio() else { return };
+        if run.is_clean() { self.clean.push(ratio) } else { self.noisy.push(ratio) }
+    }
+
+    /// What is shown: clean runs, and noisy ones only where there are no others.
+    pub fn shown(&self) -> &[f64] {
+        if self.clean.is_empty() { &self.noisy } else { &self.clean }
+    }
+
+    /// The median of what is shown.
+    pub fn estimate(&self, seed: u64) -> Option<Estimate> {
+        stats::estimate(self.shown(), seed)
+    }
+
+    /// Largest over smallest of what is shown.
+    pub fn spread(&self) -> Option<f64> {
+        spread(self.shown())
+    }
+
+    /// Beside Linux alone, as far as both have runs of the same kind.
+    pub fn against(&self, kernel: &Self, seed: u64) -> Option<Comparison> {
+        let (own, other) = match (self.clean.is_empty(), kernel.clean.is_empty()) {
+            (false, false) => (&self.clean, &kernel.clean),
+            (true, true) => (&self.noisy, &kernel.noisy),
+            _ => return None,
+        };
+        (!own.is_empty() && !other.is_empty()).then(|| stats::compare(other, own, Better::Less, seed))
+    }
+
+    /// Judges a goal, on clean runs alone.
+    pub fn judge(&self, goal: Goal, kernel: Option<&Self>, spinning: Option<&Self>) -> Judged {
+        let enough = |ratios: &Self| (ratios.clean.len() >= SAMPLES_MIN).then(|| ratios.clean.clone());
+        let median = |ratios: &Self| stats::median(&enough(ratios)?);
+        let spread = |ratios: &Self| spread(&enough(ratios)?);
+        let (value, bound) = match goal {
+            Goal::AtMost(bound) => (median(self), Some(bound)),
+            Goal::NoWorse => (median(self), kernel.and_then(median).map(|kernel| kernel * NO_WORSE)),
+            Goal::AsSteady => (spread(self), kernel.and_then(spread)),
+            Goal::HalfOfSpinning => (median(self), spinning.and_then(median).map(|spinning| spinning / 2.0)),
+        };
+        Judged { goal, value, bound, met: value.zip(bound).map(|(value, bound)| value <= bound) }
+    }
+}
+
+fn spread(ratios: &[f64]) -> Option<f64> {
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    (ratios.len() > 1 && least > 0.0).then(|| most / least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(threads: usize, cores: usize, rivals: Rivals, seconds: f64) -> Run {
+        let (foreign, steal) = (Some(0.0), Some(0.0));
+        Run { cores, rivals, seconds, compute: vec![1.0; threads], machine_cpus: 2, foreign, steal }
+    }
+
+    #[test]
+    fn the_ideal_shares_cores_evenly() {
+        for (threads, cores, rivals, ideal) in [
+            (3, 2, Rivals::None, 1.5),
+            (7, 2, Rivals::None, 3.5),
+            (2, 2, Rivals::Hogs(1), 1.5),
+            (2, 2, Rivals::Duty(0.5), 2.0 / 1.5),
+            (2, 8, Rivals::Hogs(1), 1.0), // there are cores enough
+        ] {
+            let run = run(threads, cores, rivals, 3.0);
+            assert_eq!((run.ideal(), run.ratio()), (Some(ideal), Some(3.0 / ideal)), "{run:?}");
+        }
+        let uneven = Run { compute: vec![1.0, 5.0], ..run(2, 2, Rivals::None, 5.0) };
+        assert_eq!(uneven.ratio(), Some(1.0), "nobody could have been quicker than the longest thread");
+    }
+
+    #[test]
+    fn what_is_missing_makes_no_ratio_and_no_clean_run() {
+        let good = run(3, 2, Rivals::None, 1.5);
+        assert!(good.is_clean());
+        for bad in [
+            Run { compute: vec![], ..good.clone() },
+            Run { compute: vec![f64::NAN; 3], ..good.clone() },
+            Run { seconds: 0.0, ..good.clone() },
+            Run { cores: 0, ..good.clone() },
+        ] {
+            assert_eq!(bad.ratio(), None, "{bad:?}");
+        }
+        for noisy in [
+            Run { foreign: None, ..good.clone() },
+            Run { steal: None, ..good.clone() },
+            Run { foreign: Some(0.16), ..good.clone() },
+            Run { foreign: Some(0.1), steal: Some(0.06), ..good.clone() },
+            Run { machine_cpus: 0, ..good.clone() },
+        ] {
+            assert!(!noisy.is_clean(), "{noisy:?}");
+        }
+        // A negative rest of clock ticks does not hide what was stolen.
+        assert!(!Run { foreign: Some(-1.0), steal: Some(0.3), ..good.clone() }.is_clean());
+        assert!(Run { foreign: Some(-0.02), ..good }.is_clean());
+    }
+
+    fn clean(ratios: &[f64]) -> Ratios {
+        Ratios { clean: ratios.to_vec(), noisy: vec![9.0; 9] }
+    }
+
+    #[test]
+    fn goals_are_judged_on_clean_runs() {
+        let own = clean(&[1.0, 1.01, 1.01, 1.02, 1.05]);
+        let kernel = clean(&[1.0, 1.0, 1.0, 1.0, 1.02]);
+        let spinning = clean(&[3.0; 5]);
+        let judge = |goal| own.judge(goal, Some(&kernel), Some(&spinning));
+        assert_eq!(judge(Goal::AtMost(1.02)).to_string(), "<= 1.02 met");
+        assert_eq!(judge(Goal::AtMost(0.92)).to_string(), "<= 0.92 MISSED by 0.09");
+        assert_eq!(judge(Goal::NoWorse).met, Some(true));
+        assert_eq!(judge(Goal::AsSteady).to_string(), "steady MISSED by 0.03");
+        assert_eq!(judge(Goal::HalfOfSpinning).met, Some(true));
+        let few = clean(&[1.0; SAMPLES_MIN - 1]);
+        assert_eq!(few.judge(Goal::AtMost(2.0), None, None).to_string(), "<= 2.00 not judged");
+        assert_eq!(own.judge(Goal::NoWorse, Some(&few), None).met, None);
+        assert_eq!(own.judge(Goal::NoWorse, None, None).met, None);
+        let noisy = Ratios { clean: vec![], noisy: vec![1.0; 9] };
+        assert_eq!(noisy.judge(Goal::AtMost(2.0), None, None).met, None);
+    }
+
+    #[test]
+    fn noisy_runs_are_shown_only_where_there_are_no_clean_ones() {
+        let mut ratios = Ratios::default();
+        assert_eq!((ratios.estimate(1), ratios.spread()), (None, None));
+        ratios.add(&Run { foreign: Some(9.0), ..run(2, 2, Rivals::None, 4.0) });
+        assert_eq!(ratios.shown(), [4.0]);
+        ratios.add(&run(2, 2, Rivals::None, 1.0));
+        ratios.add(&run(2, 2, Rivals::None, 1.5));
+        assert_eq!((ratios.shown(), ratios.spread()), (&[1.0, 1.5][..], Some(1.5)));
+        let noisy = Ratios { clean: vec![], noisy: vec![1.0] };
+        assert_eq!(ratios.against(&noisy, 1), None, "clean and noisy are not compared");
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_beats_the_ideal_without_rivals(compute in proptest::collection::vec(0.01..10.0_f64, 1..20), cores in 1usize..9) {
+            // List scheduling of whole threads is one schedule; none is better than the ideal.
+            let mut ends = vec![0.0_f64; cores];
+            for time in &compute {
+                let next = ends.iter_mut().min_by(|a, b| a.total_cmp(b)).unwrap();
+                *next += time;
+            }
+            let seconds = ends.into_iter().fold(0.0, f64::max);
+            let run = Run { compute, seconds, ..run(1, cores, Rivals::None, 0.0) };
+            prop_assert!(run.ratio().unwrap() >= 1.0 - 1e-9, "{run:?}");
+            prop_assert!(run.ratio().unwrap() <= 2.0, "Graham's bound: {run:?}");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Giving back what a killed balancer could not.
+
+use super::{Entries, Entry, Folder, JournalError, LOCKED, Lines, contents, is_plain, namespace};
+use crate::host::constraints::GroupLimits;
+use crate::ledger::Location;
+use crate::process::{self, Pid, StartTime, Tid};
+use crate::sys::affinity;
+use crate::sys::lock::{LockKind, try_lock};
+use crate::text;
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, statat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::collections::BTreeSet;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use trimtab_core::set::CpuSet;
+
+/// No more records are looked at by their names alone: whoever fills the directory with names must not keep us busy. Beyond, those of
+/// processes that live are. Chosen.
+const RECORDS_MAX: usize = 4_096;
+/// So often threads are looked for that were born while masks were given back. Chosen: each pass finds only what was born
+/// during the one before.
+const PASSES: u32 = 8;
+/// No more names are listed. Chosen.
+const LISTED_MAX: usize = 65_536;
+
+/// A record that was found, and what became of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeftBehind {
+    /// The process whose threads were moved.
+    pub pid: Pid,
+    /// Who moved them, by the record's account.
+    pub balancer: Option<Pid>,
+    /// Where that listens, if it is a service.
+    pub socket: Option<PathBuf>,
+    /// What became of it.
+    pub end: LeftEnd,
+}
+
+/// What became of a record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LeftEnd {
+    /// The balancer is gone, and what it could not give back was given back.
+    Restored {
+        /// Threads that have their own mask again.
+        given_back: u32,
+        /// Threads that had another mask than they were given: left as they are.
+        changed: u32,
+        /// Threads that have ended.
+        vanished: u32,
+        /// Threads that may not be changed by us.
+        refused: u32,
+    },
+    /// The balancer lives.
+    InUse,
+    /// It belongs to this user, and is not believed or not ours to carry out.
+    Foreign(u32),
+    /// It is no record, or one of another process-id namespace.
+    Unreadable,
+}
+
+/// Gives threads back the masks that killed balancers left them with; `only` looks at records of this process, of the tree that
+/// begins with it, or made by it. A record of which everything was given back that still can be is removed; one of threads that we may
+/// not change stays for who may.
+///
+/// # Errors
+/// [`JournalError`]: there is no place for records, or it cannot be listed.
+pub fn restore_left_behind(
+    location: &Location,
+    proc: &Path,
+    only: Option<Pid>,
+) -> Result<Vec<LeftBehind>, JournalError> {
+    let shared = Folder::find(location)?;
+    let of_root = location.of_root().and_then(|path| shared.of_root(path));
+    let namespace = namespace(proc);
+    let mut ends = Vec::new();
+    for folder in of_root.iter().chain([&shared]) {
+        for process in list(folder, proc)? {
+            ends.extend(restore_one(folder, proc, namespace, process, only));
+        }
+    }
+    ends.sort_by_key(|end| end.pid);
+    Ok(ends)
+}
+
+/// The processes that have records in a folder: of our own as many as there are room for, and then of others'. Where not all names
+/// could be looked at, those of processes that live are found by the processes: names of others never hide what is to be given back.
+fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalError> {
+    let failed = |error| folder.failed("listing", "", error);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let list = openat(&*folder.directory, ".", flags, Mode::empty()).map_err(failed)?;
+    let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+    let mut entries = RawDir::new(&list, &mut buffer);
+    let (mut found, mut names, euid) = (Vec::new(), 0, geteuid().as_raw());
+    while let Some(entry) = entries.next() {
+        let entry = entry.map_err(failed)?;
+        names += 1;
+        if names > LISTED_MAX {
+            break;
+        }
+        let Some((pid, start)) = entry.file_name().to_str().ok().and_then(|name| folder.process(name)) else {
+            continue;
+        };
+        let stat = statat(&*folder.directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+        found.push((stat.map_or(true, |stat| stat.st_uid != euid), pid, start));
+    }
+    found.sort_unstable();
+    let all = names <= LISTED_MAX && found.len() <= RECORDS_MAX;
+    found.truncate(RECORDS_MAX);
+    let mut found: BTreeSet<(Pid, StartTime)> =
+        found.into_iter().map(|(_, pid, start)| (pid, start)).collect();
+    if !all {
+        let living = process::all(proc).unwrap_or_default().into_iter();
+        let living = living.filter_map(|pid| Some((pid, process::stat(proc, pid).ok()?.start)));
+        let is_there = |&(pid, start): &(Pid, StartTime)| {
+            statat(&*folder.directory, folder.name(pid, start), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        };
+        found.extend(living.filter(is_there));
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn restore_one(
+    folder: &Folder,
+    proc: &Path,
+    namespace: u64,
+    (pid, start): (Pid, StartTime),
+    only: Option<Pid>,
+) -> Option<LeftBehind> {
+    let about = |balancer, end| Some(LeftBehind { pid, balancer, socket: None, end });
+    let asked = only == Some(pid);
+    let name = folder.name(pid, start);
+    // Not ours to open, gone meanwhile, or no file: of interest only to who asked for it.
+    let file = match folder.open(&name) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return None,
+        Err(_) if asked => return about(None, LeftEnd::Unreadable),
+        Err(_) => return None,
+    };
+    let stat = fstat(&file).ok()?;
+    let euid = geteuid();
+    if !is_plain(&stat) {
+        return if asked { about(None, LeftEnd::Unreadable) } else { None };
+    }
+    if stat.st_uid != euid.as_raw() && !euid.is_root() {
+        return if asked { about(None, LeftEnd::Foreign(stat.st_uid)) } else { None };
+    }
+    let lines = contents(&file, &stat).and_then(|text| Lines::decode(&text));
+    let Some(Lines { header, .. }) = lines else {
+        // Killed between making the file and writing its first line, before anything was moved.
+        if try_lock(file.as_fd(), LOCKED, LockKind::Write).is_ok_and(|ours| ours) {
+            let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
+        }
+        return if asked { about(None, LeftEnd::Unreadable) } else { None };
+    };
+    if only.is_some_and(|only| ![pid, header.root, header.balancer].contains(&only)) {
+        return None;
+    }
+    let balancer = Some(header.balancer);
+    if header.namespace != namespace {
+        return about(balancer, LeftEnd::Unreadable);
+    }
+    if !try_lock(file.as_fd(), LOCKED, LockKind::Write).ok()? {
+        return Some(LeftBehind { pid, balancer, socket: header.socket, end: LeftEnd::InUse });
+    }
+    // Read again, now that nobody else writes.
+    let stat = fstat(&file).ok().filter(is_plain)?;
+    let lines = contents(&file, &stat).and_then(|text| Lines::decode(&text))?;
+    let owner = (stat.st_uid != 0 && euid.is_root()).then_some(stat.st_uid);
+    let mut threads: Vec<(Pid, Tid, Entry)> =
+        lines.threads.iter().map(|(tid, entry)| (pid, *tid, entry.clone())).collect();
+    let mut giving = Giving::new(proc, owner);
+    let mut seen = BTreeSet::new();
+    for _ in 0..PASSES {
+        threads.extend(born_since(folder, proc, pid, &lines.threads, &seen));
+        if threads.is_empty() {
+            break;
+        }
+        for (pid, tid, entry) in threads.drain(..) {
+            giving.restore(pid, tid, &entry);
+            seen.insert((tid, entry.start));
+        }
+    }
+    if giving.refused == 0 {
+        // Best effort; a record whose threads have their own masks does no harm.
+        let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
+    }
+    about(balancer, giving.end())
+}
+
+/// Gives masks back, and counts what came of it.
+struct Giving<'a> {
+    proc: &'a Path,
+    /// Only threads of this user: root does it for one.
+    owner: Option<u32>,
+    limits: GroupLimits,
+    given_back: u32,
+    changed: u32,
+    vanished: u32,
+    refused: u32,
+}
+
+impl<'a> Giving<'a> {
+    fn new(proc: &'a Path, owner: Option<u32>) -> Self {
+        let limits = GroupLimits::new(proc.parent().unwrap_or(Path::new("/")), &CpuSet::new());
+        Self { proc, owner, limits, given_back: 0, changed: 0, vanished: 0, refused: 0 }
+    }
+
+    fn restore(&mut self, pid: Pid, tid: Tid, entry: &Entry) {
+        let is_it = process::thread_stat(self.proc, pid, tid).is_ok_and(|stat| stat.start == entry.start);
+        let now = affinity::get(Some(tid)).ok().filter(|_| is_it);
+        let group = now.as_ref().and_then(|_| self.limits.group_of_thread(pid, tid));
+        let mut granted = || self.limits.granted(group?);
+        let count = match now {
+            None => &mut self.vanished,
+            // Its own mask where the kernel may have made that of one of ours is to be set all the same: ours is remembered by the kernel.
+            Some(now) if !entry.gave(&now, granted().as_ref()) => {
+                if now == entry.home {
+                    return;
+                }
+                &mut self.changed
+            }
+            Some(_) => {
+                let theirs = self.owner.is_none_or(|owner| is_theirs(self.proc, pid, tid, owner));
+                let given = if theirs { entry.own().give(tid, granted) } else { Err(Errno::PERM) };
+                match given {
+                    Ok(()) => &mut self.given_back,
+                    Err(Errno::SRCH) => &mut self.vanished,
+                    Err(_) => &mut self.refused,
+                }
+            }
+        };
+        *count += 1;
+    }
+
+    fn end(self) -> LeftEnd {
+        let Self { given_back, changed, vanished, refused, .. } = self;
+        LeftEnd::Restored { given_back, changed, vanished, refused }
+    }
+}
+
+/// Whether a thread is a user's.
+pub(super) fn is_theirs(proc: &Path, pid: Pid, tid: Tid, owner: u32) -> bool {
+    process::thread_status(proc, pid, tid).is_ok_and(|status| status.uid == owner)
+}
+
+/// Threads that nobody noted, of the process and of its children that have no record of their own: born of one that was moved, they
+/// have its mask, and should have its own. Those that were `seen` have been asked.
+fn born_since(
+    folder: &Folder,
+    proc: &Path,
+    pid: Pid,
+    threads: &Entries,
+    seen: &BTreeSet<(Tid, StartTime)>,
+) -> Vec<(Pid, Tid, Entry)> {
+    let mut born = Vec::new();
+    let mut family = vec![pid];
+    let mut at = 0;
+    while let Some(&member) = family.get(at) {
+        at += 1;
+        let noted = member != pid
+            && process::stat(proc, member)
+                .is_ok_and(|stat| folder.open(&folder.name(member, stat.start)).is_ok());
+        for tid in process::threads(proc, member).unwrap_or_default() {
+            if family.len() < RECORDS_MAX {
+                let children = text::read(&proc.join(format!("{member}/task/{tid}/children")));
+                let children = children.unwrap_or_default();
+                family.extend(text::words(&children).filter_map(text::number).map(Pid));
+            }
+            if noted {
+                continue;
+            }
+            let entry = affinity::get(Some(tid)).ok().and_then(|now| {
+                let from = threads.values().find(|entry| entry.gave(&now, None))?;
+                let start = process::thread_stat(proc, member, tid).ok()?.start;
+                let known = threads.get(&tid).is_some_and(|entry| member == pid && entry.start == start);
+                (!known && !seen.contains(&(tid, start))).then(|| Entry { start, ..from.clone() })
+            });
+            born.extend(entry.map(|entry| (member, tid, entry)));
+        }
+    }
+    born
+}

@@ -1,0 +1,128 @@
+//! Memory placement of threads where hardware does not count: pages, or accesses, near to and far from the CPUs that each thread ran on.
+
+use super::{CounterReader, Counters, mark};
+use crate::host::discovery::ThreadTable;
+use crate::host::procfs::Procfs;
+use crate::perf::locality::{self, Pages};
+use crate::process::{self, Pid};
+use std::collections::BTreeMap;
+use trimtab_core::balance::Wanted;
+use trimtab_core::counter_budget::Thrift;
+use trimtab_core::counts::{Counts, Rung};
+use trimtab_core::ids::{OsCpu, OsNode, ThreadId};
+use trimtab_core::observe::{MemorySample, Sample};
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::{Moment, Span};
+
+/// Time between two questions where a process's memory lies, ...
+const ASK_PERIOD: Span = Span::from_ms(500);
+/// ... processes that are asked at a look (0.3 ms each), and threads where each has its own file (20 us).
+const PROCESSES_PER_LOOK: usize = 8;
+const FILES_PER_LOOK: usize = 256;
+
+/// Answers of the kernel about memory that are still fresh.
+#[derive(Debug, Default)]
+pub(super) struct MemoryReader {
+    nodes: BTreeMap<OsCpu, OsNode>,
+    pages: BTreeMap<Pid, (Moment, Pages)>,
+    /// The number of the question: pages are sampled at other places each time.
+    round: u64,
+}
+
+impl MemoryReader {
+    /// Forgets the answers.
+    pub(super) fn clear(&mut self) {
+        self.pages.clear();
+    }
+
+    /// The pages of a process, asked for if the last answer is old and there is `room` for one more question at this look; `None`
+    /// without room.
+    fn pages(&mut self, proc: &Procfs, pid: Pid, at: Moment, room: &mut usize) -> Option<Pages> {
+        let fresh = self.pages.get(&pid).is_some_and(|(asked, _)| at.since(*asked) < ASK_PERIOD);
+        if !fresh {
+            *room = room.checked_sub(1)?;
+            self.round = self.round.wrapping_add(1);
+            // A process that may not be asked is asked again like the others, and has none.
+            let pages = locality::resident(proc.path(), pid, self.round);
+            self.pages.insert(pid, (at, pages.unwrap_or_default()));
+        }
+        self.pages.get(&pid).map(|(_, pages)| pages.clone())
+    }
+}
+
+impl CounterReader {
+    /// Counts the pages, or accesses, of threads that ran.
+    pub(super) fn count_memory<'m>(
+        &mut self,
+        rung: Rung,
+        wanted: &Wanted,
+        table: &ThreadTable,
+        mask: &dyn Fn(ThreadId) -> Option<&'m CpuSet>,
+        sample: &mut Sample,
+    ) {
+        let at = sample.at;
+        if self.memory.nodes.is_empty() {
+            self.memory.nodes = locality::nodes_of_cpus(&self.sys);
+        }
+        self.memory.pages.retain(|pid, _| table.processes.contains_key(pid));
+        let (mut processes, mut files) = (PROCESSES_PER_LOOK, FILES_PER_LOOK);
+        for read in &mut sample.threads {
+            let Some(thread) = table.threads.get(&read.id) else { continue };
+            let now = Counters::of(read);
+            let counted = self.threads.entry(read.id).or_default();
+            let ran = mark(counted, at, now, true, &Thrift::FREE, &mut self.spent);
+            let due = counted.tallied.is_none_or(|last| at.since(last) >= ASK_PERIOD);
+            if !due || (!ran && counted.tallied.is_some()) {
+                continue;
+            }
+            let pages = if rung == Rung::HintFaults {
+                if files == 0 {
+                    continue;
+                }
+                files -= 1;
+                locality::faults(self.proc.path(), thread.pid, thread.tid).unwrap_or_default()
+            } else {
+                match self.memory.pages(&self.proc, thread.pid, at, &mut processes) {
+                    Some(pages) => pages,
+                    None => continue,
+                }
+            };
+            counted.tallied = Some(at);
+            let from = *counted.from.get_or_insert(now);
+            if pages.is_empty() {
+                continue;
+            }
+            let here = node_of(mask(read.id), &self.memory.nodes, || {
+                // A thread that is kept where it may not leave is not asked for its CPU: the last known may be of another node.
+                let known = read.cpu.filter(|_| wanted.places);
+                let asked = || process::thread_stat(self.proc.path(), thread.pid, thread.tid).ok()?.last_cpu;
+                known.or_else(asked)
+            });
+            let Some(node) = here else { continue };
+            let (near, far) = locality::split(&pages, node);
+            let tally = &mut counted.tally;
+            *tally = (tally.0.saturating_add(near), tally.1.saturating_add(far));
+            let ran_for = now.run.less(from.run);
+            read.counts = Some(Counts {
+                enabled: ran_for,
+                running: ran_for,
+                near: Some(tally.0),
+                far: Some(tally.1),
+                ..Counts::default()
+            });
+            sample.memory.push(MemorySample { thread: read.id, pages });
+        }
+    }
+}
+
+/// The node of a thread: that of all CPUs in its mask, else that of the CPU where it ran last.
+fn node_of(
+    mask: Option<&CpuSet>,
+    nodes: &BTreeMap<OsCpu, OsNode>,
+    cpu: impl FnOnce() -> Option<OsCpu>,
+) -> Option<OsNode> {
+    let node = |cpu: OsCpu| nodes.get(&cpu).copied();
+    let mut mask = mask.into_iter().flat_map(CpuSet::iter).map(node);
+    let first = mask.next().flatten();
+    if first.is_some() && mask.all(|node| node == first) { first } else { cpu().and_then(node) }
+}

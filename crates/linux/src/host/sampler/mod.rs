@@ -1,0 +1,249 @@
+//! Sampler: the kernel's counters of each thread and CPU, read as cheaply as they can be.
+//!
+//! Each thread's counters are read through a descriptor that is kept while there is room ([`DescriptorBudget`]); what was not asked for is
+//! not read. A reading that fails is how the end of a thread is noticed.
+//!
+//! Suspended, stopped and traced threads have counters that stand still; so have the CPUs of a virtual machine that is paused.
+
+pub(super) mod counters;
+
+pub use counters::Unread;
+
+use super::discovery::Thread;
+use super::procfs::{self, DescriptorBudget, Procfs};
+use crate::process::{self, Stat, State, Tid};
+use crate::survey::LoadSample;
+use counters::{Counters, Files, Source};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use trimtab_core::balance::Wanted;
+use trimtab_core::ids::{OsCpu, ThreadId};
+use trimtab_core::observe::{CpuSample, ThreadSample};
+use trimtab_core::time::Span;
+
+/// A thread whose counters stand still is asked whether it sleeps at each of this many readings. Pools of sleeping threads are large:
+/// from then on it is asked once in as many readings, and when it has slept for [`ASLEEP_READINGS`] only once in that many, not all
+/// threads at the same one.
+const ASKED_ALWAYS: u32 = 8;
+const ASLEEP_READINGS: u32 = 64;
+
+/// Whether a thread is asked that has stood still for this many readings.
+fn is_asked(still: u32, tid: Tid) -> bool {
+    let one_in = |readings: u32| still.wrapping_add(tid.0).is_multiple_of(readings);
+    still <= ASKED_ALWAYS || (still < ASLEEP_READINGS && one_in(ASKED_ALWAYS)) || one_in(ASLEEP_READINGS)
+}
+
+/// State of one thread between two readings.
+#[derive(Debug, Default)]
+struct Tracked {
+    files: Files,
+    last: Option<Counters>,
+    voluntary: Option<u64>,
+    /// Readings since its counters moved.
+    still: u32,
+    /// Whether it was ready to run when that was last asked.
+    ready: Option<bool>,
+    cpu: Option<OsCpu>,
+    /// `cpu` was looked up, and it has not been put on a CPU since: it is still there.
+    placed: bool,
+    /// Whether it ran between the last two readings.
+    ran: bool,
+}
+
+/// One reading of a thread.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The counters, for a sample.
+    pub sample: ThreadSample,
+    /// Its time on a CPU since the reading before.
+    pub run: Span,
+    /// Its stat line, where that was read: it has the name.
+    pub stat: Option<Stat>,
+}
+
+/// Last known counters of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) last: Option<Counters>,
+    pub(super) voluntary: Option<u64>,
+}
+
+/// The part of a host that reads counters.
+#[derive(Debug)]
+pub struct Sampler {
+    proc: Arc<Procfs>,
+    budget: DescriptorBudget,
+    source: Source,
+    threads: BTreeMap<ThreadId, Tracked>,
+    stat_file: Option<OwnedFd>,
+    text: Vec<u8>,
+}
+
+impl Sampler {
+    /// A sampler of no thread yet.
+    pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget) -> Self {
+        let source = Source::of(proc.folder());
+        Self { proc, budget, source, threads: BTreeMap::new(), stat_file: None, text: Vec::new() }
+    }
+
+    /// Whether the kernel counts the time that threads wait for a CPU.
+    pub fn counts_waiting(&self) -> bool {
+        self.source == Source::Schedstat
+    }
+
+    /// The CPU where a thread ran last, as far as is known without looking.
+    pub fn last_cpu(&self, id: ThreadId) -> Option<OsCpu> {
+        self.threads.get(&id)?.cpu
+    }
+
+    /// Whether a thread ran between its last two readings.
+    pub fn ran(&self, id: ThreadId) -> bool {
+        self.threads.get(&id).is_some_and(|tracked| tracked.ran)
+    }
+
+    /// Last known counters of a thread.
+    pub(super) fn seen(&self, id: ThreadId) -> Seen {
+        let tracked = self.threads.get(&id);
+        tracked.map(|tracked| Seen { last: tracked.last, voluntary: tracked.voluntary }).unwrap_or_default()
+    }
+
+    /// Forgets a thread, and closes its files.
+    pub fn forget(&mut self, id: ThreadId) {
+        if let Some(mut tracked) = self.threads.remove(&id) {
+            tracked.files.close(&self.budget);
+        }
+    }
+
+    /// Whether a thread's number still is this thread's.
+    pub fn is_same(&mut self, id: ThreadId, thread: &Thread) -> bool {
+        let (pid, tid) = (thread.pid, thread.tid);
+        match self.threads.get_mut(&id).filter(|tracked| tracked.files.tell_identity()) {
+            Some(tracked) => {
+                let proc = self.proc.folder();
+                tracked.files.counters(proc, (pid, tid), self.source, &self.budget).is_ok()
+            }
+            None => self.starts_alike(thread),
+        }
+    }
+
+    fn starts_alike(&self, thread: &Thread) -> bool {
+        let stat = process::thread_stat(self.proc.path(), thread.pid, thread.tid);
+        stat.is_ok_and(|stat| stat.start == thread.start)
+    }
+
+    /// Reads what is wanted of a thread. `only` is the one CPU that it may run on, where it is known to be bound to one.
+    ///
+    /// # Errors
+    /// [`Unread`]: it has ended, or could not be read this time.
+    pub fn read(
+        &mut self,
+        id: ThreadId,
+        thread: &Thread,
+        only: Option<OsCpu>,
+        wanted: &Wanted,
+    ) -> Result<Reading, Unread> {
+        let (pid, tid) = (thread.pid, thread.tid);
+        let tracked = self.threads.entry(id).or_default();
+        tracked.ran = false;
+        let kept = tracked.files.tell_identity();
+        let now = tracked.files.counters(self.proc.folder(), (pid, tid), self.source, &self.budget)?;
+        let before = tracked.last.replace(now);
+        tracked.ran = before != Some(now);
+        let ran = tracked.ran;
+        // A thread that goes to another CPU is put on it.
+        let stayed = before.is_some_and(|before| now.slices.is_some() && now.slices == before.slices);
+        let backwards = before.is_some_and(|before| now.run < before.run);
+        // Opened again, the file may be another thread's with the same number.
+        if ((!kept && before.is_some()) || backwards) && !self.starts_alike(thread) {
+            return Err(Unread::Gone);
+        }
+        let Some(tracked) = self.threads.get_mut(&id) else { return Err(Unread::Gone) };
+        let proc = self.proc.folder();
+        let mut seen_stat: Option<Stat> = None;
+        if let Some(only) = only {
+            tracked.cpu = Some(only);
+        } else if wanted.places && (ran && !(stayed && tracked.placed) || tracked.cpu.is_none()) {
+            seen_stat = tracked.files.stat(proc, (pid, tid), &self.budget)?;
+            tracked.cpu = seen_stat.as_ref().and_then(|stat| stat.last_cpu).or(tracked.cpu);
+            tracked.placed = seen_stat.as_ref().is_some_and(|stat| stat.last_cpu.is_some());
+        } else if !stayed {
+            // It may be elsewhere by now.
+            tracked.placed = false;
+        }
+        tracked.still = if ran { 0 } else { tracked.still.saturating_add(1) };
+        // A thread that was ready and has not run since still is: one that waits for a CPU cannot fall asleep.
+        let asked = !ran && before.is_some() && now.wait.is_some() && is_asked(tracked.still, tid);
+        if asked && tracked.ready != Some(true) && seen_stat.is_none() {
+            seen_stat = tracked.files.stat(proc, (pid, tid), &self.budget)?;
+        }
+        tracked.ready = match &seen_stat {
+            _ if ran => None,
+            Some(stat) if asked => Some(stat.state == State::Running),
+            _ => tracked.ready,
+        };
+        if !wanted.sleeps {
+            // Read before a pause in asking, it would be told as if it were of now.
+            tracked.voluntary = None;
+        } else if ran || tracked.voluntary.is_none() {
+            let file = procfs::open(proc, &format!("{pid}/task/{tid}/status"))?;
+            let status = procfs::read_all(file, &mut self.text)?;
+            tracked.voluntary = counters::switches(status).0.or(tracked.voluntary);
+        }
+        let sample = ThreadSample {
+            id,
+            run: now.run,
+            wait: now.wait,
+            slices: now.slices,
+            voluntary: tracked.voluntary,
+            cpu: tracked.cpu,
+            ready: tracked.ready,
+            counts: None,
+        };
+        let run = now.run.less(before.map_or(Span::ZERO, |before| before.run));
+        Ok(Reading { sample, run, stat: seen_stat })
+    }
+
+    /// Reads how busy each CPU has been.
+    pub fn cpus(&mut self) -> Vec<CpuSample> {
+        if self.stat_file.is_none() {
+            self.stat_file = procfs::open(self.proc.folder(), "stat").ok();
+        }
+        let Some(file) = &self.stat_file else { return Vec::new() };
+        let read = procfs::read_all(file, &mut self.text).ok().and_then(|text| LoadSample::parse(text).ok());
+        let span = |ticks: u64| Span::from(process::from_ticks(ticks));
+        read.map(|read| {
+            let cpus = read.cpus.into_iter();
+            cpus.map(|(cpu, ticks)| {
+                let busy = [ticks.user, ticks.nice, ticks.system, ticks.irq, ticks.softirq];
+                let busy = busy.into_iter().fold(0u64, u64::saturating_add);
+                CpuSample { cpu, busy: span(busy), steal: Some(span(ticks.steal)) }
+            })
+            .collect()
+        })
+        .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleepers_are_asked_seldom_and_in_turn() {
+        let asked =
+            |from: u32, to: u32, tid: u32| (from..to).filter(|still| is_asked(*still, Tid(tid))).count();
+        for tid in 1..200 {
+            assert_eq!(asked(1, ASKED_ALWAYS + 1, tid), 8, "each time at first");
+            assert_eq!(
+                asked(ASKED_ALWAYS + 1, ASLEEP_READINGS, tid),
+                (ASLEEP_READINGS / ASKED_ALWAYS - 1) as usize - usize::from(tid % 8 == 0)
+            );
+            assert_eq!(asked(1_000, 1_000 + 4 * ASLEEP_READINGS, tid), 4);
+        }
+        // A pool that fell asleep together is not asked together.
+        let most =
+            (1_000..1_100).map(|still| (0..256).filter(|tid| is_asked(still, Tid(*tid))).count()).max();
+        assert_eq!(most, Some(4));
+    }
+}

@@ -1,0 +1,64 @@
+//! Counters only grow, and so does time: those of threads and CPUs, of the run, and what the host tells of them.
+//!
+//! Bounds: none. What the host tells is checked where nothing is meant to spoil it: a reading of the look before is older than the last one.
+
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
+use trimtab_core::drive::Step;
+use trimtab_core::ids::ThreadId;
+use trimtab_core::observe::ThreadSample;
+
+/// The checker.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    told: std::collections::BTreeMap<ThreadId, ThreadSample>,
+}
+
+impl Checker for Counters {
+    fn look(&mut self, _terms: &Terms, before: &Scene, now: &Scene, found: &mut Found) {
+        if now.at < before.at {
+            found.add(Invariant::Counters, None, format!("it was {} before", before.at.0));
+        }
+        for (then, now) in now.since(before) {
+            let grown = now.run >= then.run
+                && now.wait >= then.wait
+                && now.slices >= then.slices
+                && now.sleeps >= then.sleeps
+                && now.moves >= then.moves
+                && now.asked >= then.asked
+                // Of a segment's end, at most what rounding up to a nanosecond did too much.
+                && now.done >= then.done - 1.0;
+            if !grown {
+                let text = format!("counts backwards: {then:?}, then {now:?}");
+                found.add(Invariant::Counters, Some(Who::of(now)), text);
+            }
+        }
+        let (then, now) = (&before.counters, &now.counters);
+        let grown = now.events >= then.events
+            && now.switches >= then.switches
+            && now.moves >= then.moves
+            && now.barriers >= then.barriers
+            && now.wakes >= then.wakes
+            && now.ran >= then.ran;
+        if !grown {
+            found.add(Invariant::Counters, None, format!("the run counts backwards: {then:?}, then {now:?}"));
+        }
+    }
+
+    fn step(&mut self, terms: &Terms, step: &Step<'_>, found: &mut Found) {
+        for gone in &step.sample.gone {
+            self.told.remove(gone);
+        }
+        for read in &step.sample.threads {
+            let before = self.told.insert(read.id, read.clone());
+            let grown = before.is_none_or(|then| {
+                read.run >= then.run
+                    && read.wait >= then.wait
+                    && read.slices >= then.slices
+                    && (read.voluntary.is_none() || read.voluntary >= then.voluntary)
+            });
+            if !grown && !terms.faults {
+                found.add(Invariant::Counters, None, format!("thread {} is told backwards", read.id));
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Each checker catches what it is there for: worlds and hosts that were tampered with, and policies that do wrong on purpose.
+
+use super::*;
+use crate::faults::Faults;
+use crate::kernel::Kernel;
+use crate::model::Model;
+use crate::observer_cost::Looking;
+use crate::program::{Body, Program, Wait};
+use crate::scenario::watched_under;
+use crate::world::Activity;
+use trimtab_core::balance::{Act, Decision, Kind, Policy, Reason, Settings, Turn, Wanted};
+use trimtab_core::ids::ThreadId;
+use trimtab_core::observe::Observation;
+use trimtab_core::topology::parse_synthetic;
+
+fn spmd(threads: u32, ms: u64) -> Program {
+    Program::spmd("app", threads, Span::from_ms(ms), Wait::Spin)
+}
+
+fn scenario(cpus: usize, kernel: &str, programs: Vec<Program>, seconds: u64) -> Scenario {
+    Scenario {
+        name: "watched".to_owned(),
+        model: Model::plain(parse_synthetic(&format!("core:{cpus}")).unwrap()),
+        kernel: Kernel::preset(kernel, cpus).unwrap(),
+        programs,
+        arrivals: Vec::new(),
+        policy: None,
+        events: Vec::new(),
+        faults: Faults::default(),
+        looking: Looking::default(),
+        end: Moment(seconds * 1_000_000_000),
+        seed: 1,
+        memory: true,
+    }
+}
+
+/// Watches a run, and shows the judge scenes that were tampered with.
+struct Tampered<F> {
+    judge: Judge,
+    tamper: F,
+}
+
+impl<F: FnMut(&mut Scene)> Watch for Tampered<F> {
+    fn world(&mut self, world: &World<Memory>) {
+        let mut scene = Scene::of(world);
+        (self.tamper)(&mut scene);
+        self.judge.scene(scene);
+    }
+    fn step(&mut self, step: &Step<'_>) -> Go {
+        self.judge.step(step)
+    }
+    fn end(&mut self, world: &World<Memory>) {
+        let mut scene = Scene::of(world);
+        (self.tamper)(&mut scene);
+        self.judge.last(&scene);
+    }
+}
+
+fn tampered(scenario: &Scenario, tamper: impl FnMut(&mut Scene)) -> Vec<Invariant> {
+    let mut watch = Tampered { judge: Judge::new(scenario), tamper };
+    watched(scenario, EVERY, &mut watch);
+    laws(watch.judge)
+}
+
+fn laws(judge: Judge) -> Vec<Invariant> {
+    let mut laws: Vec<Invariant> = judge.violations().iter().map(|violation| violation.invariant).collect();
+    laws.sort_unstable();
+    laws.dedup();
+    laws
+}
+
+/// A policy that does what it is told to by a function of the time in milliseconds.
+struct Scripted<F> {
+    script: F,
+    looks: u64,
+}
+
+impl<F: FnMut(u64, &Observation<'_>) -> Vec<Decision>> Policy for Scripted<F> {
+    fn kind(&self) -> Kind {
+        Kind::Speed
+    }
+    fn first(&self) -> Wanted {
+        Wanted::all()
+    }
+    fn decide(&mut self, seen: &Observation<'_>) -> Turn {
+        self.looks += 1;
+        let decisions = (self.script)(self.looks, seen);
+        Turn { decisions, findings: Vec::new(), next: seen.at + Span::from_ms(20), wanted: Wanted::all() }
+    }
+}
+
+/// What is found when such a policy looks after a scenario.
+fn under(scenario: Scenario, script: fn(u64, &Observation<'_>) -> Vec<Decision>) -> Vec<Invariant> {
+    instead_of(Kind::Speed, scenario, script)
+}
+
+/// The same by the terms of another policy.
+fn instead_of(
+    kind: Kind,
+    mut scenario: Scenario,
+    script: impl FnMut(u64, &Observation<'_>) -> Vec<Decision>,
+) -> Vec<Invariant> {
+    let settings = Settings { interval: Span::from_ms(20), ..Settings::default() };
+    if scenario.policy.is_none() {
+        scenario.policy = Some((kind, settings));
+    }
+    let mut judge = Judge::new(&scenario);
+    let mut policy = Scripted { script, looks: 0 };
+    watched_under(&scenario, Some(&mut policy), EVERY, &mut judge);
+    laws(judge)
+}
+
+fn put(thread: u32, to: &str, reason: Reason) -> Decision {
+    Decision { thread: ThreadId(thread), act: Act::Confine(to.parse().unwrap()), reason, gain: None }
+}
+
+fn slow() -> Reason {
+    Reason::Slow { speed: 0.5, mean: 1.0 }
+}
+
+#[test]
+fn what_is_right_breaks_no_law() {
+    for kernel in Kernel::PRESETS {
+        let mut programs = vec![spmd(5, 900).every(Span::from_ms(7)), Program::hog("hog", 1)];
+        programs.push(Program {
+            body: Body::Nested { inner: 2, regions: 9, work: Span::from_ms(20) },
+            ..spmd(2, 0)
+        });
+        for policy in [None, Some((Kind::Exchange, Settings::default()))] {
+            let scenario = Scenario { policy, ..scenario(4, kernel, programs.clone(), 6) };
+            assert_eq!(check(&scenario).1, [], "{kernel}");
+        }
+    }
+}
+
+#[test]
+fn watching_changes_nothing() {
+    let policy = Some((Kind::Speed, Settings::default()));
+    let scenario =
+        Scenario { policy, ..scenario(3, "linux-6.12", vec![spmd(5, 700).every(Span::from_ms(9))], 9) };
+    let alone = crate::scenario::run(&scenario, &mut |_| {}, &mut |_| Go::On);
+    assert_eq!(check(&scenario).0, alone);
+}
+
+#[test]
+fn lost_and_doubled_work_is_missed() {
+    let whole = || scenario(2, "linux-6.12", vec![spmd(3, 300)], 9);
+    let lost = tampered(&whole(), |scene| {
+        if let Some(thread) = scene.threads.get_mut(1) {
+            thread.done *= 0.9;
+        }
+    });
+    assert_eq!(lost, [Invariant::Work]);
+    let unfinished = tampered(&whole(), |scene| {
+        for thread in &mut scene.threads {
+            (thread.done, thread.asked) = (thread.done / 2.0, thread.asked / 2.0);
+            thread.left /= 2.0;
+        }
+    });
+    assert_eq!(unfinished, [Invariant::Work], "each thread is right, the program is not");
+    let faster = tampered(&whole(), |scene| {
+        for thread in &mut scene.threads {
+            thread.done *= 3.0;
+            (thread.asked, thread.left) = (thread.done, 0.0);
+        }
+    });
+    assert_eq!(faster, [Invariant::Work]);
+}
+
+#[test]
+fn lost_time_is_missed() {
+    let whole = scenario(2, "linux-6.12", vec![spmd(3, 300)], 9);
+    let idle = tampered(&whole, |scene| scene.busy[0].1 = scene.busy[0].1.times(0.5));
+    assert_eq!(idle, [Invariant::Time]);
+    let unaccounted = tampered(&whole, |scene| {
+        if let Some(thread) = scene.threads.get_mut(0) {
+            thread.wait = thread.wait.times(0.5);
+        }
+    });
+    assert_eq!(unaccounted, [Invariant::Time]);
+}
+
+#[test]
+fn what_counts_backwards_is_caught() {
+    let whole = scenario(2, "linux-6.12", vec![spmd(3, 300)], 9);
+    let threads = tampered(&whole, |scene| {
+        if let Some(thread) = scene.threads.get_mut(0).filter(|_| scene.at.0 > 200_000_000) {
+            thread.slices = 0;
+        }
+    });
+    assert_eq!(threads, [Invariant::Counters]);
+    let run = tampered(&whole, |scene| scene.counters.switches = 1_000_000 - scene.at.0 / 1_000_000);
+    assert_eq!(run, [Invariant::Counters]);
+}
+
+#[test]
+fn a_cpu_that_rests_beside_work_is_caught() {
+    // A CPU of a kernel that pulls cannot be kept idle; it is one that pins, said to be one that pulls.
+    let bound = |kernel: &str| {
+        let mut scenario = scenario(2, kernel, vec![spmd(1, 3_000), spmd(1, 3_000)], 9);
+        scenario.programs[1].name = "other".to_owned();
+        scenario
+    };
+    let honest = check(&bound("pinned")).1;
+    assert_eq!(honest, []);
+    let mut judge = Judge::new(&bound("linux-6.12"));
+    watched(&bound("pinned"), EVERY, &mut judge);
+    // Both programs begin on CPU 0 there.
+    assert_eq!(laws(judge), [Invariant::Idle]);
+}
+
+#[test]
+fn who_never_runs_is_caught() {
+    let whole = scenario(1, "linux-6.12", vec![spmd(2, 3_000)], 9);
+    let starved = tampered(&whole, |scene| {
+        let at = scene.at.since(Moment(0));
+        if let [first, second] = &mut scene.threads[..] {
+            // The second one's time is the first one's.
+            first.run = first.run + second.run;
+            (first.done, first.asked) = (first.done + second.done, first.asked + second.done);
+            first.wait = at.less(first.run);
+            (second.run, second.wait, second.slices) = (Span::ZERO, at, 0);
+            (second.done, second.asked) = (0.0, second.left);
+            second.activity = Activity::Queued;
+        }
+    });
+    assert!(starved.contains(&Invariant::Starving), "{starved:?}");
+}
+
+#[test]
+fn who_leaves_its_mask_is_caught() {
+    let one = || scenario(2, "linux-6.12", vec![spmd(2, 300).on("0".parse().unwrap())], 9);
+    let outside = tampered(&one(), |scene| {
+        for thread in &mut scene.threads {
+            thread.cpu = trimtab_core::ids::OsCpu(1);
+        }
+    });
+    assert_eq!(outside, [Invariant::Masks]);
+    let lost = tampered(&one(), |scene| scene.usable = "1".parse().unwrap());
+    assert!(lost.contains(&Invariant::Masks));
+    let wide = tampered(&one(), |scene| {
+        if let Some(thread) = scene.threads.get_mut(0).filter(|_| scene.at.0 > 100_000_000) {
+            thread.mask = "0-1".parse().unwrap();
+        }
+    });
+    assert_eq!(wide, [Invariant::Masks], "nobody decided that");
+    let ends = Moment(5_000_000_000);
+    let mut left = scenario(2, "linux-6.12", vec![spmd(2, 9_000)], 5);
+    left.policy = Some((Kind::Pinned, Settings::default()));
+    assert_eq!(check(&left).1, []);
+    let mut at = 0;
+    let kept = tampered(&left, |scene| {
+        at += u64::from(scene.at == ends);
+        // The last scene of all, after everything was given back.
+        if at == 2 {
+            scene.threads[0].mask = "0".parse().unwrap();
+        }
+    });
+    assert_eq!(kept, [Invariant::Masks]);
+}
+
+#[test]
+fn a_policy_that_oscillates_is_caught() {
+    // Two threads on two CPUs change places at each look, for nothing.
+    let found = under(scenario(2, "linux-6.12", vec![spmd(2, 9_000)], 8), |look, _| {
+        let (one, other) = if look % 2 == 0 { ("0", "1") } else { ("1", "0") };
+        if look == 1 { Vec::new() } else { vec![put(0, one, slow()), put(1, other, slow())] }
+    });
+    assert_eq!(found, [Invariant::Trips, Invariant::Settling]);
+}
+
+#[test]
+fn a_policy_that_crowds_is_caught() {
+    // All on one CPU of four, for ever: nobody starves, nobody moves, and it is all wrong.
+    let found = under(scenario(4, "linux-6.12", vec![spmd(4, 20_000)], 8), |look, seen| {
+        let threads = if look == 2 { seen.threads.len() as u32 } else { 0 };
+        (0..threads).map(|thread| put(thread, "0", Reason::Start)).collect()
+    });
+    assert_eq!(found, [Invariant::Settling]);
+}
+
+#[test]
+fn a_policy_that_moves_for_balance_where_nobody_waits_never_settles() {
+    let found = under(scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 8), |look, _| {
+        if look == 1 { Vec::new() } else { vec![put(0, ["0", "1", "2", "3"][look as usize % 4], slow())] }
+    });
+    assert!(found.contains(&Invariant::Settling), "{found:?}");
+}
+
+#[test]
+fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
+    let to_and_fro = |look: u64, _: &Observation<'_>| {
+        vec![put(0, if look.is_multiple_of(2) { "0-1" } else { "2-3" }, Reason::Explore)]
+    };
+    let seldom = |look: u64, seen: &Observation<'_>| {
+        if look % 10 > 1 { Vec::new() } else { to_and_fro(look, seen) }
+    };
+    let quiet = || scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
+    // These moves are no trials, which other laws have something to say about.
+    let caught = |laws: Vec<Invariant>| laws.contains(&Invariant::Moves);
+    assert!(caught(instead_of(Kind::BrmPaper, quiet(), seldom)), "nobody stalls");
+    let far = || {
+        let mut scenario = scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
+        let westmere = crate::model::shipped::find("westmere-e5620").unwrap().unwrap();
+        (scenario.model.caches, scenario.model.memory) = (westmere.caches, westmere.memory);
+        scenario.programs[0].footprint = crate::program::mixes::walk(1 << 26);
+        scenario
+    };
+    assert!(!caught(instead_of(Kind::Brm, far(), seldom)));
+    assert!(caught(instead_of(Kind::Brm, far(), to_and_fro)));
+    assert!(!caught(instead_of(Kind::BrmPaper, far(), to_and_fro)), "the published rule has no such limit");
+    let crowded = |_: u64, _: &Observation<'_>| {
+        vec![Decision { act: Act::Release, ..put(0, "0", Reason::Crowded { waits: 0.5 }) }]
+    };
+    assert!(caught(instead_of(Kind::Serial, far(), crowded)), "who is let go for being crowded is moved");
+    // Where none are allowed, one is too many.
+    let once = |look: u64, _: &Observation<'_>| {
+        if look == 9 { vec![put(0, "0-1", Reason::Explore)] } else { Vec::new() }
+    };
+    let none = || {
+        let mut settings = Settings { interval: Span::from_ms(20), ..Settings::default() };
+        settings.penalty.moves = Some(0.0);
+        Scenario { policy: Some((Kind::Brm, settings)), ..far() }
+    };
+    assert!(caught(instead_of(Kind::Brm, none(), once)) && !caught(instead_of(Kind::Brm, far(), once)));
+}
+
+#[test]
+fn a_policy_that_may_not_do_what_it_does_is_caught() {
+    let home = || scenario(4, "linux-6.12", vec![spmd(2, 900).on("0-1".parse().unwrap())], 2);
+    let outside =
+        under(home(), |look, _| if look == 3 { vec![put(0, "3", Reason::Start)] } else { Vec::new() });
+    assert_eq!(outside, [Invariant::Turns]);
+    let nowhere =
+        under(home(), |look, _| if look == 3 { vec![put(0, "9", Reason::Start)] } else { Vec::new() });
+    assert_eq!(nowhere, [Invariant::Turns], "the host refuses that, and it must not be asked");
+}
+
+#[test]
+fn a_policy_that_does_nothing_breaks_nothing() {
+    assert_eq!(under(scenario(2, "linux-6.12", vec![spmd(3, 900)], 4), |_, _| Vec::new()), []);
+}
+
+#[test]
+fn of_one_law_a_few_violations_are_kept() {
+    let whole = scenario(2, "linux-6.12", vec![spmd(3, 300)], 9);
+    let mut watch =
+        Tampered { judge: Judge::new(&whole), tamper: |scene: &mut Scene| scene.counters.ran = Span(7) };
+    watched(&whole, EVERY, &mut watch);
+    let found = watch.judge.violations();
+    assert_eq!(found.len(), KEPT);
+    assert!(found.is_sorted_by_key(|violation| violation.at));
+    assert!(found[0].to_string().starts_with("time at "), "{}", found[0]);
+}

@@ -1,0 +1,84 @@
+//! Work: what is given is done, no more and no less, and no faster than the machine is.
+//!
+//! Bounds: a thread's work done and left is what it was asked for, to a nanosecond of each segment, which is the clock's grain, and a
+//! millionth, which is that of adding fractions. What is done between two scenes is no more than the
+//! running time times the speed of the fastest core. A program that ended by itself did what its body says.
+
+use super::{Checker, Found, Invariant, Scene, Terms, Who};
+use crate::program::{Body, Program};
+use crate::world::{Activity, ThreadSeen};
+
+/// A nanosecond for every so much work: segments end at whole nanoseconds.
+const GRAIN: f64 = 1e-6;
+
+/// The checker.
+#[derive(Debug)]
+pub(crate) struct Work;
+
+impl Checker for Work {
+    fn look(&mut self, terms: &Terms, before: &Scene, now: &Scene, found: &mut Found) {
+        for thread in &now.threads {
+            let stopped = now.programs.get(thread.program).is_some_and(|program| program.stopped);
+            if let Some(text) = unbalanced(thread, stopped) {
+                found.add(Invariant::Work, Some(Who::of(thread)), text);
+            }
+        }
+        for (then, now) in now.since(before) {
+            let (did, ran) = (now.done - then.done, now.run.less(then.run).0 as f64);
+            if did > ran * terms.fastest * (1.0 + GRAIN) + 2.0 {
+                let text = format!("did {did:.0} ns of work in {ran:.0} ns on CPUs");
+                found.add(Invariant::Work, Some(Who::of(now)), text);
+            }
+        }
+        for (at, (program, given)) in now.programs.iter().zip(&terms.programs).enumerate() {
+            let over_now =
+                program.ended.is_some() && before.programs.get(at).is_none_or(|then| then.ended.is_none());
+            if over_now && !program.stopped {
+                whole(at, given, now, found);
+            }
+        }
+    }
+}
+
+fn unbalanced(thread: &ThreadSeen, stopped: bool) -> Option<String> {
+    if !thread.left.is_finite() || (stopped && thread.activity == Activity::Over) {
+        return None;
+    }
+    let off = thread.done + thread.left - thread.asked;
+    let text = || {
+        format!("has {:.0} ns of work done and {:.0} left of {:.0}", thread.done, thread.left, thread.asked)
+    };
+    (off.abs() > thread.asked * GRAIN + 2.0).then(text)
+}
+
+/// Whether a program that ended did what it is.
+fn whole(at: usize, given: &Program, now: &Scene, found: &mut Found) {
+    let mut add = |text: String| found.add(Invariant::Work, Some(Who { program: at, rank: 0 }), text);
+    let of = || now.threads.iter().filter(|thread| thread.program == at);
+    if of().any(|thread| thread.activity != Activity::Over) {
+        add("is not over, and its program is".to_owned());
+    }
+    let born = now.programs[at].born;
+    let threads = u64::from(given.threads);
+    let expected = match given.body {
+        Body::Spmd { work, jitter, .. } => {
+            Some((threads, threads as f64 * work.0 as f64)).filter(|_| jitter == 0.0)
+        }
+        Body::Nested { inner, regions, work } => {
+            let each = f64::from(regions.max(1)) * work.0 as f64;
+            let threads = threads * u64::from(inner);
+            Some((threads, threads as f64 * each))
+        }
+        // What one job takes is drawn.
+        Body::Churn { jobs: Some(jobs), .. } if u64::from(born) != u64::from(jobs) => {
+            add(format!("is one of {born} jobs, not of {jobs}"));
+            None
+        }
+        Body::Churn { .. } | Body::Hog { .. } => None,
+    };
+    let Some((threads, work)) = expected else { return };
+    let done: f64 = of().map(|thread| thread.done).sum();
+    if u64::from(born) != threads || (done - work).abs() > work * 1e-5 + 2.0 * threads as f64 {
+        add(format!("is one of {born} that did {done:.0} ns of work, not of {threads} for {work:.0}"));
+    }
+}

@@ -1,0 +1,369 @@
+//! Which way an operation is carried out: a table that all ranks of a team have alike.
+//!
+//! **Idea.** What is best depends on how many ranks share how many processors and caches, and on the size. The table begins with what
+//! measurements on small machines say ([`Table::usual`]) and can be replaced by what was measured here ([`crate::tune`]). It is plain
+//! data: ranks that had different ones would wait for each other for ever, so one rank reads it and the others get it from that one.
+//!
+//! **CallClass.** Two more things can matter to which way is quickest: how strictly a call is synchronised, since loose calls overlap and strict ones
+//! do not, and how much work an element is, since ways that share the work out pay more where it is dear. Both are read from the
+//! call itself ([`CallClass::of`]). What was not measured in a manner goes as in the nearest one that was. Integers and floating point numbers of 32 and
+//! 64 bits are one kind of work: memory bounds them all.
+//!
+//! **Properties.** Pure. Whatever table is installed, every call gives the same bits: ways differ in time alone.
+
+use crate::barrier::Barrier;
+use crate::call::{Kind, When};
+use crate::reduce::Type;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Sizes of messages in classes: 0 for nothing, then one for each power of two.
+pub const CLASSES: usize = 40;
+
+/// The class of a block of so many bytes.
+#[inline(always)]
+pub fn class(bytes: usize) -> usize {
+    ((usize::BITS - bytes.leading_zeros()) as usize).min(CLASSES - 1)
+}
+
+/// A way of carrying out a call that moves data. Messages that fit beside a flag go there whatever is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Algorithm {
+    /// Each round carries as much as fits into a cell.
+    #[default]
+    Whole,
+    /// Rounds of at most 2^n bytes: the next is written while the last is read.
+    Pieces(u8),
+    /// Pieces of 2^n bytes, of which each rank combines its slice for all. Only for allreduce.
+    Slices(u8),
+    /// The same in pieces as large as all cells of a rank together hold, with nothing done ahead: fewer times to wait for each other. Only for
+    /// allreduce.
+    Wide,
+    /// From rank to rank, each to up to 2^n others. Only for broadcast.
+    Tree(u8),
+    /// To one rank of each group that shares a cache, and from that to the others. Only for broadcast.
+    Relayed,
+}
+
+impl Algorithm {
+    /// The ways among which to choose for a call of so many bytes, with cells of `cell` bytes; the usual one first.
+    pub fn candidates(kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Vec<Self> {
+        let usual = Self::usual(kind, bytes, cell, crowded);
+        let mut all = vec![usual];
+        if bytes <= crate::flag::INLINE || kind == Kind::Barrier {
+            return all;
+        }
+        // What fits into a cell is combined in one round whatever the table says.
+        if kind == Kind::Allreduce && bytes <= cell {
+            return all;
+        }
+        let most = cell.ilog2() as u8;
+        let sizes = (12..=most).filter(|log| bytes > 1 << log).collect::<Vec<_>>();
+        all.push(Self::Whole);
+        all.extend(sizes.iter().filter(|log| **log < most).map(|log| Self::Pieces(*log)));
+        if kind == Kind::Allreduce {
+            all.extend(sizes.iter().map(|log| Self::Slices(*log)));
+            if bytes > cell {
+                all.push(Self::Wide);
+            }
+        }
+        if kind == Kind::Broadcast {
+            all.extend([Self::Tree(1), Self::Tree(2), Self::Relayed]);
+        }
+        all.dedup();
+        let mut seen = Vec::new();
+        all.retain(|way| {
+            !seen.contains(way) && {
+                seen.push(*way);
+                true
+            }
+        });
+        all
+    }
+
+    /// What is done where nothing was measured.
+    pub fn usual(kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Self {
+        let most = cell.ilog2() as u8;
+        match kind {
+            // Slices pay where each rank really works at the same time as the others; 16 KiB kept two cores that share a cache busiest.
+            Kind::Allreduce if bytes > cell && !crowded => Self::Slices(most.min(14)),
+            // Ranks that share processors have nobody to work ahead for.
+            Kind::Allreduce if bytes > cell => Self::Wide,
+            _ => Self::Whole,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// How ranks meet.
+    pub barrier: Barrier,
+    /// What was chosen for calls in the usual manner, by kind and class of size.
+    pub ways: BTreeMap<Kind, BTreeMap<usize, Algorithm>>,
+    /// The number of each rank's group of those that share a cache; empty where nothing is known.
+    #[serde(default)]
+    pub groups: Vec<u32>,
+    /// What was chosen for others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<CallClass, BTreeMap<Kind, BTreeMap<usize, Algorithm>>>,
+}
+
+/// In which manner a call is made, as far as the quickest way can depend on it: see the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum CallClass {
+    /// Own buffers may be used again when it returns; elements are plain numbers.
+    #[default]
+    Mine,
+    /// It waits for no more than the data.
+    Loose,
+    /// All wait for all before it, after it, or both.
+    Strict,
+    /// As `Mine`, with elements that are work: 16-bit floating point numbers, or an operator of the caller's own.
+    HeavyMine,
+    /// As `Loose`, with such elements.
+    HeavyLoose,
+    /// As `Strict`, with such elements.
+    HeavyStrict,
+}
+
+impl CallClass {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Mine, Self::Loose, Self::Strict, Self::HeavyMine, Self::HeavyLoose, Self::HeavyStrict];
+
+    /// A call's, from [`crate::Call::what`].
+    #[inline(always)]
+    pub fn of(what: u64) -> Self {
+        let (enter, leave) = (what >> 24 & 15, what >> 28 & 15);
+        let pace = if enter == When::All as u64 || leave == When::All as u64 {
+            2
+        } else {
+            usize::from(leave == When::None as u64)
+        };
+        let heavy = Self::is_heavy(what);
+        Self::ALL[pace + if heavy { 3 } else { 0 }]
+    }
+
+    #[inline(always)]
+    fn is_heavy(what: u64) -> bool {
+        let kind = what & 0xff;
+        let combines = kind == Kind::Reduce as u64
+            || kind == Kind::Allreduce as u64
+            || kind == Kind::ReduceScatter as u64
+            || kind == Kind::Scan as u64;
+        let elements = what >> 8 & 0xff;
+        let own = what >> 16 & 0xff == 15;
+        combines
+            && (own || elements == u64::from(Type::F16.code()) || elements == u64::from(Type::BF16.code()))
+    }
+
+    /// As in tables and options.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Mine => "mine",
+            Self::Loose => "loose",
+            Self::Strict => "strict",
+            Self::HeavyMine => "heavy-mine",
+            Self::HeavyLoose => "heavy-loose",
+            Self::HeavyStrict => "heavy-strict",
+        }
+    }
+
+    /// Whether an element is work.
+    pub fn heavy(self) -> bool {
+        self as u8 >= 3
+    }
+
+    /// Where a way is looked for: in the manner itself, then in others, the nearest first.
+    pub fn nearest(self) -> &'static [Self] {
+        match self {
+            Self::Mine => &[Self::Mine],
+            Self::Loose => &[Self::Loose, Self::Mine],
+            Self::Strict => &[Self::Strict, Self::Mine],
+            Self::HeavyMine => &[Self::HeavyMine, Self::Mine],
+            Self::HeavyLoose => &[Self::HeavyLoose, Self::HeavyMine, Self::Loose, Self::Mine],
+            Self::HeavyStrict => &[Self::HeavyStrict, Self::HeavyMine, Self::Strict, Self::Mine],
+        }
+    }
+}
+
+impl Table {
+    /// Where nothing was measured.
+    pub fn usual(crowded: bool) -> Self {
+        let barrier = if crowded { Barrier::Central } else { Barrier::Dissemination };
+        Self { barrier, ways: BTreeMap::new(), others: BTreeMap::new(), groups: Vec::new() }
+    }
+
+    /// The way of a call in the usual manner.
+    pub fn way(&self, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Algorithm {
+        let measured = self.chosen(CallClass::Mine, kind, class(bytes));
+        measured
+            .map_or_else(|| Algorithm::usual(kind, bytes, cell, crowded), |(way, _)| way)
+            .within(kind, cell)
+    }
+
+    /// What was chosen for calls of a manner, or of the nearest for which anything was.
+    pub fn chosen(&self, manner: CallClass, kind: Kind, class: usize) -> Option<(Algorithm, CallClass)> {
+        manner.nearest().iter().find_map(|near| {
+            let ways = if *near == CallClass::Mine { Some(&self.ways) } else { self.others.get(near) };
+            ways?.get(&kind)?.get(&class).map(|way| (*way, *near))
+        })
+    }
+
+    /// Chooses a way for calls of a manner, a kind and a class of size.
+    pub fn choose(&mut self, manner: CallClass, kind: Kind, class: usize, way: Algorithm) {
+        let ways =
+            if manner == CallClass::Mine { &mut self.ways } else { self.others.entry(manner).or_default() };
+        ways.entry(kind).or_default().insert(class, way);
+    }
+}
+
+/// A table as calls look into it: one place for each manner, kind and class.
+#[derive(Debug)]
+pub struct Flat {
+    table: Table,
+    ways: Box<[Option<Algorithm>]>,
+}
+
+impl Flat {
+    /// Places of a flat table.
+    pub const PLACES: usize = CallClass::ALL.len() * KINDS * CLASSES;
+
+    /// The table's.
+    pub fn new(table: Table) -> Self {
+        let mut ways = vec![None; Self::PLACES].into_boxed_slice();
+        for manner in CallClass::ALL {
+            // The farthest first, so that what is nearer lies over it.
+            for near in manner.nearest().iter().rev() {
+                let chosen =
+                    if *near == CallClass::Mine { Some(&table.ways) } else { table.others.get(near) };
+                for (kind, classes) in chosen.into_iter().flatten() {
+                    for (class, way) in classes.iter().filter(|(class, _)| **class < CLASSES) {
+                        ways[Self::place(manner, *kind, *class)] = Some(*way);
+                    }
+                }
+            }
+        }
+        Self { table, ways }
+    }
+
+    /// Where in the table.
+    #[inline(always)]
+    pub fn place(manner: CallClass, kind: Kind, class: usize) -> usize {
+        (manner as usize * KINDS + (kind as usize - 1)) * CLASSES + class
+    }
+
+    /// The table that it was made of.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The way of a call.
+    #[inline(always)]
+    pub fn way(&self, manner: CallClass, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Algorithm {
+        match self.ways[Self::place(manner, kind, class(bytes))] {
+            Some(way) => way.within(kind, cell),
+            None => Algorithm::usual(kind, bytes, cell, crowded),
+        }
+    }
+
+    /// Lets calls of one place go another way, `None` for the usual, beside the table. Answers what was there.
+    pub fn divert(&mut self, place: usize, way: Option<Algorithm>) -> Option<Algorithm> {
+        std::mem::replace(&mut self.ways[place], way)
+    }
+}
+
+/// Kinds of calls, whose numbers begin with 1.
+const KINDS: usize = Kind::ALL.len();
+
+impl Algorithm {
+    /// As near to it as cells and the kind allow: tables may be of another version, or somebody's joke.
+    fn within(self, kind: Kind, cell: usize) -> Self {
+        let most = cell.ilog2() as u8;
+        match self {
+            Self::Whole => Self::Whole,
+            Self::Pieces(log) => Self::Pieces(log.clamp(10, most)),
+            Self::Slices(log) if kind == Kind::Allreduce => Self::Slices(log.clamp(10, most)),
+            Self::Tree(log) if kind == Kind::Broadcast => Self::Tree(log.clamp(1, 8)),
+            Self::Relayed if kind == Kind::Broadcast => Self::Relayed,
+            Self::Wide if kind == Kind::Allreduce => Self::Wide,
+            Self::Slices(_) | Self::Wide | Self::Tree(_) | Self::Relayed => Self::Whole,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_powers_of_two() {
+        assert_eq!([0, 1, 2, 3, 4, 1023, 1024].map(class), [0, 1, 2, 2, 3, 10, 11]);
+        assert_eq!(class(usize::MAX), CLASSES - 1);
+    }
+
+    #[test]
+    fn candidates_are_different_and_begin_with_the_usual() {
+        for kind in Kind::ALL {
+            for bytes in [0, 8, 112, 113, 5000, 1 << 20] {
+                for crowded in [false, true] {
+                    let all = Algorithm::candidates(kind, bytes, 32 << 10, crowded);
+                    assert_eq!(all[0], Algorithm::usual(kind, bytes, 32 << 10, crowded));
+                    let mut unique = all.clone();
+                    unique.sort();
+                    unique.dedup();
+                    assert_eq!(unique.len(), all.len(), "{kind:?} {bytes}: {all:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_goes_as_its_manner_or_the_nearest_that_was_measured() {
+        use crate::call::Sync;
+        let what = |sync: Sync, elements: Type, kind: Kind| {
+            kind as u64
+                | u64::from(elements.code()) << 8
+                | (sync.enter as u64) << 24
+                | (sync.leave as u64) << 28
+        };
+        let manner = |sync, elements, kind| CallClass::of(what(sync, elements, kind));
+        assert_eq!(manner(Sync::MINE, Type::F64, Kind::Allreduce), CallClass::Mine);
+        assert_eq!(manner(Sync::LOOSE, Type::BF16, Kind::Allreduce), CallClass::HeavyLoose);
+        assert_eq!(manner(Sync::STRICT, Type::BF16, Kind::Broadcast), CallClass::Strict);
+        let half = Sync { enter: When::None, leave: When::All };
+        assert_eq!(manner(half, Type::F16, Kind::Scan), CallClass::HeavyStrict);
+        let own = what(Sync::MINE, Type::F64, Kind::Reduce) | 15 << 16;
+        assert_eq!(CallClass::of(own), CallClass::HeavyMine);
+
+        let (kind, bytes) = (Kind::Allreduce, 1 << 20);
+        let mut table = Table::usual(false);
+        let way = |table: &Table, manner| Flat::new(table.clone()).way(manner, kind, bytes, 32 << 10, false);
+        assert_eq!(way(&table, CallClass::HeavyLoose), Algorithm::Slices(14));
+        table.choose(CallClass::Mine, kind, class(bytes), Algorithm::Pieces(13));
+        assert!(CallClass::ALL.into_iter().all(|manner| way(&table, manner) == Algorithm::Pieces(13)));
+        table.choose(CallClass::HeavyMine, kind, class(bytes), Algorithm::Whole);
+        assert_eq!(way(&table, CallClass::HeavyStrict), Algorithm::Whole);
+        assert_eq!(way(&table, CallClass::Strict), Algorithm::Pieces(13));
+        assert_eq!(
+            table.chosen(CallClass::HeavyStrict, kind, class(bytes)),
+            Some((Algorithm::Whole, CallClass::HeavyMine))
+        );
+        let text = serde_json::to_string(&table).unwrap();
+        assert_eq!(serde_json::from_str::<Table>(&text).unwrap(), table);
+    }
+
+    #[test]
+    fn tables_of_others_do_no_harm() {
+        let mut table = Table::usual(false);
+        table.ways.insert(Kind::Broadcast, BTreeMap::from([(class(1 << 20), Algorithm::Slices(60))]));
+        table.ways.insert(Kind::Allreduce, BTreeMap::from([(class(1 << 20), Algorithm::Slices(0))]));
+        assert_eq!(table.way(Kind::Broadcast, 1 << 20, 32 << 10, false), Algorithm::Whole);
+        assert_eq!(table.way(Kind::Allreduce, 1 << 20, 32 << 10, false), Algorithm::Slices(10));
+        assert_eq!(table.way(Kind::Allreduce, 100, 32 << 10, false), Algorithm::Whole);
+    }
+}

@@ -1,0 +1,235 @@
+//! Which ranks are near each other, and how that shortens ways.
+//!
+//! **Problem.** A line that passes from one cache to another of the same socket takes tens of nanoseconds, from one node to another hundreds; where
+//! all ranks pull from one rank's cell, most of them pull over the same link.
+//!
+//! **Idea.** Ranks whose processors share a last-level cache are a *group*; its first rank speaks for it. Barriers meet within groups, then speakers
+//! among themselves; a broadcast goes to the speakers, and from each to its own. Other broadcasts go down a *tree* of ranks.
+//!
+//! **Properties.** Pure, but for [`domains`], which reads what the kernel says of caches. Groups are part of the table that rank 0 hands to all
+//! ([`crate::algorithm_table`]): ranks that saw different ones would wait for each other for ever.
+
+use crate::shared_layout::Mask;
+
+/// A set of processors, as masks have it.
+pub type Cpus = [u64; Mask::WORDS];
+
+/// Whose block a rank takes, and whether others take it from this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relay {
+    /// Nobody's at the root.
+    pub parent: Option<u32>,
+    /// Whether it has children.
+    pub forwards: bool,
+}
+
+/// Everybody takes from the root.
+pub fn flat(me: u32, root: u32, ranks: u32) -> Relay {
+    Relay { parent: (me != root).then_some(root), forwards: me == root && ranks > 1 }
+}
+
+/// Down a tree in which each rank has up to 2^`log` children, numbered from the root on.
+pub fn tree(log: u8, me: u32, root: u32, ranks: u32) -> Relay {
+    let place = u64::from((me + ranks - root) % ranks);
+    let parent = place.checked_sub(1).map(|below| (below >> log) as u32);
+    Relay {
+        parent: parent.map(|place| (place + root) % ranks),
+        forwards: (place << log) + 1 < u64::from(ranks),
+    }
+}
+
+/// Groups of ranks, and who speaks for them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Groups {
+    /// Of each rank, the place of its group in `speakers`. Empty where groups are of no use.
+    of: Vec<u32>,
+    speakers: Vec<u32>,
+}
+
+impl Groups {
+    /// From the number of each rank's group. One group, or none of two ranks, is of no use; nor is what does not speak of all ranks.
+    pub fn new(numbers: &[u32], ranks: u32) -> Self {
+        let mut groups = Self::default();
+        if numbers.len() != ranks as usize {
+            return groups;
+        }
+        for (rank, number) in (0..).zip(numbers) {
+            let known = groups.speakers.iter().position(|speaker| numbers[*speaker as usize] == *number);
+            let place = known.unwrap_or(groups.speakers.len());
+            if known.is_none() {
+                groups.speakers.push(rank);
+            }
+            groups.of.push(place as u32);
+        }
+        if groups.speakers.len() < 2 || groups.speakers.len() == numbers.len() {
+            return Self::default();
+        }
+        groups
+    }
+
+    /// Whether there are any.
+    pub fn are_any(&self) -> bool {
+        !self.of.is_empty()
+    }
+
+    /// Who speaks for each group, lowest first.
+    pub fn speakers(&self) -> &[u32] {
+        &self.speakers
+    }
+
+    /// Who speaks for a rank.
+    pub fn speaker(&self, rank: u32) -> u32 {
+        self.speakers[self.of[rank as usize] as usize]
+    }
+
+    /// The ranks that another speaks for, of a group whose speaker is given.
+    pub fn spoken_for(&self, speaker: u32) -> impl Iterator<Item = u32> {
+        let group = self.of[speaker as usize];
+        (0..).zip(&self.of).filter(move |(rank, of)| **of == group && *rank != speaker).map(|(rank, _)| rank)
+    }
+
+    /// From the root to one rank of each group, and from that to the others of it.
+    pub fn relay(&self, me: u32, root: u32) -> Relay {
+        if !self.are_any() {
+            return flat(me, root, self.of.len() as u32);
+        }
+        let group = |rank: u32| self.of[rank as usize];
+        let first = if group(me) == group(root) { root } else { self.speaker(me) };
+        let members = self.of.iter().filter(|of| **of == group(me)).count();
+        Relay {
+            parent: if me == root { None } else { Some(if me == first { root } else { first }) },
+            forwards: me == root || (me == first && members > 1),
+        }
+    }
+}
+
+/// The number of each rank's group: the first domain that has all processors that the rank may use. Empty if there is a rank without one.
+pub fn numbers(masks: &[Cpus], domains: &[Cpus]) -> Vec<u32> {
+    let within = |mask: &Cpus, domain: &Cpus| mask.iter().zip(domain).all(|(cpus, all)| cpus & !all == 0);
+    let of = |mask: &Cpus| domains.iter().position(|domain| within(mask, domain)).map(|at| at as u32);
+    masks.iter().map(of).collect::<Option<Vec<u32>>>().unwrap_or_default()
+}
+
+/// The processors that share each last-level cache here, or each node where nothing is known of caches.
+pub fn domains() -> Vec<Cpus> {
+    let listed = |path: &std::path::Path| std::fs::read_to_string(path).ok().and_then(|text| list(&text));
+    let entries = |folder: &std::path::Path, name: &str| {
+        let all = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is = |path: &std::path::PathBuf| {
+            let stem =
+                path.file_name().and_then(|stem| stem.to_str()).and_then(|stem| stem.strip_prefix(name));
+            stem.is_some_and(|number| number.parse::<u32>().is_ok())
+        };
+        let mut all: Vec<_> = all.filter(is).collect();
+        all.sort();
+        all
+    };
+    let system = std::path::Path::new("/sys/devices/system");
+    let mut found: Vec<Cpus> = Vec::new();
+    for cpu in entries(&system.join("cpu"), "cpu") {
+        // Levels are numbered from the core outwards; the last has the largest number.
+        if let Some(cpus) =
+            entries(&cpu.join("cache"), "index").last().and_then(|last| listed(&last.join("shared_cpu_list")))
+            && !found.contains(&cpus)
+        {
+            found.push(cpus);
+        }
+    }
+    if found.is_empty() {
+        found = entries(&system.join("node"), "node")
+            .iter()
+            .filter_map(|node| listed(&node.join("cpulist")))
+            .collect();
+    }
+    found
+}
+
+/// A list as the kernel writes it: `0-3,8`. Processors beyond a mask's are left out.
+fn list(text: &str) -> Option<Cpus> {
+    let mut cpus: Cpus = [0; Mask::WORDS];
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        for cpu in from.parse::<usize>().ok()?..=to.parse::<usize>().ok()?.min(64 * Mask::WORDS - 1) {
+            *cpus.get_mut(cpu / 64)? |= 1 << (cpu % 64);
+        }
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(text: &str) -> Cpus {
+        list(text).unwrap()
+    }
+
+    #[test]
+    fn lists_are_the_kernels() {
+        assert_eq!(cpus("0-3,65\n")[..2], [0b1111, 0b10]);
+        assert_eq!(cpus(""), [0; Mask::WORDS]);
+        assert_eq!([list("a"), list("3-")], [None, None]);
+        assert_eq!(list("5000"), list(""), "beyond what a mask has");
+        assert_eq!(cpus("1000-9999")[15], u64::MAX << 40);
+    }
+
+    #[test]
+    fn ranks_are_near_whose_processors_share_a_domain() {
+        let domains = [cpus("0-3"), cpus("4-7")];
+        let masks = [cpus("0"), cpus("4-5"), cpus("2-3"), cpus("7")];
+        assert_eq!(numbers(&masks, &domains), [0, 1, 0, 1]);
+        assert_eq!(numbers(&[cpus("0"), cpus("3-4")], &domains), [0_u32; 0], "one is of both");
+        assert_eq!(numbers(&masks, &[]), [0_u32; 0]);
+    }
+
+    #[test]
+    fn groups_of_all_or_of_one_each_are_of_no_use() {
+        assert!(!Groups::new(&[3, 3, 3], 3).are_any());
+        assert!(!Groups::new(&[3, 1, 2], 3).are_any());
+        assert!(!Groups::new(&[1, 1, 2], 4).are_any(), "of another team");
+        let groups = Groups::new(&[9, 4, 9, 4, 4], 5);
+        assert_eq!(groups.speakers(), [0, 1]);
+        assert_eq!(groups.spoken_for(1).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(groups.speaker(2), 0);
+    }
+
+    /// Everybody comes to the root by parents, and who is a parent forwards.
+    #[test]
+    fn every_relay_reaches_everybody() {
+        for ranks in 1..20_u32 {
+            for root in 0..ranks {
+                let three: Vec<u32> = (0..ranks).map(|rank| rank % 3).collect();
+                let halves: Vec<u32> = (0..ranks).map(|rank| rank * 2 / ranks).collect();
+                let by_groups =
+                    |numbers: &[u32]| {
+                        let groups = Groups::new(numbers, ranks);
+                        (0..ranks)
+                            .map(|me| {
+                                if groups.are_any() { groups.relay(me, root) } else { flat(me, root, ranks) }
+                            })
+                            .collect::<Vec<_>>()
+                    };
+                let mut ways = vec![by_groups(&three), by_groups(&halves)];
+                ways.extend((1..4).map(|log| (0..ranks).map(|me| tree(log, me, root, ranks)).collect()));
+                for way in ways {
+                    assert_eq!(way[root as usize].parent, None);
+                    for me in 0..ranks {
+                        let has_children = way.iter().any(|relay| relay.parent == Some(me));
+                        assert_eq!(way[me as usize].forwards, has_children, "{me} of {ranks} from {root}");
+                        let mut at = me;
+                        for _ in 0..ranks {
+                            at = way[at as usize].parent.unwrap_or(at);
+                        }
+                        assert_eq!(at, root, "{me} of {ranks}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn this_machine_has_domains_of_its_processors() {
+        let domains = domains();
+        assert!(domains.iter().all(|domain| domain.iter().any(|word| *word != 0)), "{domains:?}");
+    }
+}

@@ -1,0 +1,488 @@
+//! Ranks that are processes read each other's buffers through the kernel, which copies them once.
+//!
+//! **Problem.** What goes through a cell is copied twice, and where all ranks give and take at once both copies are in everybody's way.
+//!
+//! **Idea.** Each rank says at which address of its own process its buffer is, and who needs it copies it from there (`process_vm_readv`): straight
+//! into its own buffer, or into a piece of memory as small as a cache, where it is combined.
+//!
+//! **Who.** Whether one may read another's memory is the kernel's to say: Yama, a container's filters, another user, another namespace may all
+//! forbid it. So each rank shows a *mark*, a number by lot in its own memory, and all read all others' marks when they join; only where everybody could, anybody
+//! does from then on. Whose memory a rank reads it knows from the kernel ([`crate::segment::owner`]): who lies about addresses gives away its
+//! own memory, and nobody else's. The last reading of a call reads the mark, too: a process that has become another one, or whose number another has
+//! now, has none.
+//!
+//! **When a call fails** its buffers are its caller's again while others may be reading them. Nobody waits for those: who fails says so before
+//! it returns; who has read looks for that afterwards, and then does not believe what it read.
+//!
+//! **Properties.** Others' memory is only read, and by the kernel alone: whatever it holds meanwhile, no more than bytes can be wrong. Calls that were started, and
+//! those with an operator of the caller's own, do not show their buffers, as in [`crate::in_process`].
+
+use crate::call::{Call, Kind};
+use crate::endpoint::Endpoint;
+use crate::segment::memfd::Mapping;
+use crate::segment::owner::Claim;
+use crate::shared_layout::{Area, Cause};
+use crate::{Error, Result};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A variable that says `off` (or `on`) for programs that leave [`crate::Options::pull`] as it is.
+pub const PULL: &str = "TRIMTAB_TEAM_PULL";
+
+/// What is read of all ranks together before it is combined: about half of a core's own cache, ...
+const SCRATCH: usize = 512 << 10;
+/// ... but of one no more than this, and no less than that, or the kernel's work for a reading counts.
+const PIECE: (usize, usize) = (8 << 10, 32 << 10);
+/// Less is copied by a program before the kernel has looked up where it is.
+const LEAST: usize = 32 << 10;
+/// The most that is asked of the kernel at once, which has a bound.
+const AT_ONCE: usize = 1 << 30;
+/// So long is waited for an end of whose memory could not be read, before something else is to blame.
+const GONE: Duration = Duration::from_secs(1);
+
+/// Beside an address of a rank's own process; what is told without it lies in the segment.
+const ELSEWHERE: u64 = 1 << 63;
+
+/// Where a rank's buffer lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BufferLocation {
+    /// It is not shown: its bytes come through cells.
+    Nowhere,
+    /// At an address here.
+    Here(*mut u8),
+    /// At an address of its own process.
+    There(u64),
+}
+
+impl BufferLocation {
+    /// So many bytes further.
+    pub(crate) fn add(self, bytes: usize) -> Self {
+        match self {
+            Self::Nowhere => self,
+            Self::Here(at) => Self::Here(at.wrapping_add(bytes)),
+            Self::There(at) => Self::There(at.wrapping_add(bytes as u64)),
+        }
+    }
+}
+
+/// A number in this process's memory by which others know it, gone when dropped.
+#[derive(Debug)]
+struct Mark(Box<AtomicU64>);
+
+impl Mark {
+    fn new() -> Self {
+        // The keys of hashers are the system's random numbers.
+        let number = std::hash::RandomState::new().build_hasher().finish().max(1);
+        Self(Box::new(AtomicU64::new(number)))
+    }
+
+    fn tell(&self, area: &Area, rank: u32) {
+        let at = std::ptr::from_ref(&*self.0).expose_provenance() as u64;
+        area.lines(rank).mark.tell(at, self.0.load(Ordering::Relaxed));
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// A rank's process, and its mark there.
+#[derive(Debug, Clone, Copy)]
+struct Peer {
+    pid: u32,
+    at: u64,
+    number: u64,
+}
+
+impl Peer {
+    /// Copies so many bytes at an address of its process; if `proven`, only of the process that it was when ranks met.
+    ///
+    /// # Safety
+    /// `to` is valid for writing so many bytes.
+    unsafe fn read(&self, from: u64, to: *mut u8, bytes: usize, proven: bool) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        let read = unsafe { self.read_by(self.pid, from, to, bytes, proven) };
+        match read {
+            Err(why) if why.raw_os_error() == Some(libc::ESRCH) => {
+                // Asked for by its first thread, which may have ended while others go on.
+                let mut others = self.threads();
+                // SAFETY: the caller's promise.
+                let found =
+                    others.any(|thread| unsafe { self.read_by(thread, from, to, bytes, true) }.is_ok());
+                if found { Ok(()) } else { Err(why) }
+            }
+            read => read,
+        }
+    }
+
+    fn threads(&self) -> impl Iterator<Item = u32> {
+        let listed = std::fs::read_dir(format!("/proc/{}/task", self.pid));
+        let named = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+        listed.into_iter().flatten().flatten().filter_map(named)
+    }
+
+    /// # Safety
+    /// As [`Self::read`].
+    unsafe fn read_by(
+        &self,
+        thread: u32,
+        from: u64,
+        to: *mut u8,
+        bytes: usize,
+        proven: bool,
+    ) -> io::Result<()> {
+        let mut mark = 0_u64;
+        let (mut from, mut to, mut left) = (from, to, bytes);
+        loop {
+            let now = left.min(AT_ONCE);
+            let last = now == left;
+            let proof = if proven && last { size_of_val(&mark) } else { 0 };
+            let at = |address: u64| std::ptr::without_provenance_mut::<libc::c_void>(address as usize);
+            let theirs = [(from, now), (self.at, proof)]
+                .map(|(address, bytes)| libc::iovec { iov_base: at(address), iov_len: bytes });
+            let ours = [(to, now), ((&raw mut mark).cast::<u8>(), proof)]
+                .map(|(address, bytes)| libc::iovec { iov_base: address.cast(), iov_len: bytes });
+            let parts = if proof == 0 { 1 } else { 2 };
+            let thread = libc::pid_t::try_from(thread).unwrap_or(-1);
+            // SAFETY: the kernel writes to our two places alone, as many bytes as they have; theirs it looks up in their process. It goes in
+            // this order, so that the mark is as old as the bytes or younger.
+            let read =
+                unsafe { libc::process_vm_readv(thread, ours.as_ptr(), parts, theirs.as_ptr(), parts, 0) };
+            match usize::try_from(read) {
+                Err(_) => return Err(io::Error::last_os_error()),
+                Ok(read) if read != now + proof => return Err(io::Error::other("not all of it is there")),
+                Ok(_) if proof != 0 && mark != self.number => {
+                    return Err(io::Error::other("the process is another one by now"));
+                }
+                Ok(_) if last => return Ok(()),
+                Ok(_) => {}
+            }
+            from = from.wrapping_add(now as u64);
+            to = to.wrapping_add(now);
+            left -= now;
+        }
+    }
+
+    fn shows_its_mark(&self) -> bool {
+        // SAFETY: nothing is written but the mark, which is the function's own.
+        unsafe { self.read(self.at, std::ptr::null_mut(), 0, true) }.is_ok()
+    }
+}
+
+/// What a rank shows before all have come.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    mark: Mark,
+    claim: Claim,
+}
+
+impl Offer {
+    /// Shows a mark, and says whose it is; `None` where that cannot be, which all will see.
+    pub(crate) fn make(mapping: &Arc<Mapping>, area: &Area, rank: u32) -> Option<Self> {
+        let claim = Claim::stake(mapping, rank)?;
+        let mark = Mark::new();
+        mark.tell(area, rank);
+        Some(Self { mark, claim })
+    }
+
+    /// Reads all others' marks; `None` unless all could be read.
+    pub(crate) fn look(self, mapping: &Mapping, area: &Area) -> (Option<Peers>, Claim) {
+        let peer = |rank| {
+            let (at, number) = area.lines(rank).mark.told();
+            let peer = Peer { pid: Claim::owner(mapping, rank)?, at, number };
+            (number != 0 && peer.shows_its_mark()).then_some(peer)
+        };
+        let all: Option<Vec<Peer>> = (0..area.ranks()).map(peer).collect();
+        (all.map(|all| Peers { all, _mark: Rc::new(self.mark) }), self.claim)
+    }
+}
+
+/// The ranks of a team as whose memory is read.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    all: Vec<Peer>,
+    /// By which others know this one.
+    _mark: Rc<Mark>,
+}
+
+impl Peers {
+    /// Some of them, for a team that is made of those.
+    pub(crate) fn of(&self, members: &[u32]) -> Self {
+        let all = members.iter().map(|rank| self.all[*rank as usize]).collect();
+        Self { all, _mark: Rc::clone(&self._mark) }
+    }
+}
+
+/// What the environment says counts where a program leaves it at the default.
+pub(crate) fn wanted(option: bool, said: Option<&str>) -> Result<bool> {
+    match said {
+        None | Some("" | "on") => Ok(option),
+        Some("off") => Ok(false),
+        Some(other) => Err(Error::Argument(format!("{PULL} is \"{other}\", which is neither on nor off"))),
+    }
+}
+
+impl Endpoint {
+    /// From now on ranks read these processes' memory, or nobody's; all must say the same.
+    pub(crate) fn set_peers(&self, peers: Option<Peers>) {
+        self.pull.set(peers.is_some());
+        self.peers.replace(peers.map(Rc::new));
+    }
+
+    /// Whether ranks read each other's buffers in a call of so many bytes.
+    #[inline]
+    pub(crate) fn pulls(&self, kind: Kind, bytes: usize) -> bool {
+        self.pull.get() && sizes(kind, self.ranks(), self.crowded).contains(&bytes)
+    }
+
+    /// What is told of a buffer of a call that is not in the segment.
+    pub(crate) fn shown(&self, call: &Call, address: *const u8) -> u64 {
+        let address = address.expose_provenance() as u64;
+        let own = call.kind.combines() && call.operator.is_none();
+        let may = self.blocks_now() && !own && self.pulls(call.kind, call.bytes());
+        // Some processors have marks of their own in an address's upper bits.
+        if may && address & ELSEWHERE == 0 { address | ELSEWHERE } else { 0 }
+    }
+
+    /// Where a rank says that so many bytes of its buffer are.
+    pub(crate) fn lies(&self, told: u64, bytes: usize) -> Result<BufferLocation> {
+        if told == 0 {
+            return Ok(BufferLocation::Nowhere);
+        }
+        if self.pull.get() && told & ELSEWHERE != 0 {
+            return Ok(BufferLocation::There(told & !ELSEWHERE));
+        }
+        self.resident(told, bytes).map(BufferLocation::Here)
+    }
+
+    /// Whether that is an address of another process.
+    pub(crate) fn is_elsewhere(&self, told: u64) -> bool {
+        self.pull.get() && told & ELSEWHERE != 0
+    }
+
+    /// Reads so many bytes of a rank's memory. `last` says that no more is read of it in this call.
+    ///
+    /// # Safety
+    /// `to` is valid for writing so many bytes.
+    pub(crate) unsafe fn fetch(
+        &self,
+        rank: u32,
+        from: u64,
+        to: *mut u8,
+        bytes: usize,
+        last: bool,
+    ) -> Result<()> {
+        let peers = self.peers.borrow();
+        let Some(peers) = &*peers else { return Err(Error::Revoked(self.rank)) };
+        // SAFETY: the caller's promise.
+        let read = unsafe { peers.all[rank as usize].read(from, to, bytes, last) };
+        match read {
+            Ok(()) => self.believe(rank),
+            Err(why) => Err(self.unread(rank, &why)),
+        }
+    }
+
+    /// After a call has failed and the team is given up: from here on nobody believes what is read of its buffers.
+    pub fn withdraw(&self) {
+        self.area.lines(self.rank).withdrawn.say(true);
+        // Not even the first change of a buffer is seen before that.
+        crate::sync::full_fence();
+    }
+
+    /// After a rank's memory was read: it was as its owner had shown it, unless that has failed since.
+    pub fn believe(&self, rank: u32) -> Result<()> {
+        if self.area.lines(rank).withdrawn.heard() { Err(self.alarmed_now()) } else { Ok(()) }
+    }
+
+    /// What to say when a rank's memory could not be read: most often that it has died.
+    #[cold]
+    fn unread(&self, rank: u32, why: &io::Error) -> Error {
+        let (begin, most) = (Instant::now(), self.deadline.get().map_or(GONE, |deadline| deadline.min(GONE)));
+        while begin.elapsed() < most && !self.area.lines(0).alarm.is_raised() {
+            if self.company.left(rank) {
+                self.give_up(Cause::Left, rank);
+            } else if self.company.gone(rank) {
+                self.give_up(Cause::Died, rank);
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if self.area.lines(0).alarm.is_raised() {
+            return self.alarmed_now();
+        }
+        self.give_up(Cause::Timeout, self.rank);
+        Error::Refused(format!(
+            "the memory of rank {rank} cannot be read any more ({why}), and the team is given up; {PULL}=off lets teams do without that"
+        ))
+    }
+
+    /// Combines bytes `from` to `to` of where ranks' inputs lie, each `skip` bytes further than it says, into the same bytes of the output.
+    /// This rank's own input is the call's.
+    ///
+    /// # Safety
+    /// All are as long as that; nobody writes them meanwhile but this rank, and that only where they are its output.
+    pub(crate) unsafe fn fold_shown(
+        &self,
+        call: &Call,
+        ranks: u32,
+        skip: usize,
+        from: usize,
+        to: usize,
+    ) -> Result<()> {
+        let Some(kernel) = &call.kernel else { return Ok(()) };
+        let (lowest, highest) = PIECE;
+        let each = (SCRATCH / ranks as usize / 64 * 64).clamp(lowest, highest);
+        let mut scratch = self.scratch.borrow_mut();
+        scratch.resize(ranks as usize * each / 8, 0);
+        let scratch = scratch.as_mut_ptr().cast::<u8>();
+        let mut at = from;
+        while at < to {
+            let bytes = (to - at).min(each);
+            let last = at + bytes == to;
+            for rank in 0..ranks {
+                let lies = self.residents.borrow()[rank as usize].add(skip + at);
+                let source = match lies {
+                    _ if rank == self.rank => call.input.wrapping_add(skip + at),
+                    BufferLocation::Here(here) => here.cast_const(),
+                    BufferLocation::There(there) => {
+                        let place = scratch.wrapping_add(rank as usize * each);
+                        // SAFETY: the scratch has so many bytes for each rank.
+                        unsafe { self.fetch(rank, there, place, bytes, last) }?;
+                        place
+                    }
+                    BufferLocation::Nowhere => return Err(Error::Revoked(self.rank)),
+                };
+                self.sources.borrow_mut()[rank as usize] = source;
+            }
+            let sources = self.sources.borrow();
+            // SAFETY: all have `bytes` bytes from there on, by the caller's promise.
+            unsafe {
+                kernel.fold(
+                    call.output.wrapping_add(at),
+                    &sources[..ranks as usize],
+                    bytes / call.elements.size(),
+                );
+            }
+            at += bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Of which blocks' bytes ranks read each other's memory: where that was quicker on two processors, by 15 to 60 %.
+///
+/// The kernel copies some third slower than a program does. That pays where every byte would be copied into a cell for one reader. It does not where
+/// one copy in a cell serves several, or where who gives would be idle meanwhile and the others wait for the reader.
+fn sizes(kind: Kind, ranks: u32, crowded: bool) -> Range<usize> {
+    match kind {
+        Kind::Alltoall | Kind::ReduceScatter | Kind::Scatter => LEAST..usize::MAX,
+        Kind::Allgather if ranks == 2 => LEAST..usize::MAX,
+        // Longer ones leave the cache as they are read, and a root that stages them works at the same time.
+        Kind::Broadcast if ranks == 2 && !crowded => 2 * LEAST..24 * LEAST,
+        // Of which ranks read slices, twice.
+        Kind::Allreduce if !crowded => 2 * LEAST * ranks as usize..usize::MAX,
+        _ => 0..0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only of this process, which may always be read.
+    #[test]
+    #[cfg(not(any(miri, trimtab_model)))]
+    fn what_was_read_counts_if_all_of_it_came_from_who_has_the_mark() {
+        let mark = Mark::new();
+        let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
+        let peer = Peer { pid: std::process::id(), at, number: mark.0.load(Ordering::Relaxed) };
+        let shown: Vec<u8> = (0..100_000).map(|at| at as u8).collect();
+        let mut got = vec![0; shown.len()];
+        let mut read = |peer: &Peer, from: u64, proven| {
+            // SAFETY: as long as that.
+            unsafe { peer.read(from, got.as_mut_ptr(), got.len(), proven) }.map(|()| got.clone())
+        };
+        let from = shown.as_ptr().expose_provenance() as u64;
+        assert_eq!(read(&peer, from, true).unwrap(), shown);
+        let other = Peer { number: peer.number ^ 1, ..peer };
+        assert!(read(&other, from, false).is_ok());
+        assert!(read(&other, from, true).unwrap_err().to_string().contains("another one"));
+        // Nothing is there, or not all of it.
+        assert!(read(&peer, 8, true).is_err());
+        // SAFETY: new pages at an address of the kernel's choice, of which the second half may not be read.
+        let half = unsafe {
+            let (flags, size) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 128 << 10);
+            let half = libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, flags, -1, 0);
+            assert_ne!(half, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(half.byte_add(size / 2), size / 2, libc::PROT_NONE), 0);
+            half.expose_provenance() as u64
+        };
+        assert!(read(&peer, half, true).is_err());
+        assert!(peer.shows_its_mark());
+        mark.0.store(0, Ordering::Relaxed);
+        assert!(!peer.shows_its_mark());
+    }
+
+    #[test]
+    #[cfg(not(any(miri, trimtab_model)))]
+    fn a_process_is_read_whose_first_thread_has_ended() {
+        let mark = Mark::new();
+        let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
+        // SAFETY: what the child uses of the C library is ready for that; it is ended below.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; the first thread ends alone.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0);
+                std::thread::spawn(|| std::thread::sleep(Duration::from_secs(60)));
+                libc::syscall(libc::SYS_exit, 0);
+            }
+        }
+        let peer = Peer { pid: child as u32, at, number: mark.0.load(Ordering::Relaxed) };
+        // SAFETY: nothing is written but the mark, which is the function's own.
+        let by_first = || unsafe { peer.read_by(peer.pid, at, std::ptr::null_mut(), 0, true) };
+        let begin = Instant::now();
+        while by_first().is_ok() && begin.elapsed().as_secs() < 20 {}
+        let (first, any) = (by_first(), peer.shows_its_mark());
+        // SAFETY: a child of ours, which has not been waited for.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        let forbidden = |why: &io::Error| why.raw_os_error() != Some(libc::ESRCH);
+        assert!(any || first.as_ref().is_err_and(forbidden), "{first:?}");
+        assert!(first.is_err() && !peer.shows_its_mark());
+    }
+
+    #[test]
+    fn what_one_copy_gives_to_several_is_staged() {
+        let first = |kind, ranks, crowded| {
+            (0..60).map(|log| 1_usize << log).find(|bytes| sizes(kind, ranks, crowded).contains(bytes))
+        };
+        let from = |kib: usize| Some(kib << 10);
+        assert_eq!([first(Kind::Alltoall, 2, false), first(Kind::Alltoall, 8, true)], [from(32); 2]);
+        assert_eq!([2, 3].map(|ranks| first(Kind::Allgather, ranks, false)), [from(32), None]);
+        assert_eq!([false, true].map(|crowded| first(Kind::Allreduce, 4, crowded)), [from(256), None]);
+        assert_eq!([2, 3].map(|ranks| first(Kind::Broadcast, ranks, false)), [from(64), None]);
+        assert!(!sizes(Kind::Broadcast, 2, false).contains(&(1 << 20)));
+        assert_eq!([Kind::Gather, Kind::Barrier].map(|kind| first(kind, 2, true)), [None; 2]);
+    }
+
+    #[test]
+    fn the_environment_switches_it_off_and_never_on() {
+        assert_eq!(
+            [None, Some("on"), Some("off")].map(|said| wanted(true, said)),
+            [Ok(true), Ok(true), Ok(false)]
+        );
+        assert_eq!(wanted(false, Some("on")), Ok(false));
+        assert!(wanted(true, Some("of")).unwrap_err().to_string().contains("neither on nor off"));
+    }
+}
