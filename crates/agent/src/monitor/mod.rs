@@ -3,7 +3,7 @@
 //! Two processes are made right before cores are reserved. The child does what any run does (it
 //! plans, reserves, sets masks, execs), so that the hold, the plan and every failure are those of a
 //! run without a parent. The parent hands on signals, stops and the exit status
-//! ([`trimtab_linux::child`]) in its first thread; in its second ([`watcher`]) it waits until the
+//! ([`trimtab_linux::child`]) in its first thread; in its second (`watcher`) it waits until the
 //! program has begun ([`announcement`]), and watches it. What came of that is a [`RunRecord`], for
 //! the front end to show.
 

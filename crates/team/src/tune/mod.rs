@@ -96,6 +96,7 @@ pub enum Tried {
     /// A barrier.
     Barrier(Barrier),
     /// Another call.
+    #[serde(rename = "way")]
     Algorithm(Algorithm),
 }
 
