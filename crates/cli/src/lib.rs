@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
-mod aside;
 pub mod audit;
 pub mod commands;
 pub mod escapes;
@@ -13,34 +12,22 @@ pub mod holds;
 pub mod kept;
 pub mod launch;
 pub mod launchers;
-pub mod leftovers;
 pub mod machine;
 pub mod meetings;
-pub mod metrics;
+pub mod monitor;
 pub mod nest;
-pub mod output;
 pub mod own_values;
 pub mod profile;
-pub mod recorder;
 pub mod reserve;
 pub mod say;
-pub mod serve;
-mod service;
 pub mod site;
 pub mod situation;
-#[cfg(test)]
-mod skip;
 pub mod surroundings;
 pub mod table;
-pub mod tagged;
 pub mod traces;
 pub mod tuned;
-pub mod vms;
-pub mod watched;
-pub mod watching;
 pub mod world;
-pub mod wrapper;
 
 #[cfg(test)]
-#[path = "../tests/program/runs.rs"]
+#[path = "../../agent/tests/fixtures/recorded_runs.rs"]
 mod runs;

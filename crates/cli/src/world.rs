@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use trimtab_agent::paths::Paths;
+pub use trimtab_agent::paths::{LEDGER, SOCKET};
 
-/// Where the ledger is, instead of the usual places.
-pub const LEDGER: &str = "TRIMTAB_LEDGER";
 /// Where site and user files are, instead of `/etc/trimtab` and the user's configuration folder.
 pub const CONFIG: &str = "TRIMTAB_CONFIG";
 /// What this machine is like, instead of what is found: a file of hwloc's or a description, as for `--machine`.
 pub const MACHINE: &str = "TRIMTAB_MACHINE";
-/// Where the service listens, instead of the usual places.
-pub const SOCKET: &str = "TRIMTAB_SOCKET";
 
 /// The surroundings.
 #[derive(Debug, Default)]
@@ -69,6 +67,11 @@ impl World {
             [name, OsStr::new("="), value].into_iter().collect::<OsString>()
         };
         all.into_iter().map(entry).collect()
+    }
+
+    /// Where files are, for what outlives a call.
+    pub fn paths(&self) -> Paths {
+        Paths::new(&self.root, &|name| self.raw(name).map(OsStr::to_owned))
     }
 
     /// `/proc`.

@@ -6,11 +6,10 @@ use crate::exit::{self, Exit};
 use crate::guest::{self, Guest};
 use crate::launch::{Variables, apply, become_program, set};
 use crate::launchers;
-use crate::leftovers;
 use crate::meetings;
+use crate::monitor::{self, Asked, Outputs, Run};
 use crate::nest::{self, Nesting};
 use crate::own_values::{OwnValues, SET_BY_US};
-use crate::profile;
 use crate::reserve::{Order, Reserved, reserve};
 use crate::say::{self, Volume};
 use crate::situation::{HOLD, Situation};
@@ -18,11 +17,12 @@ use crate::surroundings::Surroundings;
 use crate::table::{Align, Table};
 use crate::tuned;
 use crate::world::World;
-use crate::wrapper::{self, Asked, Run, Told};
 use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::path::Path;
+use trimtab_agent::monitor::announcement::{ChildFacts, announce, retract};
+use trimtab_agent::restoration;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{self, Missed, NestHandoff, Report};
 use trimtab_core::hash::fnv1a;
@@ -72,7 +72,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     if let Some(ranks) = args.run.ranks {
         return ranks::run(world, args, ranks);
     }
-    leftovers::tidy(world, volume);
+    restoration::tidy(&world.paths(), &volume);
     if args.run.with_parent {
         // Who tries settings may be killed, and what it tries goes with it.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -91,7 +91,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     // What is only printed needs nobody who stays, and no file.
     let watch = watch.filter(|_| args.run.env != EnvMode::Print);
     let watch = match watch {
-        Some(asked) => Some((asked, Told::open(&args.run).map_err(failed)?)),
+        Some(asked) => Some((asked, Outputs::open(&args.run).map_err(failed)?)),
         None => None,
     };
     let situation = Situation::live(world, !args.place.no_rules).map_err(failed)?;
@@ -129,22 +129,22 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     };
     // From here on there may be two of us, and all that follows is the program's.
     let mut word = None;
-    let counted = watch.as_ref().and_then(|(_, told)| told.meetings());
-    if let Some((asked, told)) = watch {
+    let counted = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
+    if let Some((asked, outputs)) = watch {
         match child::two().context("no process can be had for the program").map_err(failed)? {
             Two::Parent(child) => {
-                let guest_reports =
+                let shim_reports =
                     nest.is_some() && report_to.is_some_and(|to| to.file.is_some() && !to.json);
                 let run = Run {
                     machine: situation.machine,
                     label: printable(label.as_bytes()),
-                    guest_reports,
+                    shim_reports,
                     program,
                     volume,
                 };
-                return wrapper::stay(world, child, asked, told, &run);
+                return monitor::stay(world, child, asked, outputs, run);
             }
-            Two::Program(told) => word = Some(told),
+            Two::Program(parent) => word = Some(parent),
         }
     }
     let Reserved { mut plan, held, free, wide } = reserve(world, &situation, &order)?;
@@ -266,8 +266,8 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     if let Some(word) = &mut word {
         let left = waiting.left_to_user(&user);
-        let facts = counted.as_ref().map(|_| profile::Facts::now(&waiting, &left));
-        wrapper::begins(word, &plan.mask, facts.as_ref());
+        let facts = counted.as_ref().map(|_| ChildFacts::now(&waiting, &left));
+        announce(word, &plan.mask, facts.as_ref());
     }
     if args.run.with_parent {
         // A process that was forked off has another parent.
@@ -275,7 +275,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     let why = become_program(&program, &args.command, world, &variables);
     if let Some(word) = &mut word {
-        wrapper::failed(word);
+        retract(word);
     }
     Err(why)
 }
