@@ -25,9 +25,7 @@ pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment,
 pub use counters::CountersArgs;
 pub use oversub::{Couple, Mix, OversubArgs, OversubCellArgs, Program};
 pub use profile::ProfileArgs;
-pub use serve::{
-    Channel, ClearArgs, GuestArgs, GuestPort, ServeArgs, StatusArgs, TagArgs, Task, Way, WhatArgs,
-};
+pub use serve::{ClearArgs, GuestArgs, ServeArgs, StatusArgs, TagArgs, Task, WhatArgs};
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;

@@ -8,10 +8,10 @@
 use crate::args::{RunArgs, SurveyMode, report_to};
 use crate::commands::tune_team::page::date;
 use crate::kept::{Conditions, Kept, Store};
+use crate::monitor::Asked;
 use crate::situation::{Situation, Standpoint, location};
 use crate::surroundings::Surroundings;
 use crate::world::World;
-use crate::wrapper::Asked;
 use anyhow::anyhow;
 use std::ffi::OsString;
 use thiserror::Error;

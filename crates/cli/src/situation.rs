@@ -2,13 +2,12 @@
 
 use crate::machine::Which;
 use crate::site::Policy;
-use crate::world::{LEDGER, World};
+use crate::world::World;
 use anyhow::{Context, Result};
-use std::path::Path;
 use trimtab_core::place::{Reason, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
-use trimtab_linux::ledger::{BootId, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
+use trimtab_linux::ledger::{LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
 use trimtab_linux::limits::Limits;
 use trimtab_linux::sys::affinity;
 
@@ -95,11 +94,7 @@ impl Situation {
 /// # Errors
 /// The boot id cannot be read.
 pub fn location(world: &World) -> Result<Location, LedgerError> {
-    let boot = BootId::read(&world.proc())?;
-    Ok(match world.raw(LEDGER).filter(|directory| !directory.is_empty()) {
-        Some(directory) => Location::named(Path::new(directory), boot),
-        None => Location::usual(&world.root, boot),
-    })
+    world.paths().location()
 }
 
 /// A place in the ledger: the level, and the CPUs of the hold that encloses it.

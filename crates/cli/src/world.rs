@@ -3,16 +3,14 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use trimtab_agent::paths::Paths;
+pub use trimtab_agent::paths::{LEDGER, SOCKET};
 use trimtab_launch::Environment;
 
-/// Where the ledger is, instead of the usual places.
-pub const LEDGER: &str = "TRIMTAB_LEDGER";
 /// Where site and user files are, instead of `/etc/trimtab` and the user's configuration folder.
 pub const CONFIG: &str = "TRIMTAB_CONFIG";
 /// What this machine is like, instead of what is found: a file of hwloc's or a description, as for `--machine`.
 pub const MACHINE: &str = "TRIMTAB_MACHINE";
-/// Where the service listens, instead of the usual places.
-pub const SOCKET: &str = "TRIMTAB_SOCKET";
 
 /// The surroundings.
 #[derive(Debug, Default)]
@@ -56,6 +54,11 @@ impl World {
     /// A variable that the *user* set: one that an enclosing trimtab set, unchanged since, is not.
     pub fn of_user(&self, name: &str) -> Option<String> {
         self.environment.of_user(name)
+    }
+
+    /// Where files are, for what outlives a call.
+    pub fn paths(&self) -> Paths {
+        Paths::new(&self.root, &|name| self.raw(name).map(OsStr::to_owned))
     }
 
     /// `/proc`.

@@ -295,7 +295,7 @@ impl Team {
         rank.mine().broadcast(&mut said, 0)?;
         let table = if first { first_table(kept, crowded, &masks) } else { None };
         rank.install_of_first(table.as_ref())?;
-        rank.station.kept_barrier.set(said[0] != 0);
+        rank.station.routes.kept_barrier.set(said[0] != 0);
         rank.station.set_direct(private && said[2] != 0);
         if said[3] != 0 {
             let (peers, claim) = offer.map(|offer| offer.look(&self.mapping, &area)).unzip();

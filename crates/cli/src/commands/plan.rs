@@ -8,12 +8,12 @@ use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::gather::{self, Gathered, Trouble, settle, trouble_cause};
 use crate::machine::Which;
-use crate::meetings::Counting;
 use crate::narrate::environment_table;
 use crate::say::{self, Volume};
 use crate::situation::Situation;
 use crate::world::World;
 use serde::{Deserialize, Serialize};
+use trimtab_agent::sync_report::SyncPage;
 use trimtab_core::place::nesting::{self, Listing};
 use trimtab_core::place::{Action, Plan, Reason, Request, Taken, Variable, format};
 use trimtab_core::topology::{Marks, draw};
@@ -114,8 +114,8 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Tro
     let survey = live.then_some(args.place.survey);
     let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey);
     let counts = watch.is_some() && (args.run.report.is_some() || args.run.profile.is_some());
-    let counting = counts.then(|| Counting::open(args.run.env));
-    facts.meetings = counting.as_ref().and_then(Counting::path);
+    let counting = counts.then(|| SyncPage::create(args.run.env != trimtab_launch::EnvMode::Set));
+    facts.meetings = counting.as_ref().and_then(SyncPage::path);
     let is_new = live && !gather::look_at_ledger(world, &request, &mut facts);
     if let Some(fault) = &facts.ledger.fault {
         say::warning(Volume::Normal, &format!("what others hold is unknown: {fault}"));

@@ -5,17 +5,17 @@ use super::ranks;
 use crate::args::{RunArgs, report_to};
 use crate::exit::{self, Exit};
 use crate::gather::{self, Gathered, settle};
-use crate::leftovers;
+use crate::monitor::{self, Asked, Outputs, Run};
 use crate::narrate::{environment_table, narrate};
-use crate::profile;
 use crate::reserve::{Order, reserve};
 use crate::say::{self, Volume};
 use crate::situation::{HOLD, Situation};
 use crate::world::World;
-use crate::wrapper::{self, Asked, Run, Told};
 use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
+use trimtab_agent::monitor::announcement::{ChildFacts, announce, retract};
+use trimtab_agent::restoration;
 use trimtab_core::balance::Kind;
 use trimtab_core::topology::Machine;
 use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
@@ -37,7 +37,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     if let Some(ranks) = gathered.request.ranks {
         return ranks::run(args, ranks);
     }
-    leftovers::tidy(world, volume);
+    restoration::tidy(&world.paths(), &volume);
     if args.run.with_parent {
         // A tuner may be killed, and the programs that it tries end with it.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -46,14 +46,14 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     // What is only printed needs no parent that stays, and no file.
     let watch = watch.filter(|_| request.env != EnvMode::Print);
     let watch = match watch {
-        Some(asked) => Some((asked, Told::open(&args.run).map_err(failed)?)),
+        Some(asked) => Some((asked, Outputs::open(&args.run).map_err(failed)?)),
         None => None,
     };
     for warning in &situation.warnings {
         say::note(volume, warning);
     }
     let mut facts = gather::facts(world, &situation, Some(&program), &args.command, Some(args.place.survey));
-    facts.meetings = watch.as_ref().and_then(|(_, told)| told.meetings());
+    facts.meetings = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
     let launch = Launch { world, args, request: &request, program: &program, volume };
     // From here on there may be two of us, and all that follows is the program's.
     match launch.split(watch, &facts.machine)? {
@@ -85,8 +85,8 @@ enum Split {
 
 impl Launch<'_> {
     /// Makes a second process where the program is watched: the first stays as its parent.
-    fn split(&self, watch: Option<(Asked, Told)>, machine: &Machine) -> Result<Split, Exit> {
-        let Some((asked, told)) = watch else { return Ok(Split::Program(None)) };
+    fn split(&self, watch: Option<(Asked, Outputs)>, machine: &Machine) -> Result<Split, Exit> {
+        let Some((asked, outputs)) = watch else { return Ok(Split::Program(None)) };
         match child::two().context("no process can be had for the program").map_err(failed)? {
             Two::Program(word) => Ok(Split::Program(Some(word))),
             Two::Parent(child) => {
@@ -95,11 +95,11 @@ impl Launch<'_> {
                 let run = Run {
                     machine: machine.clone(),
                     label: printable(label(&self.args.command).as_bytes()),
-                    guest_reports: self.request.nest.is_some() && to_text,
+                    shim_reports: self.request.nest.is_some() && to_text,
                     program: self.program.clone(),
                     volume: self.volume,
                 };
-                wrapper::stay(self.world, child, asked, told, &run).map(Split::Ended)
+                monitor::stay(self.world, child, asked, outputs, run).map(Split::Ended)
             }
         }
     }
@@ -127,8 +127,8 @@ impl Launch<'_> {
         self.keep(held, &mut changes)?;
         if let Some(word) = &mut word {
             let counts = facts.meetings.is_some();
-            let known = counts.then(|| profile::Facts::now(&plan.wait.waiting, &plan.wait.left_to_user));
-            wrapper::begins(word, &plan.placement.mask, known.as_ref());
+            let known = counts.then(|| ChildFacts::now(&plan.wait.waiting, &plan.wait.left_to_user));
+            announce(word, &plan.placement.mask, known.as_ref());
         }
         if self.args.run.with_parent {
             // A process that was forked off has another parent.
@@ -137,7 +137,7 @@ impl Launch<'_> {
         let environment = self.request.environment.changed(&changes);
         let error = become_program(self.program, &self.args.command, &environment);
         if let Some(word) = &mut word {
-            wrapper::failed(word);
+            retract(word);
         }
         let status = if error.is_missing() { exit::NOT_FOUND } else { exit::CANNOT_EXECUTE };
         Err(Exit::new(status, error))

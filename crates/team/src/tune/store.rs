@@ -329,6 +329,20 @@ mod tests {
     }
 
     #[test]
+    fn kept_tunings_keep_their_words() {
+        use crate::algorithm_table::{Algorithm, CallClass};
+        use crate::barrier::Barrier;
+        use crate::tune::{Job, Tried};
+        let text = r#"[{"way":{"pieces":13}},{"barrier":"flat"}]"#;
+        let tried = vec![Tried::Algorithm(Algorithm::Pieces(13)), Tried::Barrier(Barrier::Flat)];
+        assert_eq!(serde_json::to_string(&tried).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Vec<Tried>>(text).unwrap(), tried);
+        let job = Job { kind: crate::Kind::Broadcast, bytes: 8, manner: CallClass::Mine };
+        let text = r#"{"kind":"broadcast","bytes":8,"manner":"mine"}"#;
+        assert_eq!(serde_json::to_string(&job).unwrap(), text);
+    }
+
+    #[test]
     fn files_are_where_the_environment_says() {
         let at = |cache: Option<&str>, home: Option<&str>| {
             path(cache.map(PathBuf::from), home.map(PathBuf::from), "m")

@@ -8,11 +8,11 @@
 use super::scenario::is_stdout;
 use crate::commands::print;
 use crate::commands::svg::{nice, short, text};
-use crate::output::{Claim, Kind};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
+use trimtab_agent::output::{Claim, Kind};
 use trimtab_core::words::plural;
 use trimtab_sim::outcome::Value;
 use trimtab_sim::reader::parse_time;

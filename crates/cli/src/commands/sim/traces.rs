@@ -1,11 +1,11 @@
 //! Simulated runs as traces, of the form that live ones have.
 
 use super::scenario::{Cell, is_stdout};
-use crate::recorder::Recorder;
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use trimtab_agent::recorder::Recorder;
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::drive::Go;
 use trimtab_core::trace::{Header, VERSION};

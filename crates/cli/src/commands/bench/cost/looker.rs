@@ -3,9 +3,6 @@
 //! The desk of `trimtab serve`, which sleeps unless it is asked something, is not there; all else is the service's own: tags that name
 //! threads, the live machine, the policy, and the budget that stretches the time between looks.
 
-use crate::say::Volume;
-use crate::serve::Shared;
-use crate::serve::host::Served;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::PathBuf;
@@ -14,6 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use trimtab_agent::narrator::Silent;
+use trimtab_agent::service::SharedState;
+use trimtab_agent::service::host::ServiceHost;
 use trimtab_core::balance::{Decision, Kind, Outcome, PenaltySettings, Settings, Wanted, policy};
 use trimtab_core::drive::{Awake, Go, Host, Step, drive};
 use trimtab_core::observe::{Observer, Sample};
@@ -114,7 +114,7 @@ fn joined(thread: JoinHandle<Result<Vec<Look>>>) -> Result<Vec<Look>> {
 
 /// The service's host, which reads counts also for policies that do not ask for them.
 struct Asked {
-    served: Served,
+    served: ServiceHost,
     counts: bool,
 }
 
@@ -141,16 +141,16 @@ fn look(pid: Pid, how: How, tell: &mpsc::Sender<Stopper>, warm: &AtomicBool) -> 
     let options = Options { tags: true, counting: counting.unwrap_or(Choice::Off), ..Options::default() };
     let live = Live::with(&proc, &[], &usable, options)?;
     let stopper = live.stopper();
-    let shared = Shared::new(Registry::new(Reach::All));
+    let shared = SharedState::new(Registry::new(Reach::All));
     let start = process::stat(&proc, pid)?.start;
     let mark = Mark::Process { pid: pid.0, start: start.0 };
-    shared.lock().registry.tag_by(By::User(rustix::process::geteuid().as_raw()), mark, shared.now())?;
+    shared.tag(By::User(rustix::process::geteuid().as_raw()), mark)?;
     let settings = Settings {
         interval: TICK,
         penalty: PenaltySettings { budget, ..PenaltySettings::default() },
         ..Settings::of(kind)
     };
-    let served = Served::new(live, shared, proc, budget, false, Volume::Quiet);
+    let served = ServiceHost::new(live, shared, proc, budget, false, Arc::new(Silent));
     let mut host = Asked { served, counts };
     tell.send(stopper).map_err(|_| anyhow!("nobody waits for it"))?;
 
