@@ -1,9 +1,10 @@
 """Births: the threads and processes that a sample starts, from the kernel's own records.
 
-Looks at /proc miss what lives shorter than the time between two of them. The kernel writes a record for every thread and process
-that is born, and for every program that is executed, into a buffer of each CPU (perf_event_open(2), PERF_RECORD_FORK and
-PERF_RECORD_COMM); nothing of the sample waits for that. Root sees all processes. Others see what the runner's main thread
-starts, but not beyond the execution of a set-user-id file.
+Looks at /proc miss what lives shorter than the time between two of them. The kernel writes a record
+for every thread and process that is born, and for every program that is executed, into a buffer of
+each CPU (perf_event_open(2), PERF_RECORD_FORK and PERF_RECORD_COMM); nothing of the sample waits for
+that. Root sees all processes. Others see what the runner's main thread starts, but not beyond the
+execution of a set-user-id file.
 """
 
 import ctypes
@@ -18,13 +19,15 @@ from .cpus import cpus_of
 SYSTEM_CALL = {"x86_64": 298, "aarch64": 241}
 SOFTWARE, DUMMY = 1, 9  # an event that counts nothing: only its records are wanted
 SAMPLE_TIME = 1 << 2
-INHERIT, EXCLUDE_KERNEL, COMM, TASK, SAMPLE_ID_ALL, COMM_EXEC, USE_CLOCKID = (1 << bit for bit in (1, 5, 9, 13, 18, 24, 25))
+INHERIT, EXCLUDE_KERNEL, COMM, TASK = 1 << 1, 1 << 5, 1 << 9, 1 << 13
+SAMPLE_ID_ALL, COMM_EXEC, USE_CLOCKID = 1 << 18, 1 << 24, 1 << 25
 CLOSE_ON_EXEC = 8
 CLOCK_MONOTONIC = 1  # the same on all CPUs, so that records can be put in order
 LOST_RECORD, COMM_RECORD, FORK_RECORD = 2, 3, 7
 BY_EXEC = 1 << 13  # of a COMM_RECORD: an execution, and no thread that renames itself
 DATA_PAGES = 128  # of each CPU's buffer, a power of two: what users may lock by default, some 8,000 records
 HEAD, TAIL = 1024, 1032  # where the kernel's and the reader's positions are in the buffer's first page
+ITSELF = "exe"  # the name of a file that is executed as /proc/self/exe
 NAME_BYTES = 15  # of a program's name that the kernel keeps
 
 
@@ -135,14 +138,14 @@ def refusal():
 
 
 def opened(cpu):
-    """A descriptor of the records on a CPU: of all processes, or of what this thread starts where that is not permitted."""
+    """A descriptor of the records on a CPU: of all processes, or of what this thread starts."""
     number = SYSTEM_CALL.get(platform.machine())
     if number is None:
         raise Refused(f"perf_event_open has no number here for {platform.machine()}")
     library = ctypes.CDLL(None, use_errno=True)
     for process, more in ((-1, 0), (0, INHERIT | EXCLUDE_KERNEL)):
         flags = COMM | TASK | SAMPLE_ID_ALL | COMM_EXEC | USE_CLOCKID | more
-        # Type, size, event, period, what samples hold, how counts are read, flags; then what is 0, and the clock.
+        # Type, size, event, period, what samples hold, how counts are read, flags; what is 0; clock.
         wanted = struct.pack("IIQQQQQ44xi", SOFTWARE, 96, DUMMY, 0, SAMPLE_TIME, 0, flags, CLOCK_MONOTONIC)
         file = library.syscall(number, wanted, process, cpu, -1, ctypes.c_ulong(CLOSE_ON_EXEC))
         if file >= 0:
@@ -158,8 +161,9 @@ def online():
 def started(records, root, own):
     """How many threads and processes the programs below `root` start.
 
-    `own` are the names of files whose processes do not count: trimtab's. Nor does the root. A process that becomes a program of
-    another's counts then, and once, whatever it executes later; one that becomes trimtab counts no longer.
+    `own` are the names of files whose processes do not count: trimtab's. Nor does the root. A process
+    that becomes a program of another's counts then, and once, whatever it executes later; one that
+    becomes trimtab counts no longer. One that executes itself remains what it is.
     """
     names = {name[:NAME_BYTES] for name in own}
     counts = {root: False}  # process -> whether it is a program's
@@ -168,7 +172,7 @@ def started(records, root, own):
     for record in sorted(records, key=lambda record: record.time):
         process = record.process
         if isinstance(record, Became):
-            if process not in counts or process == root:
+            if process not in counts or process == root or record.name == ITSELF:
                 continue
             counts[process] = record.name not in names
             (initial.add if counts[process] else initial.discard)(process)

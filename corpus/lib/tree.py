@@ -1,4 +1,4 @@
-"""The process tree below the runner: its masks and variables as /proc shows them, its threads by the kernel's records."""
+"""The process tree below the runner: masks and variables by /proc, births by the kernel's records."""
 
 import collections
 import os
@@ -79,7 +79,7 @@ class Watch(threading.Thread):
                 self.seen.held = self.holds()
 
     def stop(self):
-        """Ends the looks. Births go on being counted until `counted`: a program may leave processes behind."""
+        """Ends the looks. Births are counted on until `counted`, for processes that are left behind."""
         self.over.set()
         self.join()
 

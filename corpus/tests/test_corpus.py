@@ -236,6 +236,11 @@ class Records(unittest.TestCase):
         self.assertEqual(self.started(*rank, ("executes", 20, "t"), ("executes", 20, "a")), 2)
         self.assertEqual(self.started(*rank, ("executes", 20, "t"), ("forks", 30, 20), ("executes", 30, "a")), 2)
 
+    def test_what_executes_itself_remains_what_it_is(self):
+        run = [("forks", 10, 1), ("executes", 10, "t"), ("forks", 20, 10), ("executes", 20, "exe"), ("executes", 10, "a")]
+        self.assertEqual(self.started(*run), 1)
+        self.assertEqual(self.started(("forks", 10, 1), ("executes", 10, "a"), ("forks", 20, 10), ("executes", 20, "exe")), 2)
+
     def test_a_process_id_may_come_again(self):
         self.assertEqual(self.started(("forks", 10, 1), ("executes", 10, "a"), ("forks", 20, 10), ("forks", 20, 10)), 3)
 

@@ -1,12 +1,12 @@
 //! Words of the service's commands: where guests are heard, which machine and which tasks are meant.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use trimtab_cli::args::{Channel, GuestPort};
+use trimtab_agent::service::channel::{Channel, GuestPort};
 use trimtab_linux::vcpus::VmName;
 
 fuzz_target!(|text: &str| {
     if let Ok(channel) = text.parse::<Channel>() {
-        let again = format!("{}={}", channel.vm, channel.way);
+        let again = format!("{}={}", channel.vm, channel.address);
         assert_eq!(again.parse(), Ok(channel));
     }
     let Ok(port) = text.parse::<GuestPort>();

@@ -17,9 +17,7 @@ pub use balance::{
 pub use counters::CountersArgs;
 pub use lab::LabArgs;
 pub use profile::ProfileArgs;
-pub use serve::{
-    Channel, ClearArgs, GuestArgs, GuestPort, ServeArgs, StatusArgs, TagArgs, Task, Way, WhatArgs,
-};
+pub use serve::{ClearArgs, GuestArgs, ServeArgs, StatusArgs, TagArgs, Task, WhatArgs};
 pub use time::Wait;
 pub use tune::{Pace, TuneTeamArgs, Weight};
 pub use tuning::{ProfilesArgs, ProfilesCommand, TuneArgs};
@@ -31,11 +29,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_core::handoff::Roots;
 use trimtab_core::place::waiting::WaitPolicy;
-use trimtab_core::place::{Amount, Fit, Format, HugePages, MemoryRequest, Smt, Strategy};
+use trimtab_core::place::{Amount, Fit, Format, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
-use trimtab_core::setting::SLICES;
+use trimtab_core::setting::{SLICES, Setting};
 pub use trimtab_front::args::time;
 use trimtab_front::args::words;
+use trimtab_launch::{EnvMode, PinMode, Thp};
 
 /// Run parallel programs on free, well-placed cores.
 ///
@@ -149,7 +148,7 @@ pub struct PlaceArgs {
     pub mem: Option<MemoryRequest>,
     /// Transparent huge pages: inherit, off, advised (only where the program asks; Linux 6.18), or on (its allocator asks, by
     /// GLIBC_TUNABLES; glibc 2.35).
-    #[arg(long, value_name = "MODE", help_heading = "What")]
+    #[arg(long, value_name = "MODE", value_parser = words::Words::<Thp>::of(Thp::words()), help_heading = "What")]
     pub thp: Option<Thp>,
     /// Nested OpenMP teams, outermost first: team size and strategy in turn, as in 4,scatter,2,subcompact.
     ///
@@ -197,7 +196,8 @@ pub struct RunOnly {
           value_parser = time::wait, help_heading = "When others are there")]
     pub wait: Option<Wait>,
     /// Pin threads: auto (as the program's kind suggests; the default) or mask (leave them free inside the cores).
-    #[arg(long, value_name = "HOW", help_heading = "Otherwise")]
+    #[arg(long, value_name = "HOW", value_parser = words::Words::<PinMode>::of(PinMode::words()),
+          help_heading = "Otherwise")]
     pub pin: Option<PinMode>,
     /// Threads that runtimes are told to start (OMP_NUM_THREADS and its like). Without it, most count the CPUs of the run
     /// themselves and nothing is set. What you set yourself stays.
@@ -214,6 +214,9 @@ pub struct RunOnly {
     /// other take turns sooner, long ones keep caches warm.
     #[arg(long, value_name = "MS", value_parser = slice, help_heading = "Otherwise")]
     pub slice: Option<f64>,
+    /// Be one of the ranks that --ranks starts.
+    #[arg(long, hide = true, requires = "ranks")]
+    pub as_rank: bool,
     /// End by SIGKILL when the process that started this ends.
     #[arg(long, hide = true)]
     pub with_parent: bool,
@@ -239,7 +242,8 @@ pub struct RunOnly {
     #[arg(long, value_name = "HOW", default_value = "alone", help_heading = "Otherwise")]
     pub nest_roots: Roots,
     /// set the environment, print what would be set and stop, or keep the environment as it is.
-    #[arg(long, value_name = "WHAT", default_value = "set", help_heading = "Otherwise")]
+    #[arg(long, value_name = "WHAT", default_value = "set",
+          value_parser = words::Words::<EnvMode>::of(EnvMode::words()), help_heading = "Otherwise")]
     pub env: EnvMode,
     /// Say on stderr what was chosen and why.
     #[arg(short, long, help_heading = "Otherwise")]
@@ -247,16 +251,24 @@ pub struct RunOnly {
     /// Say nothing but errors.
     #[arg(short, long, conflicts_with = "verbose", help_heading = "Otherwise")]
     pub quiet: bool,
+    /// A setting, each knob in the place of its option.
+    #[arg(skip)]
+    pub set: Setting,
     /// What `trimtab profile` asks for; nobody types it.
     #[arg(skip)]
     pub profile: Option<crate::profile::Ask>,
 }
 
-/// Show what a run would get, and why, without running or reserving anything.
+/// Show what a run would do, and why, without running or reserving anything.
+///
+/// Takes the options of trimtab run, and decides as it would now: cores, threads, variables, wait policy, what is preloaded. A
+/// kept tuning applies, and so do rules, quotas and the variables of an MPI launcher.
 #[derive(Args, Debug)]
 pub struct PlanArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
+    #[command(flatten)]
+    pub run: RunOnly,
     /// Plan for another machine: an hwloc XML file (FILE.xml) or a description such as 'pack:2 numa:2 l3:2 core:4 pu:2'.
     #[arg(long, value_name = "MACHINE")]
     pub machine: Option<String>,
@@ -352,40 +364,6 @@ pub enum SurveyMode {
     Auto,
     Full,
     None,
-}
-
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PinMode {
-    #[default]
-    Auto,
-    Mask,
-}
-
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum EnvMode {
-    #[default]
-    Set,
-    Print,
-    Keep,
-}
-
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Thp {
-    Inherit,
-    Off,
-    Advised,
-    On,
-}
-
-impl From<Thp> for HugePages {
-    fn from(thp: Thp) -> Self {
-        match thp {
-            // What the allocator asks for is up to the environment.
-            Thp::Inherit | Thp::On => Self::Inherit,
-            Thp::Off => Self::Off,
-            Thp::Advised => Self::Advised,
-        }
-    }
 }
 
 #[cfg(test)]

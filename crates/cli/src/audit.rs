@@ -2,8 +2,7 @@
 //! up by `core`.
 
 use crate::args::ReportTo;
-use crate::meetings::Met;
-use crate::output::{self, Claim, Kind};
+use crate::meetings;
 use crate::say;
 use crate::table::{Align, Table};
 use anyhow::{Context, bail};
@@ -11,7 +10,9 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::FileTypeExt;
-use trimtab_core::telemetry::run_summary::{RunSummary, ThreadSummary};
+use trimtab_agent::output::{self, Claim, Kind};
+use trimtab_agent::sync_report::SyncReport;
+use trimtab_core::telemetry::run_summary::{CpuSummary, RunSummary, ThreadSummary};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 
@@ -58,7 +59,7 @@ impl Place {
     pub fn write(
         &mut self,
         audited: &RunSummary,
-        met: &Met,
+        met: &SyncReport,
         command: &str,
         append: bool,
     ) -> Result<(), anyhow::Error> {
@@ -75,14 +76,14 @@ impl Place {
     }
 }
 
-fn json(audited: &RunSummary, met: &Met, command: &str) -> Result<String, anyhow::Error> {
+fn json(audited: &RunSummary, met: &SyncReport, command: &str) -> Result<String, anyhow::Error> {
     #[derive(Serialize)]
     struct Document<'a> {
         schema: &'static str,
         command: &'a str,
         #[serde(flatten)]
         audited: &'a RunSummary,
-        meetings: &'a Met,
+        meetings: &'a SyncReport,
     }
     Ok(serde_json::to_string(&Document { schema: SCHEMA, command, audited, meetings: met })? + "\n")
 }
@@ -107,7 +108,7 @@ fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
 }
 
 /// Text for people.
-pub fn text(audited: &RunSummary, met: &Met) -> String {
+pub fn text(audited: &RunSummary, met: &SyncReport) -> String {
     let mut out = String::new();
     let RunSummary {
         seconds,
@@ -129,7 +130,7 @@ pub fn text(audited: &RunSummary, met: &Met) -> String {
     if threads.is_empty() {
         let (took, ran) = (time(*seconds), spent.unwrap_or(*run));
         line(format!("{took}, {ran} on CPUs; it ended before a look could find its threads"));
-        met.section().into_iter().for_each(line);
+        meetings::section(met).into_iter().for_each(line);
         return out;
     }
     line(format!(
@@ -151,7 +152,15 @@ pub fn text(audited: &RunSummary, met: &Met) -> String {
         let (remote, huge) = (known(*remote_pages, percent), known(*huge_pages, percent));
         line(format!("{remote} of its pages remote to its threads, {huge} of its own memory in huge pages"));
     }
-    met.section().into_iter().for_each(line);
+    meetings::section(met).into_iter().for_each(line);
+    out.push_str(&of_threads(audited));
+    out.push_str(&of_cpus(cpus));
+    out
+}
+
+/// The threads that ran longest, a row each, and a line for all others together.
+fn of_threads(audited: &RunSummary) -> String {
+    let RunSummary { threads, folded, .. } = audited;
     let mut longest: Vec<&ThreadSummary> = threads.iter().collect();
     longest.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.tid));
     let mut table = Table::new(&[
@@ -176,15 +185,18 @@ pub fn text(audited: &RunSummary, met: &Met) -> String {
             places(thread),
         ]);
     }
-    if !table.is_empty() {
-        out.push_str(&table.to_string());
-    }
+    let mut out = if table.is_empty() { String::new() } else { table.to_string() };
     let rest = longest.get(NAMED..).unwrap_or_default();
     let more = rest.len() as u64 + folded.threads;
     if more > 0 {
         let ran = rest.iter().map(|thread| thread.run).sum::<Span>() + folded.run;
         let _ = writeln!(out, "and {} more with {ran} together", plural(more, "thread"));
     }
+    out
+}
+
+/// The CPUs, a row each: which share the program had, and which others.
+fn of_cpus(cpus: &[CpuSummary]) -> String {
     let mut table = Table::new(&[
         ("CPU", Align::Right),
         ("NODE", Align::Right),
@@ -199,10 +211,7 @@ pub fn text(audited: &RunSummary, met: &Met) -> String {
             known(cpu.others, |others| beside(cpu.ours.unwrap_or(0.0), others)),
         ]);
     }
-    if !table.is_empty() {
-        out.push_str(&table.to_string());
-    }
-    out
+    if table.is_empty() { String::new() } else { table.to_string() }
 }
 
 /// The CPUs where a thread ran most.
@@ -242,7 +251,7 @@ mod tests {
         let (totals, spent) = (Accumulator::default(), Some(Span::from_ms(5)));
         let audited = RunSummary::of(&totals, &machine, &machine.cpus(), spent, &CloseSample::default());
         assert_eq!(
-            text(&audited, &Met::default()),
+            text(&audited, &SyncReport::default()),
             "trimtab: 0 ms, 5.0 ms on CPUs; it ended before a look could find its threads\n"
         );
     }

@@ -2,13 +2,13 @@
 
 use clap::Parser;
 use std::process::ExitCode;
+use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command};
 use trimtab_cli::commands::{
     advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, profiles, ps,
 };
 use trimtab_cli::commands::{replay, report, run, serve, status, tag, top, topo, tune, tune_team};
 use trimtab_cli::exit::{self, Exit};
-use trimtab_cli::leftovers;
 use trimtab_cli::say;
 use trimtab_cli::world::World;
 use trimtab_linux::host::Guard;
@@ -16,7 +16,7 @@ use trimtab_linux::host::Guard;
 fn main() -> ExitCode {
     let world = World::current();
     if let Some(balancer) = Guard::balancer(std::env::args_os().next().as_ref()) {
-        leftovers::guard(&world, balancer);
+        restoration::guard(&world.paths(), balancer);
         return ExitCode::from(exit::DONE);
     }
     // The parser here knows no more of the laboratory's commands than their names and one line each.

@@ -1,231 +1,71 @@
-//! What was counted of meetings in a run: how a guest gets into the program to count, and what it says in words and in JSON.
+//! Synchronisation statistics at the front end: how the preload library gets into a program to
+//! count, and what was counted in words.
 //!
-//! What a meeting is, and what the words of the page file mean, says [`trimtab_core::sync_stats`]; what a guest costs is counted along. A profile and the
-//! report of a run tell the same here. What could not be counted is missing, and why is among what was not seen.
+//! A profile and the report of a run say the same here. What could not be counted is missing, and
+//! why is among what was not seen.
 
-use crate::args::EnvMode;
-use crate::guest;
-use crate::world::World;
-use serde::Serialize;
-use trimtab_core::place::runtimes::Runtime;
-use trimtab_core::place::{Action, Variable};
-use trimtab_core::profile::{Intervals, Profile};
-use trimtab_core::sync_stats::{SyncStats, VARIABLE};
+use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
-use trimtab_linux::meetings::PageFile;
-use trimtab_linux::program::{Family, Program, SecureExec};
+use trimtab_launch::preload::uncounted;
+use trimtab_linux::launch::preload_library;
+use trimtab_linux::program::Program;
 
-/// Meetings of a run under way.
-#[derive(Debug)]
-pub struct Counting {
-    page: Result<PageFile, String>,
-    /// No variable reaches the program.
-    kept_out: bool,
+/// Why the preload library cannot count in a program; empty where it can.
+pub fn unreached(program: &Program) -> Vec<String> {
+    let why = uncounted(&program.facts(&[], None), &preload_library());
+    why.into_iter().map(|why| format!("meetings: {why}")).collect()
 }
 
-impl Counting {
-    /// Makes the page file; where that cannot be had, what is counted says why it is missing.
-    pub fn open(env: EnvMode) -> Self {
-        let page =
-            PageFile::create().map_err(|error| format!("no memory can be had to count them in ({error})"));
-        Self { page, kept_out: env != EnvMode::Set }
+/// How often threads meet, what that means, how long they wait, and how: a line each.
+pub fn lines(stats: &SyncReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(meet) = stats.intervals {
+        let by: Vec<String> = stats
+            .runtimes
+            .iter()
+            .filter_map(|runtime| Some(serde_json::to_value(runtime).ok()?.as_str()?.to_owned()))
+            .collect();
+        lines.push(format!(
+            "threads meet every {} ({} by {}; a tenth below {}, half below {}, a tenth above {})",
+            time(meet.mean),
+            plural(meet.count, "interval"),
+            by.join(", "),
+            time(meet.tenth),
+            time(meet.median),
+            time(meet.ninetieth),
+        ));
+        lines.push(format!("that is {}", grain(meet.mean)));
     }
-
-    /// What a guest is told.
-    pub fn path(&self) -> Option<String> {
-        self.page.as_ref().ok().map(PageFile::path)
+    if let Some(waiting) = stats.waiting {
+        let between = stats.waiting_between.map_or_else(String::new, |(least, most)| {
+            // Of threads that come and go no shares are told, and all together may lie beyond those
+            // of the others.
+            let whose = if (least..=most).contains(&waiting) { "a thread's" } else { "those that stay" };
+            format!(" (from {} to {} of {whose})", percent(least), percent(most))
+        });
+        lines.push(format!("{} of the parallel time is waiting for each other{between}", percent(waiting)));
     }
-
-    /// What was counted by now, of a program that took so long; `wait` is how its threads wait, where that is known.
-    pub fn read(&self, program: &Program, wait: Option<String>, wall: Span) -> Met {
-        let met = self.page.as_ref().ok().and_then(PageFile::read).unwrap_or_default();
-        let why = match &self.page {
-            Err(why) => vec![format!("meetings: {why}")],
-            Ok(_) if self.kept_out => {
-                vec!["meetings: --env leaves variables alone, and the guest library comes by one".to_owned()]
-            }
-            Ok(_) => unreached(program),
-        };
-        Met::of(&met, why, wait.filter(|_| !self.kept_out), wall)
-    }
+    lines.extend(stats.wait.clone());
+    lines
 }
 
-/// Lets guests count, also in programs that are not placed by a guest: launchers, whose ranks it reaches.
-pub fn count(world: &World, program: &Program, environment: &mut Vec<Variable>, path: &str) {
-    let reader = "trimtab's guest library";
-    let variable =
-        |name: &str, value: String| Variable { name: name.to_owned(), reader, action: Action::Set { value } };
-    if !unreached(program).is_empty() && program.family != Some(Family::Launcher) {
-        return;
-    }
-    let Ok(library) = guest::library() else { return };
-    let preload = guest::preload(world, &library);
-    match environment.iter_mut().find(|variable| variable.name == "LD_PRELOAD") {
-        Some(variable) => variable.action = Action::Set { value: preload },
-        None => environment.push(variable("LD_PRELOAD", preload)),
-    }
-    environment.push(variable(VARIABLE, path.to_owned()));
+/// What counting cost; `None` where it was not measured.
+pub fn cost(stats: &SyncReport) -> Option<String> {
+    let record = stats.record_ns.map_or_else(String::new, |ns| format!(" ({ns:.0} ns a meeting)"));
+    Some(format!("counting took {} of its time{record}", percent(stats.overhead?)))
 }
 
-/// Why a guest cannot count in a program; empty where it can.
-fn unreached(program: &Program) -> Vec<String> {
-    let mut unseen = Vec::new();
-    let mut say = |why: &str| unseen.push(format!("meetings: {why}"));
-    match program.secure_exec {
-        Some(SecureExec::SetUid | SecureExec::SetGid | SecureExec::Capabilities) => {
-            say("it runs with more privilege than its user, so the loader ignores preloads");
-        }
-        None if program.takes_preload() == Some(false) => {
-            say("it is statically linked, so that nothing can be preloaded")
-        }
-        None if program.takes_preload().is_none() => say("its file cannot be read"),
-        None => {}
+/// The section of a report: of a program that met nobody no more than why nothing was seen.
+pub fn section(stats: &SyncReport) -> Vec<String> {
+    let mut lines = Vec::new();
+    if stats.intervals.is_some() || stats.waiting.is_some() {
+        lines.extend(stats.workers.map(|workers| format!("{} met others", plural(workers, "thread"))));
+        lines.extend(self::lines(stats));
+        lines.extend(cost(stats));
     }
-    if let Err(why) = guest::library() {
-        say(&why);
-    }
-    if program.binary.as_ref().is_some_and(|binary| binary.go) {
-        say("goroutines wait inside Go's own runtime");
-    }
-    match program.family {
-        Some(Family::Jvm) => say("Java's threads wait inside the JVM"),
-        Some(Family::Node) => say("Node.js waits in its own loop"),
-        _ => {}
-    }
-    if unseen.is_empty()
-        && program.family != Some(Family::Launcher)
-        && let Err(why) = guest::bears(program)
-    {
-        unseen.push(format!("meetings: {why}"));
-    }
-    unseen
-}
-
-/// What was counted, and what that could not see.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
-pub struct Met {
-    /// Threads that met others, the greatest number that was at it at the same time.
-    pub workers: Option<u64>,
-    /// What they met by.
-    pub runtimes: Vec<Runtime>,
-    /// Times between meetings.
-    pub intervals: Option<Intervals>,
-    /// Share of their parallel time that threads waited.
-    pub waiting: Option<f64>,
-    /// The share of the thread that waited least, and of the one that waited most.
-    pub waiting_between: Option<(f64, f64)>,
-    /// How threads wait, as far as that was told to the runtime or is its default.
-    pub wait: Option<String>,
-    /// Calls of `sched_yield`.
-    pub yields: Option<u64>,
-    /// What counting took of the program's time.
-    pub overhead: Option<f64>,
-    /// What one record costs, in nanoseconds.
-    pub record_ns: Option<f64>,
-    /// What could not be seen, and why.
-    pub unseen: Vec<String>,
-}
-
-impl Met {
-    /// From the page file; `why` is what keeps guests out.
-    fn of(met: &SyncStats, why: Vec<String>, wait: Option<String>, wall: Span) -> Self {
-        let mut unseen = why;
-        let is_counted = met.guests > 0;
-        if unseen.is_empty() && !is_counted {
-            unseen.push("meetings: the guest library did not get into the program".to_owned());
-        }
-        if is_counted && met.intervals.is_none() {
-            let why = match met.runtimes.is_empty() {
-                true => {
-                    "meetings: none through libgomp, libomp, MPI, teams of trimtab's or POSIX barriers; flags of its own and runtimes linked statically are not seen"
-                }
-                false => "intervals: none ended here; those of a job of MPI are counted in its first rank",
-            };
-            unseen.push(why.to_owned());
-        }
-        if met.lost > 0 {
-            unseen.push(format!("meetings of {}, for which there was no room", plural(met.lost, "thread")));
-        }
-        Self {
-            workers: Some(met.threads).filter(|threads| *threads > 0),
-            runtimes: met.runtimes.clone(),
-            intervals: met.intervals,
-            waiting: met.waiting,
-            waiting_between: met.waiting_between,
-            wait,
-            yields: is_counted.then_some(met.yields),
-            overhead: met.cost.and_then(|cost| cost.share_of(wall)),
-            record_ns: met.record_ns,
-            unseen,
-        }
-    }
-
-    /// What a profile knows of it.
-    pub fn in_profile(profile: &Profile) -> Self {
-        Self {
-            runtimes: profile.runtimes.clone(),
-            intervals: profile.intervals,
-            waiting: profile.waiting,
-            wait: profile.wait.clone(),
-            yields: profile.yields,
-            overhead: profile.overhead,
-            ..Self::default()
-        }
-    }
-
-    /// How often threads meet, what that means, how long they wait, and how: a line each.
-    pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        if let Some(meet) = self.intervals {
-            let by: Vec<String> = self
-                .runtimes
-                .iter()
-                .filter_map(|runtime| Some(serde_json::to_value(runtime).ok()?.as_str()?.to_owned()))
-                .collect();
-            lines.push(format!(
-                "threads meet every {} ({} by {}; a tenth below {}, half below {}, a tenth above {})",
-                time(meet.mean),
-                plural(meet.count, "interval"),
-                by.join(", "),
-                time(meet.tenth),
-                time(meet.median),
-                time(meet.ninetieth),
-            ));
-            lines.push(format!("that is {}", grain(meet.mean)));
-        }
-        if let Some(waiting) = self.waiting {
-            let between = self.waiting_between.map_or_else(String::new, |(least, most)| {
-                // Of threads that come and go no shares are told, and all together may lie beyond those of the others.
-                let whose = if (least..=most).contains(&waiting) { "a thread's" } else { "those that stay" };
-                format!(" (from {} to {} of {whose})", percent(least), percent(most))
-            });
-            lines.push(format!(
-                "{} of the parallel time is waiting for each other{between}",
-                percent(waiting)
-            ));
-        }
-        lines.extend(self.wait.clone());
-        lines
-    }
-
-    /// What counting cost.
-    pub fn cost(&self) -> Option<String> {
-        let record = self.record_ns.map_or_else(String::new, |ns| format!(" ({ns:.0} ns a meeting)"));
-        Some(format!("counting took {} of its time{record}", percent(self.overhead?)))
-    }
-
-    /// The section of a report: of a program that met nobody no more than why nothing was seen.
-    pub fn section(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        if self.intervals.is_some() || self.waiting.is_some() {
-            lines.extend(self.workers.map(|workers| format!("{} met others", plural(workers, "thread"))));
-            lines.extend(self.lines());
-            lines.extend(self.cost());
-        }
-        lines.extend(self.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
-        lines
-    }
+    lines.extend(stats.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
+    lines
 }
 
 /// A share, finer where it is small.
@@ -263,21 +103,24 @@ fn grain(mean: Span) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trimtab_core::place::runtimes::Runtime;
+    use trimtab_core::profile::Intervals;
+    use trimtab_core::sync_stats::SyncStats;
 
-    fn met(met: &SyncStats, why: &[&str]) -> Met {
+    fn met(met: &SyncStats, why: &[&str]) -> SyncReport {
         let why = why.iter().map(ToString::to_string).collect();
-        Met::of(met, why, Some("as it is".to_owned()), Span::from_ms(10))
+        SyncReport::of(met, why, Some("as it is".to_owned()), Span::from_ms(10))
     }
 
     #[test]
     fn what_was_not_counted_is_missing_and_why_is_said_once() {
         let nothing = met(&SyncStats::default(), &[]);
         assert_eq!((nothing.workers, nothing.yields, nothing.overhead), (None, None, None));
-        assert_eq!(nothing.section(), ["not seen: meetings: the guest library did not get into the program"]);
+        assert_eq!(section(&nothing), ["not seen: meetings: the guest library did not get into the program"]);
         let kept = met(&SyncStats::default(), &["meetings: it is statically linked"]);
-        assert_eq!(kept.section(), ["not seen: meetings: it is statically linked"]);
+        assert_eq!(section(&kept), ["not seen: meetings: it is statically linked"]);
         let alone = met(&SyncStats { guests: 1, ..SyncStats::default() }, &[]);
-        assert!(alone.section().len() == 1 && alone.section()[0].contains("none through"), "{alone:?}");
+        assert!(section(&alone).len() == 1 && section(&alone)[0].contains("none through"), "{alone:?}");
         assert_eq!((alone.workers, alone.yields), (None, Some(0)));
         // A rank that is not the first: it waited, and others count how often.
         let rank = SyncStats {
@@ -287,7 +130,7 @@ mod tests {
             waiting: Some(0.5),
             ..SyncStats::default()
         };
-        let lines = met(&rank, &[]).section().join("\n");
+        let lines = section(&met(&rank, &[])).join("\n");
         assert!(lines.contains("50% of the parallel time") && lines.contains("first rank"), "{lines}");
         assert!(!lines.contains("none through"), "{lines}");
     }
@@ -307,7 +150,7 @@ mod tests {
             lost: 1,
             ..SyncStats::default()
         };
-        let lines = met(&counted, &[]).section();
+        let lines = section(&met(&counted, &[]));
         let wanted = [
             "1 thread met others",
             "threads meet every 1.0 ms (9 intervals by libgomp; a tenth below 1.0 ms, half below 1.0 ms, a tenth above 1.0 ms)",
@@ -319,6 +162,6 @@ mod tests {
         ];
         assert_eq!(lines, wanted);
         let short = SyncStats { waiting: Some(0.4), ..counted };
-        assert!(met(&short, &[]).section()[3].ends_with("(from 0.0% to 5.0% of those that stay)"));
+        assert!(section(&met(&short, &[]))[3].ends_with("(from 0.0% to 5.0% of those that stay)"));
     }
 }

@@ -9,8 +9,8 @@ use glob::Pattern;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use trimtab_core::place::{HugePages, MemoryRequest, Smt, Strategy};
-use trimtab_core::set::CpuSet;
+use trimtab_core::place::HugePages;
+pub use trimtab_launch::rules::{Rule, Site};
 
 /// Why a file was not used.
 #[derive(Debug, Error)]
@@ -37,37 +37,6 @@ pub enum SiteError {
     },
 }
 
-/// Limits and defaults of a site.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Site {
-    /// The most cores that `auto` takes.
-    pub auto_cores: Option<u32>,
-    /// The most cores one run may have.
-    pub max_cores: Option<u32>,
-    /// CPUs kept for the system.
-    pub reserved_cpus: Option<CpuSet>,
-}
-
-/// What suits one kind of program.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Rule {
-    /// The pattern that matched.
-    pub program: String,
-    /// Huge pages.
-    pub thp: Option<HugePages>,
-    /// Memory.
-    pub mem: Option<MemoryRequest>,
-    /// Layout.
-    pub strategy: Option<Strategy>,
-    /// Hardware threads per core.
-    pub smt: Option<Smt>,
-    /// Leave threads free inside the mask.
-    pub mask_only: bool,
-    /// Why, for people.
-    pub why: Option<String>,
-}
-
 /// The rules of one file, compiled.
 #[derive(Debug, Default)]
 pub struct Rules(Vec<(Pattern, Rule)>);
@@ -91,36 +60,19 @@ struct RuleText {
     why: Option<String>,
 }
 
-impl Site {
-    /// Parses a site file.
-    ///
-    /// # Errors
-    /// [`SiteError::Parse`] with the position and what was expected.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, SiteError> {
-        let site: Self = toml::from_str(text).map_err(|error| parse_error(text, path, &error))?;
-        for (limit, name) in [(site.auto_cores, "auto-cores"), (site.max_cores, "max-cores")] {
-            if limit == Some(0) {
-                let at = text.find(name).unwrap_or(0);
-                return Err(at_offset(text, path, at, format!("{name} = 0 would let nobody run")));
-            }
-        }
-        Ok(site)
-    }
-
-    /// This site's limits with `inner`'s inside them: each the tighter of the two.
-    #[must_use]
-    pub fn tightened(self, inner: Self) -> Self {
-        let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
-        let reserved = match (self.reserved_cpus, inner.reserved_cpus) {
-            (Some(a), Some(b)) => Some(a.union(&b)),
-            (a, b) => a.or(b),
-        };
-        Self {
-            auto_cores: least(self.auto_cores, inner.auto_cores),
-            max_cores: least(self.max_cores, inner.max_cores),
-            reserved_cpus: reserved,
+/// Parses a site file.
+///
+/// # Errors
+/// [`SiteError::Parse`] with the position and what was expected.
+pub fn parse_site(text: &str, path: &Path) -> Result<Site, SiteError> {
+    let site: Site = toml::from_str(text).map_err(|error| parse_error(text, path, &error))?;
+    for (limit, name) in [(site.auto_cores, "auto-cores"), (site.max_cores, "max-cores")] {
+        if limit == Some(0) {
+            let at = text.find(name).unwrap_or(0);
+            return Err(at_offset(text, path, at, format!("{name} = 0 would let nobody run")));
         }
     }
+    Ok(site)
 }
 
 impl Rules {
@@ -195,7 +147,7 @@ impl Policy {
         for folder in folders {
             let site = folder.join("site.toml");
             if let Some(text) = read(&site)? {
-                policy.site = policy.site.tightened(Site::parse(&text, &site)?);
+                policy.site = policy.site.tightened(parse_site(&text, &site)?);
             }
             let rules = folder.join("rules.toml");
             if let Some(text) = read(&rules)? {
@@ -210,16 +162,7 @@ impl Policy {
         let mut matching = self.rules.iter().filter_map(|rules| rules.of(program));
         let mut sum = matching.next()?.clone();
         for rule in matching {
-            let rule = rule.clone();
-            sum = Rule {
-                program: rule.program,
-                thp: rule.thp.or(sum.thp),
-                mem: rule.mem.or(sum.mem),
-                strategy: rule.strategy.or(sum.strategy),
-                smt: rule.smt.or(sum.smt),
-                mask_only: rule.mask_only || sum.mask_only,
-                why: rule.why.or(sum.why),
-            };
+            sum = sum.overlaid(rule.clone());
         }
         Some(sum)
     }
@@ -254,6 +197,8 @@ mod tests {
     use super::*;
     use proptest::prelude::proptest;
     use trimtab_core::place::MemoryPolicy;
+    use trimtab_core::place::Smt;
+    use trimtab_core::place::Strategy;
 
     fn rules(text: &str) -> Result<Rules, SiteError> {
         Rules::parse(text, Path::new("rules.toml"))
@@ -261,7 +206,7 @@ mod tests {
 
     #[test]
     fn limits_tighten_inwards() {
-        let site = |text| Site::parse(text, Path::new("site.toml")).unwrap();
+        let site = |text| parse_site(text, Path::new("site.toml")).unwrap();
         let both = site("auto-cores = 8\nreserved-cpus = \"0\"")
             .tightened(site("auto-cores = 16\nmax-cores = 4\nreserved-cpus = \"1\""));
         assert_eq!(both, site("auto-cores = 8\nmax-cores = 4\nreserved-cpus = \"0-1\""));
@@ -305,7 +250,7 @@ mod tests {
             ("reserved-cpus = \"3-1\"", "line 1, column 17"),
             ("max-cores = 0", "line 1, column 1"),
         ] {
-            let error = Site::parse(text, Path::new("site.toml")).unwrap_err().to_string();
+            let error = parse_site(text, Path::new("site.toml")).unwrap_err().to_string();
             assert!(error.contains(place), "{error}");
         }
         for (text, word) in [
@@ -325,7 +270,7 @@ mod tests {
         #[test]
         fn any_text_is_parsed_or_refused(text in "(\\[\\[rule\\]\\]\n|program = \"[a-z*\\[]{0,4}\"\n|smt = .{0,4}\n|.{0,6}\n){0,6}") {
             let _ = rules(&text);
-            let _ = Site::parse(&text, Path::new("x"));
+            let _ = parse_site(&text, Path::new("x"));
         }
     }
 }

@@ -1,20 +1,18 @@
 //! What a request meets: the machine, what bounds this process, the site's rules, and where in the ledger it stands.
 
-use crate::args::{PlaceArgs, Thp};
 use crate::machine::Which;
-use crate::site::{Policy, Rule};
-use crate::world::{LEDGER, World};
-use anyhow::{Context, Result, bail};
-use std::path::Path;
-use trimtab_core::place::{Amount, HugePages, KindChoice, Reason, Request, Smt, Strategy, Taken};
+use crate::site::Policy;
+use crate::world::World;
+use anyhow::{Context, Result};
+use trimtab_core::place::{Reason, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
-use trimtab_linux::ledger::{BootId, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
+use trimtab_linux::ledger::{LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
 use trimtab_linux::limits::Limits;
 use trimtab_linux::sys::affinity;
 
 /// How an enclosing run tells the ones inside it where they stand: `DEPTH DESCRIPTOR ID` of its hold.
-pub const HOLD: &str = "TRIMTAB_HOLD";
+pub use trimtab_launch::request::HOLD;
 
 /// What a request meets.
 #[derive(Debug)]
@@ -89,42 +87,6 @@ impl Situation {
         self.limited.push(Reason::Limited { allowed: left.len(), of: self.taken.allowed.len(), by });
         self.taken.allowed = left;
     }
-
-    /// The request that options and rules make together: flags over rules over defaults.
-    ///
-    /// # Errors
-    /// Options that contradict each other.
-    pub fn request(&self, args: &PlaceArgs, program: Option<&Path>) -> Result<(Request, Option<Rule>)> {
-        let rule = program.and_then(|program| self.policy.of(program));
-        let by_rule = rule.clone().unwrap_or_default();
-        let amount = match (args.cores, &args.cpus) {
-            (Some(amount), _) => amount,
-            (None, Some(_)) => Amount::Exact,
-            (None, None) => Amount::Auto,
-        };
-        if amount == Amount::Exact && (args.smt.is_some() || args.or_fewer) {
-            bail!("--cpus without --cores names the CPUs exactly; --smt and --or-fewer have no meaning then");
-        }
-        let kind = match args.kind.as_deref() {
-            None | Some("one") => KindChoice::One,
-            Some("any") => KindChoice::Any,
-            Some(name) => KindChoice::Named(name.to_owned()),
-        };
-        let request = Request {
-            amount,
-            cpus: args.cpus.clone(),
-            strategy: args.strategy.or(by_rule.strategy).unwrap_or(Strategy::Compact),
-            smt: args.smt.or(by_rule.smt).unwrap_or(Smt::Threads(1)),
-            kind,
-            memory: args.mem.clone().or(by_rule.mem).unwrap_or_default(),
-            huge_pages: args.thp.map(Thp::into).or(by_rule.thp).unwrap_or(HugePages::Inherit),
-            share: args.share,
-            or_fewer: args.or_fewer,
-            cores_max: self.policy.site.max_cores,
-            cores_auto: self.policy.site.auto_cores,
-        };
-        Ok((request, rule))
-    }
 }
 
 /// Where the ledger is looked for.
@@ -132,11 +94,7 @@ impl Situation {
 /// # Errors
 /// The boot id cannot be read.
 pub fn location(world: &World) -> Result<Location, LedgerError> {
-    let boot = BootId::read(&world.proc())?;
-    Ok(match world.raw(LEDGER).filter(|directory| !directory.is_empty()) {
-        Some(directory) => Location::named(Path::new(directory), boot),
-        None => Location::usual(&world.root, boot),
-    })
+    world.paths().location()
 }
 
 /// A place in the ledger: the level, and the CPUs of the hold that encloses it.

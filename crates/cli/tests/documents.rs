@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
-#[path = "program/runs.rs"]
+#[path = "../../agent/tests/fixtures/recorded_runs.rs"]
 mod runs;
 
 use serde_json::Value;

@@ -3,6 +3,7 @@
 
 use crate::exit::Exit;
 use std::io::{ErrorKind, IsTerminal};
+use trimtab_agent::narrator::{Narrator, Severity};
 
 /// How much is said.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -22,6 +23,18 @@ impl Volume {
             (true, _) => Self::Quiet,
             (_, true) => Self::Verbose,
             _ => Self::Normal,
+        }
+    }
+}
+
+impl Narrator for Volume {
+    fn say(&self, level: Severity, line: &str) {
+        match level {
+            Severity::Alert => warning(Self::Normal, line),
+            Severity::Warning => warning(*self, line),
+            Severity::Notice => notice(*self, line),
+            Severity::Headline => headline(*self, line),
+            Severity::Detail => note(*self, line),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Ctrl-C while many runs are made: the program that runs, if one does, is ended, and what is known is kept.
 
-use crate::spawn;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -9,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use trimtab_agent::spawn::spawn;
 
 /// Who is told.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Interrupt {
         let interrupt = Self { shared: Arc::default() };
         let shared = Arc::clone(&interrupt.shared);
         // Ends with the process; it sleeps until a signal comes.
-        spawn::begin("signals", move || {
+        spawn("signals", move || {
             for signal in signals.forever() {
                 let mut shared = lock(&shared);
                 shared.came = Some(signal);

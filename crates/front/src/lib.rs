@@ -9,11 +9,9 @@ pub mod diagnostics;
 pub mod exit;
 pub mod interrupt;
 pub mod machine;
-pub mod own_values;
 pub mod process_env;
 pub mod progress;
 pub mod sibling;
-pub mod spawn;
 pub mod stdout;
 pub mod study;
 

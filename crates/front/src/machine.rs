@@ -29,6 +29,15 @@ impl Which {
         }
     }
 
+    /// As it was named, for people.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Live => "this machine".to_owned(),
+            Self::Xml(path) => path.display().to_string(),
+            Self::Synthetic(text) => text.clone(),
+        }
+    }
+
     /// Loads it. The second value is what the user should know of how it was come by, if anything: the model could not be kept for
     /// the next start, or is another than what was found.
     ///

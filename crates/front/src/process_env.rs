@@ -1,24 +1,21 @@
 //! What the program reads from its surroundings once, at its start: the environment, its own file, its user.
 
-use crate::own_values::{OwnValues, SET_BY_US};
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use trimtab_agent::paths::Paths;
+pub use trimtab_agent::paths::{LEDGER, SOCKET};
+use trimtab_launch::Environment;
 
-/// Where the ledger is, instead of the usual places.
-pub const LEDGER: &str = "TRIMTAB_LEDGER";
 /// Where site and user files are, instead of `/etc/trimtab` and the user's configuration folder.
 pub const CONFIG: &str = "TRIMTAB_CONFIG";
 /// What this machine is like, instead of what is found: a file of hwloc's or a description, as for `--machine`.
 pub const MACHINE: &str = "TRIMTAB_MACHINE";
-/// Where the service listens, instead of the usual places.
-pub const SOCKET: &str = "TRIMTAB_SOCKET";
 
 /// The surroundings.
 #[derive(Debug, Default)]
 pub struct World {
-    variables: BTreeMap<OsString, OsString>,
+    environment: Environment,
     /// The root of the file system.
     pub root: PathBuf,
 }
@@ -26,49 +23,42 @@ pub struct World {
 impl World {
     /// This process's.
     pub fn current() -> Self {
-        Self { variables: std::env::vars_os().collect(), root: PathBuf::from("/") }
+        Self { environment: std::env::vars_os().collect(), root: PathBuf::from("/") }
+    }
+
+    /// This machine with another environment.
+    pub fn of(environment: Environment) -> Self {
+        Self { environment, root: PathBuf::from("/") }
+    }
+
+    /// The environment.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
     }
 
     /// A variable as it is.
     pub fn raw(&self, name: &str) -> Option<&OsStr> {
-        self.variables.get(OsStr::new(name)).map(OsString::as_os_str)
+        self.environment.raw(name)
     }
 
     /// A variable that is text; others count as unset.
     pub fn text(&self, name: &str) -> Option<String> {
-        self.raw(name)?.to_str().map(str::to_owned)
+        self.environment.text(name)
     }
 
     /// The names of all variables that are text.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.variables.keys().filter_map(|name| name.to_str())
+        self.environment.names()
     }
 
-    /// A variable that the *user* set: one that an enclosing trimtab set, and nobody changed since, is not.
+    /// A variable that the *user* set: one that an enclosing trimtab set, unchanged since, is not.
     pub fn of_user(&self, name: &str) -> Option<String> {
-        let value = self.raw(name)?.to_string_lossy().into_owned();
-        (!self.own_values().contain(name, &value)).then_some(value)
+        self.environment.of_user(name)
     }
 
-    /// What an enclosing trimtab set.
-    pub fn own_values(&self) -> OwnValues {
-        self.text(SET_BY_US).map_or_else(OwnValues::default, |text| OwnValues::read(&text))
-    }
-
-    /// The whole environment as `NAME=VALUE`, with changes: a name set to what, or taken away.
-    pub fn changed(&self, changes: &BTreeMap<String, Option<OsString>>) -> Vec<OsString> {
-        let mut all: BTreeMap<&OsStr, &OsStr> =
-            self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())).collect();
-        for (name, value) in changes {
-            match value {
-                Some(value) => all.insert(OsStr::new(name), value),
-                None => all.remove(OsStr::new(name)),
-            };
-        }
-        let entry = |(name, value): (&OsStr, &OsStr)| {
-            [name, OsStr::new("="), value].into_iter().collect::<OsString>()
-        };
-        all.into_iter().map(entry).collect()
+    /// Where files are, for what outlives a call.
+    pub fn paths(&self) -> Paths {
+        Paths::new(&self.root, &|name| self.raw(name).map(OsStr::to_owned))
     }
 
     /// `/proc`.

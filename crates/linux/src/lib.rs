@@ -9,6 +9,7 @@
 pub mod calibrate;
 pub mod child;
 pub mod host;
+pub mod launch;
 pub mod ledger;
 pub mod limits;
 pub mod machine;

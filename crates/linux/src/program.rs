@@ -7,14 +7,14 @@
 //! The file is not trusted: it may be damaged, or made to mislead. The worst that follows is a wrong answer.
 
 mod elf;
-mod family;
+mod facts;
 mod mention;
 mod resolve;
 mod script;
 
 pub use elf::{Binary, Linkage, WordSize};
-pub use family::Family;
 pub use resolve::{ResolveError, resolve};
+pub use trimtab_launch::Family;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -92,7 +92,7 @@ impl Program {
     pub fn look(path: &Path, search_path: Option<&OsStr>) -> Result<Self, LookError> {
         let seen =
             Seen::look(path).map_err(|errno| LookError { path: path.to_owned(), source: errno.into() })?;
-        let own_family = Family::of_file(path);
+        let own_family = family_of(path);
         if seen.kind != Kind::Script {
             let Seen { kind, binary, secure_exec, .. } = seen;
             let path = path.to_owned();
@@ -102,7 +102,7 @@ impl Program {
         let interpreter = script::interpreter(&seen.head).and_then(|command| command.find(search_path));
         let reader = interpreter.as_deref().and_then(|path| Seen::look(path).ok());
         let (binary, secure_exec) = reader.map_or((None, None), |reader| (reader.binary, reader.secure_exec));
-        let family = own_family.or_else(|| Family::of_file(interpreter.as_deref()?));
+        let family = own_family.or_else(|| family_of(interpreter.as_deref()?));
         Ok(Self { path: path.to_owned(), kind: Kind::Script, interpreter, binary, family, secure_exec })
     }
 
@@ -120,6 +120,12 @@ impl Program {
         }
         self.binary.as_ref().map(|binary| binary.linkage() == Linkage::Dynamic)
     }
+}
+
+/// The family of a file, by its name or, failing that, by the name of the file it links to.
+fn family_of(path: &Path) -> Option<Family> {
+    let by_name = |path: &Path| Family::of_name(path.file_name()?.to_str()?);
+    by_name(path).or_else(|| by_name(&std::fs::canonicalize(path).ok()?))
 }
 
 /// One file, whatever it is to the command.

@@ -1,6 +1,8 @@
-//! A host of other people's making: it takes the parts of the live host that find and count threads, and leaves the one that sets masks.
+//! A host of other people's making: it takes the parts of the live host that find and count
+//! threads, and leaves the one that sets masks.
 //!
-//! The second test holds the wall for the linker: a program that uses discovery, sampler and counter reader has none of the writer in it.
+//! The second test holds the wall for the linker: a program that uses discovery, sampler and
+//! counter reader has none of the writer in it.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
@@ -21,7 +23,8 @@ use trimtab_linux::host::{
 };
 use trimtab_linux::process::{Pid, Stat};
 
-/// Events that the kernel counts by itself, so that they are there on machines whose hardware counts nothing for us.
+/// Events that the kernel counts by itself, so that they are there on machines whose hardware
+/// counts nothing for us.
 const SOFTWARE: &str = "busy=task-clock,requests=page-faults";
 /// After this much time something hangs.
 const HANG: Duration = Duration::from_secs(60);
@@ -137,7 +140,8 @@ fn threads_are_found_and_counted_without_the_writer_of_masks() {
     let mut host = Readers::new(&[Root::Tree(program.pid())]);
     let begin = Instant::now();
     let (mut run, mut counted) = (Span::ZERO, false);
-    // Where nothing may be counted the ladder ends without counters, and the time on a CPU is all that grows.
+    // Where nothing may be counted the ladder ends without counters, and the time on a CPU is all
+    // that grows.
     while run == Span::ZERO || !counted {
         assert!(begin.elapsed() < HANG, "run {run:?}, standing {:?}", host.counters.standing());
         std::thread::sleep(Duration::from_millis(5));

@@ -3,7 +3,8 @@
 //! A child is a program of its own and lives inside the mask. It inherits the mask of the one thread that forked, and
 //! where that is a slot, all of the child would run there. So the child is widened again: when the thread that forked
 //! was pinned here, or was the initial thread with the mask of slot 0, which is where an OpenMP runtime puts it. A
-//! thread whose mask is anything else, or was set by the program, was placed by the program, and so is its child.
+//! thread whose mask is anything else, or was set by the program, was placed by the program, and so
+//! is its child.
 //!
 //! Programs started in other ways are seen to in `wide`.
 

@@ -1,13 +1,15 @@
 //! The threads that hold turns, and whether the program has set the mask of one of them.
 //!
-//! A thread on its slot is told the plan's mask ([`narrowed`](crate::narrowed)), until the program sets a mask for it. The
-//! kernel does not keep who set a mask, and a program may set exactly the slot: a pool that binds its worker 1 to CPU 1. So
-//! the calls of the C library that set masks are noted here. They name a thread by its `pthread_t` or its kernel id, and any
-//! thread may make them for any other.
+//! A thread on its slot is told the plan's mask ([`narrowed`](crate::narrowed)), until the program
+//! sets a mask for it. The kernel does not keep who set a mask, and a program may set exactly the
+//! slot: a pool that binds its worker 1 to CPU 1. So the calls of the C library that set masks are
+//! noted here. They name a thread by its `pthread_t` or its kernel id, and any thread may make them
+//! for any other.
 //!
-//! A thread enters its names as the first thing that it does. Its creator may set its mask before that, and cannot enter the
-//! names instead: where `pthread_create` left the `pthread_t` may be gone by the time that it returns. Such a call is kept in a
-//! short list, in which the new thread looks for itself.
+//! A thread enters its names as the first thing that it does. Its creator may set its mask before
+//! that, and cannot enter the names instead: where `pthread_create` left the `pthread_t` may be
+//! gone by the time that it returns. Such a call is kept in a short list, in which the new thread
+//! looks for itself.
 //!
 //! All state is static and atomic; nothing is allocated, nothing waits.
 
@@ -18,11 +20,12 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 /// The holders of this process's turns.
 pub(crate) static HOLDERS: Holders = Holders::new();
 
-/// The most threads kept whose mask was set before they ran. Beyond them, a thread is told the plan's mask though the program
-/// has set it to its slot.
+/// The most threads kept whose mask was set before they ran. Beyond them, a thread is told the
+/// plan's mask though the program has set it to its slot.
 const EARLY_MAX: usize = 64;
 
-/// Marks a name: the program has set this thread's mask. A `pthread_t` is an address that is aligned.
+/// Marks a name: the program has set this thread's mask. A `pthread_t` is an address that is
+/// aligned.
 const SET: usize = 1;
 const NONE: usize = 0;
 
@@ -77,7 +80,8 @@ impl Holders {
         }
     }
 
-    /// Notes that the program has set a thread's mask, by the kernel's id. `turns`: how many turns there are.
+    /// Notes that the program has set a thread's mask, by the kernel's id. `turns`: how many turns
+    /// there are.
     pub(crate) fn note_task(&self, task: pid_t, turns: usize) {
         let mut entries = self.names.iter().zip(&self.tasks).take(turns);
         if let Some((name, _)) = entries.find(|(_, id)| id.load(Acquire) == task) {
@@ -85,7 +89,8 @@ impl Holders {
         }
     }
 
-    /// Notes that the program has set a thread's mask. `turns`: how many turns there are; `is_taken`: whether one is.
+    /// Notes that the program has set a thread's mask. `turns`: how many turns there are;
+    /// `is_taken`: whether one is.
     pub(crate) fn note_thread(&self, thread: pthread_t, turns: usize, is_taken: impl Fn(usize) -> bool) {
         let thread = thread as usize;
         let names = self.names.get(..turns).unwrap_or(&self.names);
@@ -105,7 +110,8 @@ impl Holders {
         }
     }
 
-    /// Takes out the early ones that were there before a moment at which no thread was about to enter itself.
+    /// Takes out the early ones that were there before a moment at which no thread was about to
+    /// enter itself.
     fn forget_early_but(&self, is_bearing: impl Fn() -> bool) {
         for place in &self.early {
             let thread = place.load(SeqCst);

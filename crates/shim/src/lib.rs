@@ -14,7 +14,8 @@
 //! - It never aborts and never prints, but for the report that a user asked for, and leaves `errno` alone. After a fault
 //!   of its own it stands down: everything passes through from then on.
 //! - What the program set itself stays: an affinity in a thread attribute, a mask a thread gave itself outside of regions.
-//!   A thread that this library put on its slot counts the CPUs of the plan, as the others do (`narrowed`).
+//!   A thread that this library put on its slot counts the CPUs of the plan, as the others do
+//!   (`narrowed`).
 //! - It holds no lock while it calls anybody, keeps no descriptor and starts no thread. Its state is in static storage;
 //!   only for nested teams, and for counting, does it allocate, in ordinary code of the thread that opens one.
 //! - It asks the loader for nothing that musl or an older glibc lacks (`imports`, `unwinder`). Where it is loaded by
@@ -121,7 +122,8 @@ pub extern "C-unwind" fn get_nprocs_conf() -> c_int {
     count::configured(|| real::get_nprocs_conf().into()) as c_int
 }
 
-/// A thread's mask; of the calling thread, its own and not the place of a region that is over, nor its slot.
+/// A thread's mask; of the calling thread, its own and not the place of a region that is over, nor
+/// its slot.
 ///
 /// # Safety
 /// As `sched_getaffinity(2)`.
@@ -141,7 +143,8 @@ pub unsafe extern "C-unwind" fn sched_getaffinity(
     result
 }
 
-/// A thread's mask; of the calling thread, its own and not the place of a region that is over, nor its slot.
+/// A thread's mask; of the calling thread, its own and not the place of a region that is over, nor
+/// its slot.
 ///
 /// # Safety
 /// As `pthread_getaffinity_np(3)`.

@@ -1,25 +1,30 @@
 //! The mask of a thread that this run has narrowed to a slot, as the program is told it.
 //!
-//! Problem: programs size their pools by the mask of the thread that asks, as Rust's standard library, OpenBLAS and oneTBB do.
-//! Two kinds of threads have one CPU here and would have the whole hold without this library: a thread that was born on
-//! its slot ([`birth`](crate::birth)), and the initial thread, which an OpenMP runtime that was told the slots as its
-//! places binds to the first, GNU's even before `main`. Idea: a thread is asked for its mask by calls of the C library, so
-//! those answer with the mask of the plan while the thread is on its slot. System calls and `/proc` answer as the
-//! kernel does, and so does every question for a born thread that another thread asks.
+//! Problem: programs size their pools by the mask of the thread that asks, as Rust's standard
+//! library, OpenBLAS and oneTBB do. Two kinds of threads have one CPU here and would have the whole
+//! hold without this library: a thread that was born on its slot ([`birth`](crate::birth)), and the
+//! initial thread, which an OpenMP runtime that was told the slots as its places binds to the
+//! first, GNU's even before `main`. Idea: a thread is asked for its mask by calls of the C library,
+//! so those answer with the mask of the plan while the thread is on its slot. System calls and
+//! `/proc` answer as the kernel does, and so does every question for a born thread that another
+//! thread asks.
 //!
 //! What the program bound by itself is answered as it is:
 //!
 //! - A mask in a thread's attribute: such a thread takes no slot.
 //! - A mask that a call of the C library set for a born thread, even if it is exactly the slot
-//!   ([`holders`](crate::holders)). GNU's runtime binds threads by such calls. One that a system call set is seen where it is
-//!   another than the slot.
-//! - The mask of a thread on which an OpenMP runtime of LLVM's family starts, which counts CPUs and binds threads by system
-//!   calls: it is widened then ([`ompt`](crate::ompt)), and left to the runtime.
-//! - The place of the initial thread inside a parallel region: a program that asks there wants to see it.
+//!   ([`holders`](crate::holders)). GNU's runtime binds threads by such calls. One that a system
+//!   call set is seen where it is another than the slot.
+//! - The mask of a thread on which an OpenMP runtime of LLVM's family starts, which counts CPUs and
+//!   binds threads by system calls: it is widened then ([`ompt`](crate::ompt)), and left to the
+//!   runtime.
+//! - The place of the initial thread inside a parallel region: a program that asks there wants to
+//!   see it.
 //!
-//! A program that reads its mask, sets another and restores the first (hwloc, oneTBB, OpenBLAS) sets the plan's mask. The
-//! thread has that from then on and floats in the hold, as without this library. It is not put back on its slot: the
-//! program may as well have meant to unbind it, and a program is not contradicted in what it set.
+//! A program that reads its mask, sets another and restores the first (hwloc, oneTBB, OpenBLAS)
+//! sets the plan's mask. The thread has that from then on and floats in the hold, as without this
+//! library. It is not put back on its slot: the program may as well have meant to unbind it, and a
+//! program is not contradicted in what it set.
 
 use crate::cpus::Cpus;
 use crate::holders::HOLDERS;
@@ -60,7 +65,8 @@ fn runtime_binds(plan: &Plan) -> bool {
     binds
 }
 
-/// Notes that the program has set the mask of a thread of this process, by the kernel's id; 0 is the calling one.
+/// Notes that the program has set the mask of a thread of this process, by the kernel's id; 0 is
+/// the calling one.
 pub(crate) fn note_set_task(task: pid_t) {
     match slots::of_this_thread() {
         Some(turn) if task == 0 => HOLDERS.note_turn(turn),
@@ -83,8 +89,9 @@ fn with_turns(work: impl FnOnce(usize)) {
     }
 }
 
-/// Replaces the mask that a call has answered, of `bytes` bytes, by the plan's, where the mask is a slot by this run's
-/// doing. `process` is the process or thread that was asked for, 0 for the calling thread.
+/// Replaces the mask that a call has answered, of `bytes` bytes, by the plan's, where the mask is a
+/// slot by this run's doing. `process` is the process or thread that was asked for, 0 for the
+/// calling thread.
 ///
 /// # Safety
 /// `mask` is valid for writes of `bytes` bytes and initialised.

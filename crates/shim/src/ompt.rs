@@ -63,8 +63,8 @@ static TOOL: Shared = Shared(std::cell::UnsafeCell::new(Tool { initialize, final
 
 /// Called by a runtime as it starts. Null: no tool.
 ///
-/// A runtime counts the CPUs of the thread it starts on, by system calls, and may bind it by such. That thread may be on its
-/// slot, or inside a region of another runtime.
+/// A runtime counts the CPUs of the thread it starts on, by system calls, and may bind it by such.
+/// That thread may be on its slot, or inside a region of another runtime.
 pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
     wide::for_good();
     narrowed::note_set_task(0);

@@ -12,9 +12,9 @@ use crate::holders::HOLDERS;
 use crate::plan::{self, Plan};
 use crate::{cpus::Cpus, fork, nest, slots};
 
-/// Widens the calling thread for good, if its mask is our doing: an exec follows, or a runtime starts that counts CPUs by
-/// system calls. When the exec fails, a thread of a team is put back by the next team, and a thread on a slot of its own stays
-/// in the mask.
+/// Widens the calling thread for good, if its mask is our doing: an exec follows, or a runtime starts
+/// that counts CPUs by system calls. When the exec fails, a thread of a team is put back by the next
+/// team, and a thread on a slot of its own stays in the mask.
 ///
 /// Also runs in the child of a `vfork`, on its parent's memory, and changes nothing there that would be wrong for the
 /// parent.
@@ -39,7 +39,8 @@ pub(crate) fn around<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether the calling thread has exactly the mask of the slot that the plan gives it, and not by the program's order.
+/// Whether the calling thread has exactly the mask of the slot that the plan gives it, and not by the
+/// program's order.
 pub(crate) fn is_on_its_slot(plan: &Plan) -> bool {
     let slot = match slots::of_this_thread() {
         Some(turn) if HOLDERS.is_set(turn) => return false,

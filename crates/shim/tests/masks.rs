@@ -1,4 +1,5 @@
-//! What mask a thread is told by the C library: the plan's while it is on the slot that it was born on, its own else.
+//! What mask a thread is told by the C library: the plan's while it is on the slot that it was born
+//! on, its own else.
 
 mod common;
 
@@ -66,7 +67,8 @@ fn a_plan_that_pins_nothing_leaves_every_answer_as_it_is() {
     }
 }
 
-/// What a thread is told before, inside and behind a parallel region that it opens, under this environment.
+/// What a thread is told before, inside and behind a parallel region that it opens, under this
+/// environment.
 fn around_a_region(compiler: &str, environment: &[(&str, &str)]) -> Option<Vec<String>> {
     let program = Program::built(compiler, "asks_openmp.c", &["-O1", "-fopenmp", "-pthread"])?;
     let run = environment.iter().fold(pinned("B/A"), |run, (name, value)| run.env(name, value));
@@ -78,7 +80,8 @@ fn a_region_that_binds_nothing_changes_no_answer() {
     for compiler in ["gcc", "clang"] {
         for environment in [&[][..], &[("OMP_PROC_BIND", "false")]] {
             let Some(said) = around_a_region(compiler, environment) else { continue };
-            // LLVM's runtime counts CPUs by system calls as it starts, and so has the thread widened.
+            // LLVM's runtime counts CPUs by system calls as it starts, and so has the thread
+            // widened.
             let after = if compiler == "gcc" { "A" } else { "AB" };
             let line = |when: &str| format!("{when}: {after} told AB");
             let lines = ["before: A told AB", &line("inside"), &line("behind"), "team: 2"];

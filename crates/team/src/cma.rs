@@ -17,11 +17,10 @@
 //! **Properties.** Others' memory is only read, and by the kernel alone: whatever it holds meanwhile, no more than bytes can be wrong. Calls that were started, and
 //! those with an operator of the caller's own, do not show their buffers, as in [`crate::in_process`].
 
-use crate::call::{Call, Kind};
-use crate::endpoint::Endpoint;
+use crate::call::Kind;
 use crate::segment::memfd::Mapping;
 use crate::segment::owner::Claim;
-use crate::shared_layout::{Area, Cause};
+use crate::shared_layout::Area;
 use crate::{Error, Result};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -29,24 +28,24 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A variable that says `off` (or `on`) for programs that leave [`crate::Options::pull`] as it is.
 pub const PULL: &str = "TRIMTAB_TEAM_PULL";
 
 /// What is read of all ranks together before it is combined: about half of a core's own cache, ...
-const SCRATCH: usize = 512 << 10;
+pub(crate) const SCRATCH: usize = 512 << 10;
 /// ... but of one no more than this, and no less than that, or the kernel's work for a reading counts.
-const PIECE: (usize, usize) = (8 << 10, 32 << 10);
+pub(crate) const PIECE: (usize, usize) = (8 << 10, 32 << 10);
 /// Less is copied by a program before the kernel has looked up where it is.
 const LEAST: usize = 32 << 10;
 /// The most that is asked of the kernel at once, which has a bound.
 const AT_ONCE: usize = 1 << 30;
 /// So long is waited for an end of whose memory could not be read, before something else is to blame.
-const GONE: Duration = Duration::from_secs(1);
+pub(crate) const GONE: Duration = Duration::from_secs(1);
 
 /// Beside an address of a rank's own process; what is told without it lies in the segment.
-const ELSEWHERE: u64 = 1 << 63;
+pub(crate) const ELSEWHERE: u64 = 1 << 63;
 
 /// Where a rank's buffer lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +94,7 @@ impl Drop for Mark {
 
 /// A rank's process, and its mark there.
 #[derive(Debug, Clone, Copy)]
-struct Peer {
+pub(crate) struct Peer {
     pid: u32,
     at: u64,
     number: u64,
@@ -106,7 +105,7 @@ impl Peer {
     ///
     /// # Safety
     /// `to` is valid for writing so many bytes.
-    unsafe fn read(&self, from: u64, to: *mut u8, bytes: usize, proven: bool) -> io::Result<()> {
+    pub(crate) unsafe fn read(&self, from: u64, to: *mut u8, bytes: usize, proven: bool) -> io::Result<()> {
         // SAFETY: the caller's promise.
         let read = unsafe { self.read_by(self.pid, from, to, bytes, proven) };
         match read {
@@ -207,7 +206,7 @@ impl Offer {
 /// The ranks of a team as whose memory is read.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    all: Vec<Peer>,
+    pub(crate) all: Vec<Peer>,
     /// By which others know this one.
     _mark: Rc<Mark>,
 }
@@ -229,158 +228,11 @@ pub(crate) fn wanted(option: bool, said: Option<&str>) -> Result<bool> {
     }
 }
 
-impl Endpoint {
-    /// From now on ranks read these processes' memory, or nobody's; all must say the same.
-    pub(crate) fn set_peers(&self, peers: Option<Peers>) {
-        self.pull.set(peers.is_some());
-        self.peers.replace(peers.map(Rc::new));
-    }
-
-    /// Whether ranks read each other's buffers in a call of so many bytes.
-    #[inline]
-    pub(crate) fn pulls(&self, kind: Kind, bytes: usize) -> bool {
-        self.pull.get() && sizes(kind, self.ranks(), self.crowded).contains(&bytes)
-    }
-
-    /// What is told of a buffer of a call that is not in the segment.
-    pub(crate) fn shown(&self, call: &Call, address: *const u8) -> u64 {
-        let address = address.expose_provenance() as u64;
-        let own = call.kind.combines() && call.operator.is_none();
-        let may = self.blocks_now() && !own && self.pulls(call.kind, call.bytes());
-        // Some processors have marks of their own in an address's upper bits.
-        if may && address & ELSEWHERE == 0 { address | ELSEWHERE } else { 0 }
-    }
-
-    /// Where a rank says that so many bytes of its buffer are.
-    pub(crate) fn lies(&self, told: u64, bytes: usize) -> Result<BufferLocation> {
-        if told == 0 {
-            return Ok(BufferLocation::Nowhere);
-        }
-        if self.pull.get() && told & ELSEWHERE != 0 {
-            return Ok(BufferLocation::There(told & !ELSEWHERE));
-        }
-        self.resident(told, bytes).map(BufferLocation::Here)
-    }
-
-    /// Whether that is an address of another process.
-    pub(crate) fn is_elsewhere(&self, told: u64) -> bool {
-        self.pull.get() && told & ELSEWHERE != 0
-    }
-
-    /// Reads so many bytes of a rank's memory. `last` says that no more is read of it in this call.
-    ///
-    /// # Safety
-    /// `to` is valid for writing so many bytes.
-    pub(crate) unsafe fn fetch(
-        &self,
-        rank: u32,
-        from: u64,
-        to: *mut u8,
-        bytes: usize,
-        last: bool,
-    ) -> Result<()> {
-        let peers = self.peers.borrow();
-        let Some(peers) = &*peers else { return Err(Error::Revoked(self.rank)) };
-        // SAFETY: the caller's promise.
-        let read = unsafe { peers.all[rank as usize].read(from, to, bytes, last) };
-        match read {
-            Ok(()) => self.believe(rank),
-            Err(why) => Err(self.unread(rank, &why)),
-        }
-    }
-
-    /// After a call has failed and the team is given up: from here on nobody believes what is read of its buffers.
-    pub fn withdraw(&self) {
-        self.area.lines(self.rank).withdrawn.say(true);
-        // Not even the first change of a buffer is seen before that.
-        crate::sync::full_fence();
-    }
-
-    /// After a rank's memory was read: it was as its owner had shown it, unless that has failed since.
-    pub fn believe(&self, rank: u32) -> Result<()> {
-        if self.area.lines(rank).withdrawn.heard() { Err(self.alarmed_now()) } else { Ok(()) }
-    }
-
-    /// What to say when a rank's memory could not be read: most often that it has died.
-    #[cold]
-    fn unread(&self, rank: u32, why: &io::Error) -> Error {
-        let (begin, most) = (Instant::now(), self.deadline.get().map_or(GONE, |deadline| deadline.min(GONE)));
-        while begin.elapsed() < most && !self.area.lines(0).alarm.is_raised() {
-            if self.company.left(rank) {
-                self.give_up(Cause::Left, rank);
-            } else if self.company.gone(rank) {
-                self.give_up(Cause::Died, rank);
-            } else {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        if self.area.lines(0).alarm.is_raised() {
-            return self.alarmed_now();
-        }
-        self.give_up(Cause::Timeout, self.rank);
-        Error::Refused(format!(
-            "the memory of rank {rank} cannot be read any more ({why}), and the team is given up; {PULL}=off lets teams do without that"
-        ))
-    }
-
-    /// Combines bytes `from` to `to` of where ranks' inputs lie, each `skip` bytes further than it says, into the same bytes of the output.
-    /// This rank's own input is the call's.
-    ///
-    /// # Safety
-    /// All are as long as that; nobody writes them meanwhile but this rank, and that only where they are its output.
-    pub(crate) unsafe fn fold_shown(
-        &self,
-        call: &Call,
-        ranks: u32,
-        skip: usize,
-        from: usize,
-        to: usize,
-    ) -> Result<()> {
-        let Some(kernel) = &call.kernel else { return Ok(()) };
-        let (lowest, highest) = PIECE;
-        let each = (SCRATCH / ranks as usize / 64 * 64).clamp(lowest, highest);
-        let mut scratch = self.scratch.borrow_mut();
-        scratch.resize(ranks as usize * each / 8, 0);
-        let scratch = scratch.as_mut_ptr().cast::<u8>();
-        let mut at = from;
-        while at < to {
-            let bytes = (to - at).min(each);
-            let last = at + bytes == to;
-            for rank in 0..ranks {
-                let lies = self.residents.borrow()[rank as usize].add(skip + at);
-                let source = match lies {
-                    _ if rank == self.rank => call.input.wrapping_add(skip + at),
-                    BufferLocation::Here(here) => here.cast_const(),
-                    BufferLocation::There(there) => {
-                        let place = scratch.wrapping_add(rank as usize * each);
-                        // SAFETY: the scratch has so many bytes for each rank.
-                        unsafe { self.fetch(rank, there, place, bytes, last) }?;
-                        place
-                    }
-                    BufferLocation::Nowhere => return Err(Error::Revoked(self.rank)),
-                };
-                self.sources.borrow_mut()[rank as usize] = source;
-            }
-            let sources = self.sources.borrow();
-            // SAFETY: all have `bytes` bytes from there on, by the caller's promise.
-            unsafe {
-                kernel.fold(
-                    call.output.wrapping_add(at),
-                    &sources[..ranks as usize],
-                    bytes / call.elements.size(),
-                );
-            }
-            at += bytes;
-        }
-        Ok(())
-    }
-}
-
 /// Of which blocks' bytes ranks read each other's memory: where that was quicker on two processors, by 15 to 60 %.
 ///
 /// The kernel copies some third slower than a program does. That pays where every byte would be copied into a cell for one reader. It does not where
 /// one copy in a cell serves several, or where who gives would be idle meanwhile and the others wait for the reader.
-fn sizes(kind: Kind, ranks: u32, crowded: bool) -> Range<usize> {
+pub(crate) fn sizes(kind: Kind, ranks: u32, crowded: bool) -> Range<usize> {
     match kind {
         Kind::Alltoall | Kind::ReduceScatter | Kind::Scatter => LEAST..usize::MAX,
         Kind::Allgather if ranks == 2 => LEAST..usize::MAX,
@@ -395,6 +247,7 @@ fn sizes(kind: Kind, ranks: u32, crowded: bool) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     /// Only of this process, which may always be read.
     #[test]

@@ -62,14 +62,14 @@ impl Endpoint {
     pub async fn barrier_call(&self) -> Result<()> {
         const WHAT: u64 = Kind::Barrier as u64;
         let signature = self.begin(signature(WHAT, 0, 0), WHAT, 0, 0)?;
-        self.barrier(self.barrier_by.get(), signature).await
+        self.barrier(self.routes.barrier_by.get(), signature).await
     }
 
     /// Whether buffers may be taken from where they lie: they are not in the segment where nobody has asked for a block of it, unless all
     /// are threads that see each other's memory. Ranks ask in the same order among their calls, so all come to the same.
     #[inline(always)]
     pub fn has_blocks(&self) -> bool {
-        self.blocks.get() > 0 || self.direct.get()
+        self.tickets.blocks.get() > 0 || self.buffers.direct.get()
     }
 
     /// Carries out a call; `blocks` is what [`Self::has_blocks`] said when it was made.
@@ -85,7 +85,7 @@ impl Endpoint {
         let signature = call.signature() ^ if blocks { BLOCKS } else { 0 };
         let signature = self.begin(signature, call.what(), call.count as u64, call.root)?;
         if call.sync.enter == When::All {
-            self.barrier(self.barrier_by.get(), signature).await?;
+            self.barrier(self.routes.barrier_by.get(), signature).await?;
         }
         let shown = (blocks && call.bytes() >= RESIDENT) || self.pulls(call.kind, call.bytes());
         let moved = self.move_data(call, shown, signature).await;
@@ -94,7 +94,7 @@ impl Endpoint {
         }
         moved?;
         if call.sync.leave == When::All {
-            self.barrier(self.barrier_by.get(), signature).await?;
+            self.barrier(self.routes.barrier_by.get(), signature).await?;
         }
         Ok(())
     }
@@ -138,7 +138,9 @@ impl Endpoint {
             // All read it where it is.
             _ if shown => return part,
             Algorithm::Tree(log) => cache_groups::tree(log, me, root, ranks),
-            Algorithm::Relayed if self.groups.borrow().are_any() => self.groups.borrow().relay(me, root),
+            Algorithm::Relayed if self.routes.groups.borrow().are_any() => {
+                self.routes.groups.borrow().relay(me, root)
+            }
             _ => return part,
         };
         match relay.parent {
@@ -171,7 +173,7 @@ impl Endpoint {
         // SAFETY: no longer than a payload, or a cell; all have done with it.
         unsafe { copy(call.input, self.place(self.rank, ticket, inline), bytes) };
         self.put(ticket, signature);
-        if self.central.get() {
+        if self.routes.central.get() {
             self.meet(signature).await?;
         }
         for rank in 0..self.ranks() {
@@ -179,7 +181,7 @@ impl Endpoint {
                 self.take(rank, ticket, signature).await?;
             }
         }
-        let mut sources = self.sources.borrow_mut();
+        let mut sources = self.buffers.sources.borrow_mut();
         for (rank, source) in (0..).zip(sources.iter_mut()) {
             *source = self.place(rank, ticket, inline);
         }
@@ -194,7 +196,7 @@ impl Endpoint {
         let ticket = self.next_ticket();
         let ours = [self.place_of(call, call.input), self.place_of(call, call.output)];
         self.tell(ticket, ours, signature).await?;
-        if self.central.get() {
+        if self.routes.central.get() {
             self.meet(signature).await?;
         }
         let (mut shown, mut elsewhere) = (true, false);
@@ -241,7 +243,7 @@ impl Endpoint {
         let ranks = self.ranks();
         let mut outputs = Vec::with_capacity(ranks as usize);
         {
-            let mut sources = self.sources.borrow_mut();
+            let mut sources = self.buffers.sources.borrow_mut();
             for rank in 0..ranks {
                 let [input, output] = self.told(rank, told);
                 sources[rank as usize] = self.resident(input, bytes)?;
@@ -276,7 +278,7 @@ impl Endpoint {
         let ticket = self.next_ticket();
         self.vacant(ticket).await?;
         self.put(ticket, signature);
-        if self.central.get() {
+        if self.routes.central.get() {
             self.meet(signature).await?;
         }
         for rank in (0..ranks).filter(|rank| *rank != self.rank) {
@@ -291,7 +293,7 @@ impl Endpoint {
         let mut outputs = Vec::with_capacity(ranks as usize);
         for rank in 0..ranks {
             let [input, output] = self.told(rank, told);
-            self.residents.borrow_mut()[rank as usize] = self.lies(input, bytes)?;
+            self.buffers.residents.borrow_mut()[rank as usize] = self.lies(input, bytes)?;
             outputs.push(self.lies(output, bytes)?);
         }
         let (begin, end) = self.slice(self.rank, bytes);
@@ -300,7 +302,7 @@ impl Endpoint {
         let combined = self.next_ticket();
         self.vacant(combined).await?;
         self.put(combined, signature);
-        if self.central.get() {
+        if self.routes.central.get() {
             self.meet(signature).await?;
         }
         for rank in (1..ranks).map(|step| (self.rank + step) % ranks) {
@@ -318,7 +320,7 @@ impl Endpoint {
         }
         self.done();
         // Outputs are read until all have done so.
-        if self.central.get() {
+        if self.routes.central.get() {
             return self.meet(signature).await;
         }
         for rank in (0..ranks).filter(|rank| *rank != self.rank) {
@@ -333,7 +335,7 @@ impl Endpoint {
         let ranks = self.ranks();
         let mut staged = self.next_ticket();
         self.stage(call, staged, 0, bytes.min(most), signature).await?;
-        if self.central.get() {
+        if self.routes.central.get() {
             self.meet(signature).await?;
         }
         let mut from = 0;
@@ -351,7 +353,7 @@ impl Endpoint {
                     self.take_lagging(rank, now, signature, LAG).await?;
                 }
                 let own = rank == self.rank;
-                self.sources.borrow_mut()[rank as usize] = if own {
+                self.buffers.sources.borrow_mut()[rank as usize] = if own {
                     call.input.wrapping_add(from + begin)
                 } else {
                     self.area.cell(rank, now).wrapping_add(begin)
@@ -360,7 +362,7 @@ impl Endpoint {
             let combined = self.next_ticket();
             self.vacant(combined).await?;
             if let Some(kernel) = &call.kernel {
-                let sources = self.sources.borrow();
+                let sources = self.buffers.sources.borrow();
                 // SAFETY: slices are within cells; this rank's cell of this ticket is vacant.
                 unsafe {
                     kernel.fold(
@@ -371,7 +373,7 @@ impl Endpoint {
                 };
             }
             self.put(combined, signature);
-            if self.central.get() {
+            if self.routes.central.get() {
                 // The next piece is staged, too, when all have come.
                 self.meet(signature).await?;
             }
@@ -406,7 +408,7 @@ impl Endpoint {
         (0..CELLS).for_each(|_| {
             self.next_ticket();
         });
-        self.barrier(self.barrier_by.get(), signature).await?;
+        self.barrier(self.routes.barrier_by.get(), signature).await?;
         let cells = |rank: u32| self.area.cell(rank, 0);
         let mut from = 0;
         while from < bytes {
@@ -418,9 +420,9 @@ impl Endpoint {
                 copy(input, own, begin);
                 copy(input.add(end), own.add(end), piece - end);
             }
-            self.barrier(self.barrier_by.get(), signature).await?;
+            self.barrier(self.routes.barrier_by.get(), signature).await?;
             {
-                let mut sources = self.sources.borrow_mut();
+                let mut sources = self.buffers.sources.borrow_mut();
                 for (rank, source) in (0..).zip(sources.iter_mut()) {
                     let base = if rank == self.rank { input } else { cells(rank).cast_const() };
                     *source = base.wrapping_add(begin);
@@ -430,7 +432,7 @@ impl Endpoint {
                     unsafe { kernel.fold(own.add(stage), &sources, (end - begin) / size) };
                 }
             }
-            self.barrier(self.barrier_by.get(), signature).await?;
+            self.barrier(self.routes.barrier_by.get(), signature).await?;
             for rank in 0..ranks {
                 let (begin, end) = self.slice(rank, piece);
                 // SAFETY: as above; the output has all pieces.

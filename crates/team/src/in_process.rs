@@ -31,14 +31,14 @@ impl Drop for Touch<'_> {
 impl Endpoint {
     /// Whether all ranks are threads that may show each other their buffers; all must say the same.
     pub fn set_direct(&self, direct: bool) {
-        self.direct.set(direct);
+        self.buffers.direct.set(direct);
     }
 
     /// Where a buffer of a call is, for the others: an address among threads, else its place in the heap plus one, or an address elsewhere
     /// ([`crate::cma`]). Zero if it is not shown.
     pub(crate) fn place_of(&self, call: &Call, address: *const u8) -> u64 {
         let offset = self.offset_of(address);
-        if !self.direct.get() {
+        if !self.buffers.direct.get() {
             return if offset == 0 { self.shown(call, address) } else { offset };
         }
         let own = call.kind.combines() && call.operator.is_none();
@@ -48,7 +48,7 @@ impl Endpoint {
     /// Before others' own memory is touched.
     #[inline]
     pub fn touch(&self) -> Result<Touch<'_>> {
-        if !self.direct.get() {
+        if !self.buffers.direct.get() {
             return Ok(Touch(None));
         }
         self.area.lines(self.rank).touching.say(true);
@@ -60,17 +60,17 @@ impl Endpoint {
     /// Those of other processes may be, but do not believe what they read ([`Self::believe`]).
     #[cold]
     pub fn settle(&self) {
-        if !self.direct.get() && !self.pull.get() {
+        if !self.buffers.direct.get() && !self.buffers.pull.get() {
             return;
         }
         // Whatever failed has said so already, with a better reason.
         self.give_up(Cause::Mismatch, self.rank);
         self.withdraw();
-        if !self.direct.get() {
+        if !self.buffers.direct.get() {
             return;
         }
         for rank in (0..self.ranks()).filter(|rank| *rank != self.rank) {
-            while self.area.lines(rank).touching.heard() && !self.company.gone(rank) {
+            while self.area.lines(rank).touching.heard() && !self.waits.company.gone(rank) {
                 crate::sync::pause();
             }
         }

@@ -1,19 +1,25 @@
-//! Teams: ranks on one machine, each a thread of some process, that share memory and work together by collectives.
+//! Teams: ranks on one machine, each a thread of some process, that share memory and work together
+//! by collectives.
 //!
-//! **Unit.** A [`Team`] is a segment of memory without a name; each thread that joins it is a [`Rank`]. Ranks may be threads of one process,
-//! processes of one thread each, or any mixture.
+//! **Unit.** A [`Team`] is a segment of memory without a name; each thread that joins it is a
+//! [`Rank`]. Ranks may be threads of one process, processes of one thread each, or any mixture.
 //!
-//! **Problem.** What passes between processes of one machine still goes through TCP, or through hand-written shared memory that leaks,
-//! hangs when a worker dies, and collapses when there are more workers than processors.
+//! **Problem.** What passes between processes of one machine still goes through TCP, or through
+//! hand-written shared memory that leaks, hangs when a worker dies, and collapses when there are
+//! more workers than processors.
 //!
-//! **Idea.** All data move under tickets ([`area`]), waited for at flags that know who sleeps ([`flag`], [`wait`]); each algorithm is written once
-//! and serves blocking and started calls ([`station`]); which way a call goes is a table ([`choice`]) that can be measured ([`tune`]).
+//! **Idea.** All data move under tickets ([`shared_layout`]), waited for at flags that know who
+//! sleeps ([`flag`], [`wait`]); each algorithm is written once and serves blocking and started
+//! calls ([`endpoint`]); which algorithm a call uses is a table ([`algorithm_table`]) that can be
+//! measured ([`tune`]).
 //!
-//! **Properties.** The same bits at all ranks, whichever way a call goes. A rank that dies or leaves is an error that names it at
-//! every other, in every wait. No names, so nothing is left behind. The library never ends its process, prints nothing, starts no threads.
+//! **Properties.** The same bits at all ranks, whichever way a call goes. A rank that dies or
+//! leaves is an error that names it at every other, in every wait. No names, so nothing is left
+//! behind. The library never ends its process, prints nothing, starts no threads.
 //!
-//! **Source.** Nishtala and Yelick, *Optimizing collective communication on multicores* (HotPar 2009); Blagojević, Hargrove, Iancu and
-//! Yelick, *Hybrid PGAS runtime support for multicore nodes* (PGAS 2010).
+//! **Source.** Nishtala and Yelick, *Optimizing collective communication on multicores* (HotPar
+//! 2009); Blagojević, Hargrove, Iancu and Yelick, *Hybrid PGAS runtime support for multicore nodes*
+//! (PGAS 2010).
 //!
 //! ```
 //! use trimtab_team::{Operator, Options, Team};

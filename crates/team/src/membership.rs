@@ -94,8 +94,8 @@ impl Rank {
             unsafe { area.clear() };
         }
         let heap_at = control.wrapping_add(Area::bytes(ranks, cell).next_multiple_of(4096));
-        let peers = self.station.peers.borrow().as_ref().map(|peers| peers.of(&members));
-        let company = Rc::new(Part { whole: Rc::clone(&self.station.company), members });
+        let peers = self.station.buffers.peers.borrow().as_ref().map(|peers| peers.of(&members));
+        let company = Rc::new(Part { whole: Rc::clone(&self.station.waits.company), members });
         let station = Rc::new(self.station_like(area, me, company, (heap_at, heap)));
         station.set_peers(peers);
         let mut rank = Rank::new(station, None, heap)?;
@@ -118,10 +118,10 @@ impl Rank {
         heap: (*mut u8, usize),
     ) -> Endpoint {
         let old = &self.station;
-        let patience = Patience::new(old.patience.policy(), old.crowded);
+        let patience = Patience::new(old.waits.patience.policy(), old.crowded);
         let station = Endpoint::new(area, rank, old.crowded, old.private, patience, company, heap);
-        station.set_deadline(old.deadline.get());
-        station.set_interrupt(old.interrupt.get());
+        station.set_deadline(old.waits.deadline.get());
+        station.set_interrupt(old.waits.interrupt.get());
         station
     }
 
@@ -150,10 +150,11 @@ impl Rank {
                 // SAFETY: whoever raised the generation filled its cell before, and nobody uses it before the barrier below.
                 break unsafe { read_members(&old.area, (now >> 32) as u32, old.ranks()) };
             }
-            let here =
-                |rank: &u32| regrouping(*rank).load(Ordering::SeqCst) == next && !old.company.gone(*rank);
+            let here = |rank: &u32| {
+                regrouping(*rank).load(Ordering::SeqCst) == next && !old.waits.company.gone(*rank)
+            };
             let members: Vec<u32> = (0..self.ranks()).filter(here).collect();
-            let all = (0..self.ranks()).all(|rank| members.contains(&rank) || old.company.gone(rank));
+            let all = (0..self.ranks()).all(|rank| members.contains(&rank) || old.waits.company.gone(rank));
             if all && members.first() == Some(&self.rank()) {
                 // SAFETY: all who live are here, and wait for the generation.
                 unsafe {
@@ -165,7 +166,7 @@ impl Rank {
             }
             if begin.elapsed() > deadline {
                 let missing =
-                    (0..self.ranks()).find(|rank| !members.contains(rank) && !old.company.gone(*rank));
+                    (0..self.ranks()).find(|rank| !members.contains(rank) && !old.waits.company.gone(*rank));
                 return Err(Error::Refused(format!(
                     "rank {} lives and has not come to regroup",
                     missing.unwrap_or(0)
@@ -178,8 +179,8 @@ impl Rank {
         };
         let area = whole.area(members.len() as u32);
         let seats = members.iter().map(|rank| self.seat_of(*rank)).collect();
-        let peers = old.peers.borrow().as_ref().map(|peers| peers.of(&members));
-        let company = Rc::new(Part { whole: Rc::clone(&old.company), members });
+        let peers = old.buffers.peers.borrow().as_ref().map(|peers| peers.of(&members));
+        let company = Rc::new(Part { whole: Rc::clone(&old.waits.company), members });
         let heap = (old.heap(), geometry.heap_bytes);
         let station = Rc::new(self.station_like(area, me as u32, company, heap));
         station.set_peers(peers);

@@ -110,7 +110,7 @@ impl Rank {
 
     /// Whether ranks read each other's memory in long calls ([`crate::cma`]).
     pub fn pulls(&self) -> bool {
-        self.station.pull.get()
+        self.station.buffers.pull.get()
     }
 
     /// From now on calls that wait in vain are broken off after so long, and the team with them ([`crate::Options::deadline`]).
@@ -199,14 +199,14 @@ impl Rank {
         let block = block.ok_or_else(too_large)?;
         let all = block.checked_mul(self.ranks() as usize).ok_or_else(too_large)?;
         let offset = self.arena.borrow_mut().alloc(all, 4096)?;
-        self.station.blocks.set(self.station.blocks.get() + 1);
+        self.station.tickets.blocks.set(self.station.tickets.blocks.get() + 1);
         Ok(Shared::new(Rc::clone(&self.station), offset, block, count))
     }
 
     /// Gives a block back. All ranks must do so alike, after a barrier at which nobody uses it any more.
     pub fn free<T: Element>(&self, block: Shared<T>) -> Result<()> {
         self.arena.borrow_mut().free(block.offset())?;
-        self.station.blocks.set(self.station.blocks.get().saturating_sub(1));
+        self.station.tickets.blocks.set(self.station.tickets.blocks.get().saturating_sub(1));
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl Rank {
     /// Combining goes on where it is the caller's own operator that calls.
     #[inline(always)]
     fn between_calls(&self) -> Result<()> {
-        if self.station.sources.try_borrow_mut().is_ok() {
+        if self.station.buffers.sources.try_borrow_mut().is_ok() {
             return Ok(());
         }
         Err(Error::Argument("an operator cannot call the team that it combines for".to_owned()))

@@ -147,7 +147,7 @@ impl Endpoint {
             if !resident.own {
                 self.give(call, part.gives, ticket, inline, from, bytes, signature).await?;
             }
-            if part.symmetric && self.central.get() && !resident.all {
+            if part.symmetric && self.routes.central.get() && !resident.all {
                 self.meet(signature).await?;
             }
             self.take_round(call, part, resident, ticket, inline, from, bytes, signature).await?;
@@ -187,7 +187,7 @@ impl Endpoint {
             resident.own = at != 0;
             self.tell(ticket, [at, 0], signature).await?;
         }
-        if part.symmetric && self.central.get() {
+        if part.symmetric && self.routes.central.get() {
             self.meet(signature).await?;
         }
         let mut others = true;
@@ -200,11 +200,11 @@ impl Endpoint {
                 resident.others |= lies != BufferLocation::Nowhere;
                 others &= lies != BufferLocation::Nowhere;
             }
-            self.residents.borrow_mut()[rank as usize] = lies;
+            self.buffers.residents.borrow_mut()[rank as usize] = lies;
         }
         resident.all = resident.own && others;
         // Nothing else is to come into the output before what this rank still gives of it.
-        if self.pull.get() && resident.others && !written {
+        if self.buffers.pull.get() && resident.others && !written {
             resident.taken = self.take_whole(call, part, others)?;
         }
         Ok(resident)
@@ -223,7 +223,7 @@ impl Endpoint {
         }
         // Each begins with another, so that they are not all in one's way.
         for rank in (1..self.ranks()).map(|step| (self.rank + step) % self.ranks()) {
-            let lies = self.residents.borrow()[rank as usize];
+            let lies = self.buffers.residents.borrow()[rank as usize];
             if let (true, BufferLocation::There(from)) = (takes.contains(&rank), lies) {
                 let at = if part.uses == Uses::Collects { rank as usize * block } else { 0 };
                 // SAFETY: the output has a block, or one for each rank, by the caller's promise.
@@ -293,7 +293,7 @@ impl Endpoint {
         for rank in ranks {
             let own = rank == self.rank;
             let lies = if resident.others {
-                self.residents.borrow()[rank as usize]
+                self.buffers.residents.borrow()[rank as usize]
             } else {
                 BufferLocation::Nowhere
             };
@@ -306,7 +306,7 @@ impl Endpoint {
             } else if let BufferLocation::Here(lies) = lies {
                 lies.wrapping_add(block + from).cast_const()
             } else if let BufferLocation::There(lies) = lies {
-                let mut scratch = self.scratch.borrow_mut();
+                let mut scratch = self.buffers.scratch.borrow_mut();
                 scratch.resize(self.ranks() as usize * self.area.cell_bytes() / 8, 0);
                 let to = scratch.as_mut_ptr().cast::<u8>();
                 let to = to.wrapping_add(rank as usize * self.area.cell_bytes());
@@ -336,7 +336,7 @@ impl Endpoint {
                 Uses::Collects => unsafe {
                     copy(data, call.output.add(rank as usize * call.bytes() + from), bytes)
                 },
-                Uses::Folds => self.sources.borrow_mut()[rank as usize] = data,
+                Uses::Folds => self.buffers.sources.borrow_mut()[rank as usize] = data,
             }
         }
         if part.uses == Uses::Folds
@@ -344,7 +344,7 @@ impl Endpoint {
             && let Some(kernel) = &call.kernel
         {
             let _touch = if resident.others { Some(self.touch()?) } else { None };
-            let sources = self.sources.borrow();
+            let sources = self.buffers.sources.borrow();
             // SAFETY: all have `bytes` bytes, by what is said above; the output is no other's.
             unsafe {
                 kernel.fold(call.output.wrapping_add(from), &sources[..count], bytes / call.elements.size());

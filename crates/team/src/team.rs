@@ -295,7 +295,7 @@ impl Team {
         rank.mine().broadcast(&mut said, 0)?;
         let table = if first { first_table(kept, crowded, &masks) } else { None };
         rank.install_of_first(table.as_ref())?;
-        rank.station.kept_barrier.set(said[0] != 0);
+        rank.station.routes.kept_barrier.set(said[0] != 0);
         rank.station.set_direct(private && said[2] != 0);
         if said[3] != 0 {
             let (peers, claim) = offer.map(|offer| offer.look(&self.mapping, &area)).unzip();
@@ -449,7 +449,8 @@ pub fn crowded_here(ranks: u32) -> bool {
 /// The table with which rank 0 begins, for all; `None` for the usual one where nobody is nearer to one than to another.
 fn first_table(kept: Option<Table>, crowded: bool, masks: &[cache_groups::Cpus]) -> Option<Table> {
     // Two are near each other or not, and nothing follows from that.
-    let groups = if masks.len() > 2 { cache_groups::numbers(masks, &cache_groups::domains()) } else { Vec::new() };
+    let groups =
+        if masks.len() > 2 { cache_groups::numbers(masks, &cache_groups::domains()) } else { Vec::new() };
     if Groups::new(&groups, masks.len() as u32).are_any() {
         return Some(Table { groups, ..kept.unwrap_or_else(|| Table::usual(crowded)) });
     }

@@ -2,11 +2,12 @@
 
 use super::time;
 use super::words::Words;
-use crate::metrics::Address;
-use crate::vms;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use trimtab_agent::metrics::Address;
+use trimtab_agent::monitored_host::CountingOptions;
+use trimtab_agent::targets::vm_name;
 use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::counts::Rung;
 use trimtab_core::observe::Metric;
@@ -108,9 +109,10 @@ impl CountingArgs {
         self.counters.clone().unwrap_or_default()
     }
 
-    /// Whether counts are wanted also where no policy asks for them.
-    pub fn always(&self) -> bool {
-        self.counters.as_ref().is_some_and(|choice| *choice != Choice::Off)
+    /// The same, and whether it is wanted also where no policy asks for it.
+    pub fn options(&self) -> CountingOptions {
+        let always = self.counters.as_ref().is_some_and(|choice| *choice != Choice::Off);
+        CountingOptions { choice: self.choice(), always }
     }
 }
 
@@ -217,7 +219,7 @@ pub struct AttachArgs {
     /// Only the threads that run its CPUs are moved; those that do its input and output stay where they are. They are found by QMP,
     /// by KVM's debugfs, by their names (QEMU: -name NAME,debug-threads=on) or by their descriptors of KVM; CPUs that are plugged in
     /// later are found too. Masks that libvirt sets are kept to.
-    #[arg(long, value_name = "NAME|PID|QMP-SOCKET", value_parser = vms::name)]
+    #[arg(long, value_name = "NAME|PID|QMP-SOCKET", value_parser = vm_name)]
     pub vm: Vec<VmName>,
     /// The policy: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned or float (only watches).
     #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = policies(), hide_possible_values = true)]

@@ -1,11 +1,12 @@
 //! What `trimtab profile` takes.
 
-use super::{CountingArgs, PinMode, PlaceArgs, words};
+use super::{CountingArgs, PlaceArgs, words};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::setting::Setting;
+use trimtab_launch::PinMode;
 
 /// Run a program once under observation, and say what its surroundings should know.
 ///
@@ -34,7 +35,8 @@ pub struct ProfileArgs {
           hide_possible_values = true, help_heading = "Otherwise")]
     pub wait_policy: Option<WaitPolicy>,
     /// Pin threads: auto (as the program's kind suggests) or mask (leave them free inside the cores).
-    #[arg(long, value_name = "HOW", help_heading = "Otherwise")]
+    #[arg(long, value_name = "HOW", value_parser = words::Words::<PinMode>::of(PinMode::words()),
+          help_heading = "Otherwise")]
     pub pin: Option<PinMode>,
     #[command(flatten)]
     pub counting: CountingArgs,

@@ -2,13 +2,10 @@
 
 use super::balance::{CountingArgs, PolicyArgs, policies};
 use clap::{ArgGroup, Args};
-use std::convert::Infallible;
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
+use trimtab_agent::service::channel::{Channel, GuestPort};
 use trimtab_core::balance::Kind;
 use trimtab_core::set::CpuSet;
-use trimtab_linux::socket::Bell;
 
 /// Balance all threads of the machine that are tagged, until it is stopped.
 ///
@@ -55,68 +52,6 @@ const SERVE_EXAMPLES: &str = "Examples:\n  trimtab serve &                      
     trimtab status                         what is tagged, moved, and what that costs\n  \
     sudo trimtab serve --guest web=unix:/run/web-port.sock   guests say which of their CPUs mind\n\n\
     Exit status: 0 when it was stopped, 2 when it cannot serve (another daemon runs, the place is not fit).";
-
-/// A guest and where it is heard.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Channel {
-    /// The machine.
-    pub vm: String,
-    /// Where it is heard.
-    pub way: Way,
-}
-
-/// Where a guest is heard.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// At a Unix socket at which its monitor listens, as QEMU does for a serial port.
-    Unix(PathBuf),
-    /// Where it calls, or its monitor for it.
-    Calls(Bell),
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Calls(Bell::Unix(path)) => write!(f, "listen:{}", path.display()),
-            Self::Calls(Bell::Vsock { cid, port }) => write!(f, "vsock:{cid}:{port}"),
-        }
-    }
-}
-
-/// The machine and the port of `CID:PORT`.
-fn vsock(text: &str) -> Option<(u32, u32)> {
-    // A sign would be read, and the last number means any machine, or any port.
-    let number = |text: &str| {
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse().ok().filter(|number| digits && *number < u32::MAX)
-    };
-    let (cid, port) = text.split_once(':')?;
-    Some((number(cid)?, number(port)?))
-}
-
-impl FromStr for Channel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || {
-            format!(
-                "\"{text}\" is none of VM=unix:PATH, VM=vsock:CID:PORT and VM=listen:PATH, as in web=unix:/run/web-port.sock"
-            )
-        };
-        let (vm, address) = text.split_once('=').ok_or_else(bad)?;
-        let (kind, rest) = address.split_once(':').filter(|(_, rest)| !rest.is_empty()).ok_or_else(bad)?;
-        let way = match kind {
-            "unix" => Way::Unix(rest.into()),
-            "listen" => Way::Calls(Bell::Unix(rest.into())),
-            "vsock" => {
-                vsock(rest).map(|(cid, port)| Way::Calls(Bell::Vsock { cid, port })).ok_or_else(bad)?
-            }
-            _ => return Err(bad()),
-        };
-        if vm.is_empty() { Err(bad()) } else { Ok(Self { vm: vm.to_owned(), way }) }
-    }
-}
 
 /// What is meant.
 #[derive(Args, Debug)]
@@ -243,38 +178,6 @@ pub struct GuestArgs {
     pub verbose: bool,
 }
 
-/// Where a guest speaks to its host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum GuestPort {
-    /// A device: a port of virtio-serial, a serial port.
-    Device(PathBuf),
-    /// A port of a machine, which is the host.
-    Vsock {
-        /// The machine.
-        cid: u32,
-        /// Its port.
-        port: u32,
-    },
-}
-
-impl FromStr for GuestPort {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        let numbers = text.strip_prefix("vsock:").and_then(vsock);
-        Ok(numbers.map_or_else(|| Self::Device(text.into()), |(cid, port)| Self::Vsock { cid, port }))
-    }
-}
-
-impl fmt::Display for GuestPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Device(path) => path.display().fmt(f),
-            Self::Vsock { cid, port } => write!(f, "vsock:{cid}:{port}"),
-        }
-    }
-}
-
 const GUEST_EXAMPLES: &str = "On the host, for QEMU:\n  \
     -device virtio-serial -chardev socket,id=trimtab,path=/run/web-port.sock,server=on,wait=off\n  \
     -device virtserialport,chardev=trimtab,name=org.trimtab.0\n  \
@@ -291,34 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn channels_and_tasks_are_read_or_refused() {
-        let channel = |text: &str| text.parse::<Channel>();
-        let web = |way| Ok(Channel { vm: "web".into(), way });
-        for (text, way) in [
-            ("unix:/a=b", Way::Unix("/a=b".into())),
-            ("listen:/run/v_7", Way::Calls(Bell::Unix("/run/v_7".into()))),
-            ("vsock:3:7000", Way::Calls(Bell::Vsock { cid: 3, port: 7_000 })),
-        ] {
-            assert_eq!((channel(&format!("web={text}")), way.to_string().as_str()), (web(way.clone()), text));
-        }
-        for bad in [
-            "",
-            "web",
-            "web=",
-            "web=unix:",
-            "=unix:/a",
-            "web=/a",
-            "web=vsock:3",
-            "web=vsock:3:",
-            "web=vsock:+3:7",
-        ] {
-            assert!(channel(bad).unwrap_err().contains("VM=unix:PATH"), "{bad}");
-        }
-        let port = |text: &str| text.parse::<GuestPort>().unwrap();
-        assert_eq!(port("vsock:2:7000"), GuestPort::Vsock { cid: 2, port: 7_000 });
-        for path in ["/dev/ttyS4", "vsock:2", "vsock:2:-1", "vsock:2:4294967295"] {
-            assert_eq!((port(path), port(path).to_string().as_str()), (GuestPort::Device(path.into()), path));
-        }
+    fn tasks_are_read_or_refused() {
         assert_eq!(task("7:8"), Ok(Task { pid: 7, tid: Some(8) }));
         assert_eq!(task("7"), Ok(Task { pid: 7, tid: None }));
         for bad in ["", "0", "-1", "7:", ":7", "7:0", "7:8:9", "4294967295"] {

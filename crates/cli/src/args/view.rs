@@ -1,9 +1,9 @@
 //! What can be typed to see programs: `top` and `report`.
 
 use super::time;
-use crate::vms;
 use clap::Args;
 use std::path::PathBuf;
+use trimtab_agent::targets::vm_name;
 use trimtab_core::time::Span;
 use trimtab_linux::vcpus::VmName;
 
@@ -24,7 +24,7 @@ pub struct TopArgs {
     #[arg(value_name = "PID", conflicts_with = "replay")]
     pub pids: Vec<u32>,
     /// The CPUs of a virtual machine, by its name, its process or its QMP socket.
-    #[arg(long, value_name = "NAME|PID|QMP-SOCKET", value_parser = vms::name, conflicts_with = "replay")]
+    #[arg(long, value_name = "NAME|PID|QMP-SOCKET", value_parser = vm_name, conflicts_with = "replay")]
     pub vm: Vec<VmName>,
     /// Show a recorded run: the trace that --trace wrote.
     #[arg(long, value_name = "FILE")]

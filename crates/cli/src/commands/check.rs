@@ -1,7 +1,7 @@
 //! `trimtab check`: judges a plan from a file, with the checker that shares no code with the planner.
 
 use crate::args::CheckArgs;
-use crate::commands::plan::{Document, SCHEMA};
+use crate::commands::plan::{Document, READ_TOO, SCHEMA};
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::world::World;
@@ -35,13 +35,17 @@ fn findings(world: &World, args: &CheckArgs) -> Result<Vec<String>> {
     let value: serde_json::Value =
         serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?;
     match value.get("schema").and_then(|schema| schema.as_str()) {
-        Some(SCHEMA) => {}
+        Some(schema) if schema == SCHEMA || READ_TOO.contains(&schema) => {}
         Some(other) => bail!("{name} has schema {other}; this trimtab reads {SCHEMA}"),
         None => bail!("{name} is no plan: it has no schema; write one with trimtab plan --json"),
     }
     let document: Document = serde_json::from_value(value).with_context(|| format!("{name} is no plan"))?;
     let (machine, _) = document.machine.load(world)?;
-    let findings = check(&machine, &document.request, &document.taken, &document.plan);
+    let (plan, whole) = (&document.plan, document.whole.as_ref());
+    let findings = check(&machine, &document.request, &document.taken, whole.unwrap_or(plan));
+    let outside = whole.map(|whole| plan.mask.difference(&whole.mask)).filter(|cpus| !cpus.is_empty());
+    let outside = outside.map(|cpus| format!("the rank's part has CPUs {cpus} outside the allotment"));
     let nested = document.nest.iter().flat_map(|listing| check_nesting(&document.plan, listing));
-    Ok(findings.iter().map(ToString::to_string).chain(nested.map(|finding| finding.to_string())).collect())
+    let nested = nested.map(|finding| finding.to_string());
+    Ok(findings.iter().map(ToString::to_string).chain(outside).chain(nested).collect())
 }

@@ -1,42 +1,61 @@
-//! `trimtab plan`: what a run would get, and why; nothing is run or reserved.
+//! `trimtab plan`: what a run would do, and why; nothing is run or reserved.
+//!
+//! The plan is decided by the function that `trimtab run` carries out, from a request and from
+//! facts that are gathered in the same way; only the ledger is read without its lock.
 
-use crate::args::PlanArgs;
-use crate::commands::{print, run};
+use crate::args::{PlanArgs, RunArgs};
+use crate::commands::print;
 use crate::exit::{self, Exit};
+use crate::gather::{self, Gathered, Trouble, settle, trouble_cause};
 use crate::machine::Which;
-use crate::nest::{self, Nesting};
+use crate::narrate::environment_table;
 use crate::say::{self, Volume};
-use crate::situation::{Situation, Standpoint, location};
-use crate::surroundings::Surroundings;
+use crate::situation::Situation;
 use crate::world::World;
-use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use trimtab_core::place::nesting::{self, Listing, Narrowed, narrow};
-use trimtab_core::place::runtimes::Runtime;
-use trimtab_core::place::{PlaceError, Plan, Reason, Request, Taken, format, plan};
-use trimtab_core::topology::{Machine, Marks, draw};
-use trimtab_linux::ledger::LedgerView;
+use trimtab_agent::sync_report::SyncPage;
+use trimtab_core::place::nesting::{self, Listing};
+use trimtab_core::place::{Action, Plan, Reason, Request, Taken, Variable, format};
+use trimtab_core::topology::{Marks, draw};
+use trimtab_launch::plan::RankPart;
+use trimtab_launch::reason::Topic;
+use trimtab_launch::{EnvMode, LaunchFacts, LaunchPlan, Level, Preload, Refusal, decide, headline};
 use trimtab_linux::program::{Program, resolve};
 
 /// The version of the JSON of a plan.
-pub const SCHEMA: &str = "trimtab.plan/1";
+pub const SCHEMA: &str = "trimtab.plan/2";
+/// Earlier versions, whose placement is written in the same way.
+pub const READ_TOO: [&str; 1] = ["trimtab.plan/1"];
 
-/// A plan with everything that led to it, so that `trimtab check` can judge it.
-#[derive(Debug, Serialize, Deserialize)]
+/// A plan, as it is written.
+#[derive(Serialize)]
+struct Written<'a> {
+    schema: &'static str,
+    /// The machine it is for.
+    machine: &'a Which,
+    /// The command it is for.
+    command: Vec<String>,
+    #[serde(flatten)]
+    launch: &'a LaunchPlan,
+    /// The placement's reasons in words, in their order.
+    explanation: Vec<String>,
+}
+
+/// The part of a written plan that [`check`](super::check) judges.
+#[derive(Debug, Deserialize)]
 pub struct Document {
-    /// [`SCHEMA`].
-    pub schema: String,
     /// The machine it is for.
     pub machine: Which,
     /// What was asked for.
     pub request: Request,
     /// What was allowed and taken.
     pub taken: Taken,
-    /// The plan.
+    /// The placement; of a rank, its part.
     pub plan: Plan,
-    /// The reasons in words, in the order of the plan's.
-    pub explanation: Vec<String>,
-    /// Where the threads of nested teams go, where they were asked for.
+    /// The placement of the whole allotment, where `plan` is a rank's part of it.
+    #[serde(default)]
+    pub whole: Option<Plan>,
+    /// Where the threads of nested teams go.
     #[serde(default)]
     pub nest: Option<Listing>,
 }
@@ -48,72 +67,90 @@ pub struct Document {
 pub fn run(world: &World, args: &PlanArgs) -> Result<u8, Exit> {
     let failed = |cause: anyhow::Error| Exit::new(exit::FAILED, cause);
     let which = Which::of(args.machine.as_deref());
-    let (situation, taken, notes) = survey(world, &which, args).map_err(failed)?;
-    let program = args.command.first().map(|name| resolve(name, world.raw("PATH")));
-    let program = program.transpose().map_err(|error| failed(error.into()))?;
-    let (request, _) = situation.request(&args.place, program.as_deref()).map_err(failed)?;
-    let nest = nest::asked(world, args.place.nest.as_deref(), args.place.strict, Volume::Normal);
-    let nest = nest.map_err(failed)?.map(|asked| asked.nest);
-    let request = match &nest {
-        Some(nest) => narrow(&situation.machine, &request, &taken, nest),
-        None => Ok(Narrowed { request, wide: None }),
-    };
-    let none = |error: PlaceError| Exit::new(exit::NO, error);
-    let Narrowed { request, wide } = request.map_err(none)?;
-    let mut plan = plan(&situation.machine, &request, &taken).map_err(none)?;
-    let looked = program.as_deref().and_then(|path| Program::look(path, world.raw("PATH")).ok());
-    let openmp = looked.as_ref().and_then(run::openmp);
-    let free = taken.allowed.difference(&taken.held);
-    let nesting = nest.and_then(|nest| Nesting::new(&situation.machine, &free, &plan, wide, &nest));
-    let notes = notes.into_iter().map(|text| Reason::Note { text });
-    plan.reasons.splice(0..0, situation.limited.iter().cloned().chain(notes).collect::<Vec<_>>());
+    let planned = planned(world, &which, args).map_err(|trouble| {
+        let no = matches!(&trouble, Trouble::Refused(Refusal::Place(_) | Refusal::Strict(_)));
+        Exit::new(if no { exit::NO } else { exit::FAILED }, trouble_cause(trouble))
+    })?;
     let text = match (args.json, args.format) {
-        (true, _) => json(which, request, taken, plan, nesting.map(|nesting| nesting.listing(openmp))),
-        (_, Some(tool)) => Ok(format(&plan, tool)),
-        _ => Ok(words(&situation.machine, &taken, &plan, args) + &nested(nesting.as_ref(), openmp)),
+        (true, _) => json(&which, args, &planned.launch).map_err(failed)?,
+        (_, Some(tool)) => format(&told(&planned.launch), tool),
+        _ if planned.launch.env == EnvMode::Print => environment_table(&planned.launch.environment),
+        _ => words(&planned, args),
     };
-    text.and_then(|text| Ok(print(&text)?)).map_err(failed)?;
+    print(&text).map_err(|error| failed(error.into()))?;
     Ok(exit::DONE)
 }
 
-/// The machine, what is taken of it, and what to say about how that is known.
-fn survey(world: &World, which: &Which, args: &PlanArgs) -> Result<(Situation, Taken, Vec<String>)> {
-    if *which != Which::Live {
-        let situation = Situation::elsewhere(world, which)?;
-        let taken = situation.taken.clone();
-        return Ok((
-            situation,
-            taken,
-            vec![format!("planned for {}, as if nothing ran there", args.machine.as_deref().unwrap_or(""))],
-        ));
+/// A decided launch, and what it was decided from.
+struct Planned {
+    launch: LaunchPlan,
+    facts: LaunchFacts,
+    /// What is known of the ledger where there is none.
+    note: Option<&'static str>,
+}
+
+/// Gathers and decides.
+fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Trouble> {
+    let live = *which == Which::Live;
+    let mut args =
+        RunArgs { place: args.place.clone(), run: args.run.clone(), command: args.command.clone() };
+    // A tuning is for the machine that it was found on.
+    args.run.no_profile |= !live;
+    let args = &args;
+    let program = program(world, args)?;
+    let mut situation = if live {
+        Situation::live(world, !args.place.no_rules)?
+    } else {
+        Situation::elsewhere(world, which)?
+    };
+    if !live {
+        let text = format!("planned for {}, as if nothing ran there", which.shown());
+        situation.limited.push(Reason::Note { text });
     }
-    let situation = Situation::live(world, !args.place.no_rules)?;
     for warning in &situation.warnings {
         say::warning(Volume::Normal, warning);
     }
-    let seen = Surroundings::look(world, args.place.survey, &situation.machine, &situation.taken.allowed);
-    let mut taken = Taken { busy: seen.busy, pinned: seen.pinned, ..situation.taken.clone() };
-    let mut notes = seen.notes;
-    match location(world).and_then(|location| LedgerView::open(&location)) {
-        Ok(Some(view)) => {
-            let stand = Standpoint::find(world, &view, &situation.machine);
-            taken.allowed = taken.allowed.intersection(&stand.within);
-            taken.held = view.map(stand.level, &stand.within).context("cannot read the ledger")?.held();
-        }
-        Ok(None) => notes.push("no run holds anything yet".to_owned()),
-        Err(error) => say::warning(Volume::Normal, &format!("what others hold is unknown: {error}")),
+    let Gathered { request, situation, watch } = gather::request(world, args, situation, program.as_ref())?;
+    let survey = live.then_some(args.place.survey);
+    let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey);
+    let counts = watch.is_some() && (args.run.report.is_some() || args.run.profile.is_some());
+    let counting = counts.then(|| SyncPage::create(args.run.env != trimtab_launch::EnvMode::Set));
+    facts.meetings = counting.as_ref().and_then(SyncPage::path);
+    let is_new = live && !gather::look_at_ledger(world, &request, &mut facts);
+    if let Some(fault) = &facts.ledger.fault {
+        say::warning(Volume::Normal, &format!("what others hold is unknown: {fault}"));
     }
-    Ok((situation, taken, notes))
+    let launch = if live { settle(&request, &mut facts)? } else { decide(&request, &facts)? };
+    Ok(Planned { launch, facts, note: is_new.then_some("no run holds anything yet") })
 }
 
-fn json(machine: Which, request: Request, taken: Taken, plan: Plan, nest: Option<Listing>) -> Result<String> {
-    let explanation = plan.reasons.iter().map(ToString::to_string).collect();
-    let document = Document { schema: SCHEMA.to_owned(), machine, request, taken, plan, explanation, nest };
-    Ok(serde_json::to_string_pretty(&document)?)
+/// The program, where one is named.
+fn program(world: &World, args: &RunArgs) -> Result<Option<Program>, Trouble> {
+    let Some(name) = args.command.first() else { return Ok(None) };
+    let path = resolve(name, world.raw("PATH")).map_err(anyhow::Error::from)?;
+    Ok(Some(Program::look(&path, world.raw("PATH")).map_err(anyhow::Error::from)?))
 }
 
-fn words(machine: &Machine, taken: &Taken, plan: &Plan, args: &PlanArgs) -> String {
-    let mut lines = vec![run::headline(plan)];
+/// The placement with the count that runtimes are told.
+fn told(launch: &LaunchPlan) -> Plan {
+    Plan { threads: launch.threads.value, ..launch.placement.clone() }
+}
+
+fn json(which: &Which, args: &PlanArgs, launch: &LaunchPlan) -> anyhow::Result<String> {
+    let written = Written {
+        schema: SCHEMA,
+        machine: which,
+        command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        explanation: launch.placement.reasons.iter().map(ToString::to_string).collect(),
+        launch,
+    };
+    Ok(serde_json::to_string_pretty(&written)?)
+}
+
+fn words(planned: &Planned, args: &PlanArgs) -> String {
+    let Planned { launch, facts, note } = planned;
+    let plan = &launch.placement;
+    let mut lines = vec![headline(plan)];
     let slots: Vec<String> = plan.slots.iter().map(|slot| slot.cpu.to_string()).collect();
     lines.push(format!("slots in thread order: {}", slots.join(" ")));
     if plan.hold != plan.mask {
@@ -123,29 +160,76 @@ fn words(machine: &Machine, taken: &Taken, plan: &Plan, args: &PlanArgs) -> Stri
         policy if policy.takes_nodes() => format!("memory: {policy} on node {}", plan.memory.nodes),
         policy => format!("memory: {policy}"),
     });
-    lines.push(format!("threads: {}", plan.threads));
+    lines.push(format!("threads: {}", launch.threads.value));
+    lines.extend(
+        launch
+            .ranks
+            .iter()
+            .map(|RankPart { rank, mask, threads }| format!("rank {rank}: CPUs {mask}, threads: {threads}")),
+    );
+    if !args.command.is_empty() {
+        lines.extend(of_program(launch));
+    }
     if args.explain {
         lines.push("because:".to_owned());
-        lines.extend(plan.reasons.iter().map(|reason| format!("  {reason}")));
+        lines.extend(note.map(|note| format!("  {note}")));
+        let notes = launch.reasons.iter().filter(|reason| reason.level <= Level::Note);
+        let here = |topic: Topic| topic == Topic::Placement || !args.command.is_empty();
+        lines.extend(notes.filter(|note| here(note.topic)).map(|note| match note.level {
+            Level::Detail => format!("    {}", note.text),
+            _ => format!("  {}", note.text),
+        }));
     }
     if args.map {
-        let marks = Marks::around(machine, taken).with_plan(plan);
+        let marks = Marks::around(&facts.machine, &launch.taken).with_plan(plan);
         lines.push(String::new());
-        lines.push(draw::grid(machine, &marks, crate::commands::topo::width()));
+        lines.push(draw::grid(&facts.machine, &marks, crate::commands::topo::width()));
     }
-    lines.join("\n")
+    lines.join("\n") + &nested(launch)
+}
+
+/// What is set for the program, watched, and to be said of it.
+fn of_program(launch: &LaunchPlan) -> Vec<String> {
+    let mut lines = vec![format!("waiting: {}", launch.wait.waiting)];
+    lines.push(match &launch.preload {
+        Preload::Goes { pin } => format!("preload library: goes along, new threads: {pin}"),
+        Preload::Stays { why } => format!("preload library: stays out: {why}"),
+    });
+    if let Some(watch) = &launch.watch {
+        lines.push(format!("while it runs: {}", watch.policy));
+    }
+    if let Some(ms) = launch.slice.value {
+        lines.push(format!("slice: {ms} ms"));
+    }
+    let set = launch.environment.iter().filter_map(|Variable { name, action, .. }| match action {
+        Action::Set { value } | Action::Fitted { value, .. } => Some(format!("sets {name}={value}")),
+        Action::Removed { value, .. } => Some(format!("takes away {name}={value}")),
+        Action::Kept { .. } | Action::Unset { .. } => None,
+    });
+    lines.extend(set.filter(|_| launch.env == EnvMode::Set));
+    // The nested teams' own are told beside their picture.
+    let told = launch.reasons.iter().filter(|reason| !reason.text.starts_with("nested teams: "));
+    lines.extend(told.filter_map(|reason| match reason.level {
+        Level::Warning => Some(format!("warning: {}", reason.text)),
+        Level::Notice => Some(reason.text.clone()),
+        Level::Headline | Level::Note | Level::Detail => None,
+    }));
+    lines
 }
 
 /// The picture of the nested teams, and what there is to know of them.
-fn nested(nesting: Option<&Nesting>, openmp: Option<Runtime>) -> String {
-    let Some(nesting) = nesting else { return String::new() };
+fn nested(launch: &LaunchPlan) -> String {
+    let (Some(nesting), Some(listing)) = (&launch.nesting, &launch.nest) else { return String::new() };
     let mut text = format!("\nnested teams: {}\n", nesting.resolved());
     if let Some(map) = nesting.teams.declared() {
         text +=
             &nesting::draw(nesting.teams.tree(), nesting.resolved(), &map, crate::commands::topo::width());
     }
-    for advice in nesting.advice(openmp) {
+    for advice in &listing.advice {
         text += &format!("warning: {advice}\n");
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

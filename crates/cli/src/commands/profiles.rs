@@ -7,12 +7,12 @@ use crate::exit::{self, Exit};
 use crate::kept::{Conditions, Kept, Store};
 use crate::say::{self, Volume};
 use crate::table::{Align, Table};
-use crate::tuned::words;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
+use trimtab_launch::options::words;
 
 /// The version of the JSON.
 const SCHEMA: &str = "trimtab.profiles/1";

@@ -1,18 +1,20 @@
 //! `trimtab run --ranks N`: N processes of a program as the ranks of one team, without MPI.
 //!
-//! Each rank is a `trimtab run` of its own, which knows from its environment that it is one of N, as those know that a launcher of MPI starts: they share one
-//! allotment, each takes its part of it and becomes the program. What is new here is the parent: it makes the team's segment, hands its
+//! Each rank is a `trimtab run` of its own, which knows from its environment that it is one of N,
+//! as those know that a launcher of MPI starts: they share one allotment, each takes its part of it
+//! and becomes the program. What is new here is the parent: it makes the team's segment, hands its
 //! descriptor on, and stays until all have ended.
 //!
-//! - The first rank that fails is named, and its status is the run's. The others learn of it by the team itself; those that have not ended after the
-//!   grace period get SIGTERM, and SIGKILL after another one.
-//! - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to all ranks. An interrupt that the terminal sends they have had already.
+//! - The first rank that fails is named, and its status is the run's. The others learn of it by the
+//!   team itself; those that have not ended after the grace period get SIGTERM, and SIGKILL after
+//!   another one.
+//! - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to all ranks. An interrupt that the
+//!   terminal sends they have had already.
 //! - Standard input is rank 0's. Output is the ranks' own, unless lines are to begin with the rank.
 
-use crate::args::{EnvMode, RunArgs};
+use crate::args::RunArgs;
 use crate::exit::{self, Exit};
-use crate::world::World;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
 use rustix::termios::tcgetpgrp;
@@ -25,23 +27,22 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use trimtab_core::place::local_rank;
 use trimtab_team::segment::meet::keep_over_exec;
 use trimtab_team::{Options, Team};
 
 /// What torchrun's ranks find too.
 const NAMES: [&str; 4] = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"];
 
-/// How long the others have after a rank failed, in seconds. Chosen: enough to write down what they have.
+/// How long the others have after a rank failed, in seconds. Chosen: enough to write down what they
+/// have.
 const GRACE: u32 = 5;
 
 /// Starts the ranks and stays until all have ended.
 ///
 /// # Errors
 /// [`exit::RUN_FAILED`] when they cannot be started; the status of the first rank that failed.
-pub(super) fn run(world: &World, args: &RunArgs, ranks: u32) -> Result<u8, Exit> {
+pub(super) fn run(args: &RunArgs, ranks: u32) -> Result<u8, Exit> {
     let failed = |cause: anyhow::Error| Exit::new(exit::RUN_FAILED, cause);
-    check(world, args).map_err(failed)?;
     let mut post = Post::listen().map_err(failed)?;
     let mut all = start(args, ranks).map_err(failed)?;
     let ended = all.attend(&mut post, Duration::from_secs(u64::from(args.run.grace.unwrap_or(GRACE))));
@@ -70,56 +71,6 @@ fn told(status: ExitStatus) -> (String, u8) {
     }
 }
 
-/// What cannot be had together.
-fn check(world: &World, args: &RunArgs) -> Result<()> {
-    let watch = &args.run.watch;
-    let alone = [
-        ("--balance", watch.balance.is_some()),
-        ("--trace", watch.trace.is_some()),
-        ("--metrics", watch.metrics.is_some()),
-        ("--report", args.run.report.is_some()),
-        ("--env=print", args.run.env == EnvMode::Print),
-    ];
-    if let Some((option, _)) = alone.iter().find(|(_, given)| *given) {
-        bail!("{option} is about one process, and --ranks starts several: drop one of the two");
-    }
-    if let Some(rank) = local_rank(&|name| world.text(name)) {
-        bail!(
-            "{} has started this as one of its ranks: have it start as many as are wanted, without --ranks",
-            rank.launcher
-        );
-    }
-    Ok(())
-}
-
-/// The options of this that were given, and whether each has a value after it.
-fn given(args: &RunArgs) -> Vec<(&'static str, bool)> {
-    let all = [
-        ("--ranks", true, args.run.ranks.is_some()),
-        ("--grace", true, args.run.grace.is_some()),
-        ("--prefix", false, args.run.prefix),
-    ];
-    all.into_iter().filter(|(_, _, given)| *given).map(|(name, value, _)| (name, value)).collect()
-}
-
-/// A command line without these. What follows the program's name is the program's own; the first of each comes before it.
-fn without(words: impl Iterator<Item = OsString>, mut options: Vec<(&'static str, bool)>) -> Vec<OsString> {
-    let mut left = Vec::new();
-    let mut value = false;
-    for word in words {
-        if std::mem::take(&mut value) {
-            continue;
-        }
-        let text = word.to_string_lossy();
-        let name = text.split_once('=').map_or(&*text, |(name, _)| name);
-        match options.iter().position(|(option, _)| *option == name) {
-            Some(at) => value = options.remove(at).1 && !text.contains('='),
-            None => left.push(word),
-        }
-    }
-    left
-}
-
 /// The ranks that run. Those that are left are killed when this goes.
 struct Ranks {
     running: Vec<(u32, Child)>,
@@ -128,7 +79,9 @@ struct Ranks {
 
 fn start(args: &RunArgs, ranks: u32) -> Result<Ranks> {
     let program = std::env::current_exe().context("cannot find trimtab itself")?;
-    let words = without(std::env::args_os().skip(1), given(args));
+    // The same command line, whose first word is the name of the command.
+    let words = std::env::args_os().skip(2);
+    let words: Vec<OsString> = ["run", "--as-rank"].map(OsString::from).into_iter().chain(words).collect();
     let team = Team::new(Options::new(ranks)).context("the team's memory cannot be had")?;
     keep_over_exec(team.fd())?;
     let mut all = Ranks { running: Vec::new(), lines: Vec::new() };
@@ -301,25 +254,4 @@ impl Post {
 fn in_foreground() -> bool {
     let foreground = || tcgetpgrp(File::open("/dev/tty").ok()?).ok();
     foreground() == Some(getpgrp())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_first_option_is_taken_away() {
-        let left = |options: &[(&'static str, bool)], words: &str| {
-            let left = without(words.split(' ').map(OsString::from), options.to_vec());
-            left.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-        };
-        let (ranks, prefix) = (("--ranks", true), ("--prefix", false));
-        assert_eq!(left(&[ranks], "run --ranks 4 -c 2 -- prog --ranks 3"), "run -c 2 -- prog --ranks 3");
-        assert_eq!(
-            left(&[ranks], "run -q --ranks=4 prog --ranks=3 --ranks"),
-            "run -q prog --ranks=3 --ranks"
-        );
-        assert_eq!(left(&[ranks, prefix], "run --prefix --ranks 4 prog --prefix"), "run prog --prefix");
-        assert_eq!(left(&[ranks], "run --ranks 4 prog --prefix"), "run prog --prefix");
-    }
 }

@@ -2,12 +2,12 @@
 
 use crate::args::ReplayArgs;
 use crate::exit::{self, Exit};
-use crate::recorder::Recorder;
 use crate::traces;
 use anyhow::anyhow;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _, stdout};
+use trimtab_agent::recorder::Recorder;
 use trimtab_core::balance::{Decision, Finding, policy};
 use trimtab_core::drive::Go;
 use trimtab_core::replay::{Compared, Replayed, replay};

@@ -3,14 +3,16 @@
 use crate::args::StatusArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::leftovers::user;
-use crate::service::Service;
+use crate::say::Volume;
 use crate::table::{Align, Table};
-use crate::tagged;
 use crate::world::World;
 use serde::Serialize;
 use std::fmt::Write as _;
-use trimtab_core::tags::{By, PortState, Status};
+use trimtab_agent::paths::Paths;
+use trimtab_agent::restoration::user;
+use trimtab_agent::service::client::Client;
+use trimtab_agent::service::removal;
+use trimtab_core::tags::{By, PortState, Status, TagStatus};
 use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
 
@@ -35,24 +37,25 @@ pub fn run(world: &World, args: &StatusArgs) -> Result<u8, Exit> {
 }
 
 fn show(world: &World, args: &StatusArgs) -> Result<(), anyhow::Error> {
-    let mut service = Service::find(world, args.socket.as_deref())?;
-    let status = tagged::status(&mut service)?;
+    let paths = world.paths();
+    let mut service = Client::find(&paths, args.socket.as_deref(), &Volume::Normal)?;
+    let status = removal::status(&mut service)?;
     let text = if args.json {
         serde_json::to_string_pretty(&Told { schema: SCHEMA, status: &status })?
     } else {
-        words(world, &status)
+        words(&paths, &status)
     };
     Ok(print(&text)?)
 }
 
-fn words(world: &World, status: &Status) -> String {
+fn words(paths: &Paths, status: &Status) -> String {
     let mut text = String::new();
     let up = status.up.seconds();
     let _ = writeln!(
         text,
         "process {} of {} balances by {} on CPUs {} for {up:.0} s",
         status.pid,
-        user(world, status.uid),
+        user(paths, status.uid),
         printable(status.policy.as_bytes()),
         status.usable
     );
@@ -78,32 +81,7 @@ fn words(world: &World, status: &Status) -> String {
         cost.total
     );
     if !status.tags.is_empty() {
-        let mut table = Table::new(&[
-            ("TAGGED", Align::Left),
-            ("BY", Align::Left),
-            ("GROUP", Align::Left),
-            ("AGE", Align::Right),
-            ("THREADS", Align::Right),
-            ("MOVES", Align::Right),
-            ("", Align::Left),
-        ]);
-        for tag in &status.tags {
-            let by = match &tag.by {
-                By::User(uid) => user(world, *uid),
-                by => printable(by.to_string().as_bytes()),
-            };
-            let fault = tag.fault.as_deref().unwrap_or_default();
-            table.row(vec![
-                printable(tag.mark.to_string().as_bytes()),
-                by,
-                printable(tag.group.as_deref().unwrap_or("-").as_bytes()),
-                format!("{:.0} s", tag.age.seconds()),
-                tag.threads.to_string(),
-                tag.moves.to_string(),
-                printable(fault.as_bytes()),
-            ]);
-        }
-        let _ = write!(text, "\n{table}");
+        let _ = write!(text, "\n{}", tagged(paths, &status.tags));
     }
     if status.others > 0 {
         let _ = writeln!(text, "\n{} of other users", plural(status.others, "tag"));
@@ -129,4 +107,34 @@ fn words(world: &World, status: &Status) -> String {
         let _ = writeln!(text, "\nwarning: {}", printable(fault.as_bytes()));
     }
     text
+}
+
+/// What is tagged, a row each.
+fn tagged(paths: &Paths, tags: &[TagStatus]) -> Table {
+    let mut table = Table::new(&[
+        ("TAGGED", Align::Left),
+        ("BY", Align::Left),
+        ("GROUP", Align::Left),
+        ("AGE", Align::Right),
+        ("THREADS", Align::Right),
+        ("MOVES", Align::Right),
+        ("", Align::Left),
+    ]);
+    for tag in tags {
+        let by = match &tag.by {
+            By::User(uid) => user(paths, *uid),
+            by => printable(by.to_string().as_bytes()),
+        };
+        let fault = tag.fault.as_deref().unwrap_or_default();
+        table.row(vec![
+            printable(tag.mark.to_string().as_bytes()),
+            by,
+            printable(tag.group.as_deref().unwrap_or("-").as_bytes()),
+            format!("{:.0} s", tag.age.seconds()),
+            tag.threads.to_string(),
+            tag.moves.to_string(),
+            printable(fault.as_bytes()),
+        ]);
+    }
+    table
 }

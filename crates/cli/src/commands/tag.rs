@@ -1,14 +1,15 @@
 //! `trimtab tag` and `trimtab clear`: what the service is asked for.
 
 use crate::args::{ClearArgs, TagArgs, Task, WhatArgs};
-use crate::commands::attach::cgroup;
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::service::Service;
+use crate::say::Volume;
 use crate::world::World;
 use anyhow::anyhow;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use trimtab_agent::service::client::Client;
+use trimtab_agent::targets::cgroup;
 use trimtab_core::tags::{Answer, Ask, What};
 use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
@@ -37,12 +38,14 @@ pub fn clear(world: &World, args: &ClearArgs) -> Result<u8, Exit> {
 }
 
 fn whats(world: &World, args: &WhatArgs) -> Vec<What> {
+    let paths = world.paths();
     let task = |task: &Task| match task.tid {
         Some(tid) => What::Thread { pid: task.pid, tid },
         None => What::Process { pid: task.pid },
     };
-    let group =
-        |path: &PathBuf| What::Cgroup(cgroup(world, path).to_string_lossy().trim_end_matches('/').to_owned());
+    let group = |path: &PathBuf| {
+        What::Cgroup(cgroup(&paths, path).to_string_lossy().trim_end_matches('/').to_owned())
+    };
     let tasks = args.tasks.iter().map(task);
     tasks.chain(args.cgroup.iter().map(group)).chain(args.vm.iter().cloned().map(What::Vm)).collect()
 }
@@ -74,7 +77,7 @@ fn answers(
     socket: Option<&Path>,
     asks: Vec<Ask>,
 ) -> Result<(String, Option<anyhow::Error>), anyhow::Error> {
-    let mut service = Service::find(world, socket)?;
+    let mut service = Client::find(&world.paths(), socket, &Volume::Normal)?;
     let (mut said, mut refused) = (String::new(), Vec::new());
     for ask in asks {
         let what = match &ask {

@@ -46,6 +46,7 @@ mod refusals;
 mod replay;
 mod report;
 mod rules;
+#[path = "../../../agent/tests/fixtures/recorded_runs.rs"]
 mod runs;
 mod runtimes;
 mod serve;

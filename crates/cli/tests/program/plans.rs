@@ -37,7 +37,7 @@ fn a_plan_has_what_led_to_it_and_passes_the_check() {
     ] {
         let text = sandbox.trimtab(&format!("plan --survey none --json {options}")).ends().ok();
         let document: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(document["schema"], "trimtab.plan/1");
+        assert_eq!(document["schema"], "trimtab.plan/2");
         assert_eq!(document["machine"]["from"], "live");
         for part in ["request", "taken", "plan"] {
             assert!(document[part].is_object(), "{part}: {text}");
@@ -47,6 +47,9 @@ fn a_plan_has_what_led_to_it_and_passes_the_check() {
         assert_eq!(sandbox.trimtab("check -").input(&text).ends().ok(), "");
         let file = sandbox.write("plan.json", &text);
         assert_eq!(sandbox.trimtab("check").arg(file).ends().ok(), "");
+        // The version before has the same placement.
+        let earlier = text.replace("trimtab.plan/2", "trimtab.plan/1");
+        assert_eq!(sandbox.trimtab("check -").input(&earlier).ends().ok(), "");
     }
 }
 
@@ -127,7 +130,7 @@ fn what_is_no_plan_is_refused() {
         ("{}".to_owned(), &["no schema"]),
         (
             other(&|document| document["schema"] = json!("trimtab.plan/9")),
-            &["trimtab.plan/9", "trimtab.plan/1"],
+            &["trimtab.plan/9", "trimtab.plan/2"],
         ),
         (other(&|document| document["schema"] = json!("trimtab.topo/1")), &["trimtab.topo/1"]),
         (other(&|document| document["plan"] = json!(null)), &["no plan"]),
@@ -251,6 +254,23 @@ fn a_format_can_be_used() {
 }
 
 #[test]
+fn a_ranks_plan_is_its_part_and_passes_the_check() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    for (rank, cpu) in [("0", a), ("1", b)] {
+        let plan = sandbox.trimtab("plan --survey none --json -c 2 true");
+        let text = plan.env("LOCAL_RANK", rank).env("LOCAL_WORLD_SIZE", "2").ends().ok();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(document["plan"]["mask"], cpu.to_string());
+        assert_eq!(document["ranks"].as_array().unwrap().len(), 2);
+        assert_eq!(sandbox.trimtab("check -").input(&text).ends().ok(), "");
+        let mut tampered = document.clone();
+        tampered["plan"]["mask"] = json!("0-63");
+        assert_eq!(sandbox.trimtab("check -").input(tampered.to_string()).ends().code, Some(1));
+    }
+}
+
+#[test]
 fn a_plan_reserves_and_starts_nothing() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
@@ -355,5 +375,67 @@ fn plans_look_like_this() {
             plan(&sandbox, machine, &format!("{options} --explain --map")),
             &format!("{machine} | {options}")
         );
+    }
+}
+
+/// What a child reads back of itself: mask, memory policy and environment.
+const READ_BACK: &str = "while read -r key list; do case $key in Cpus_allowed_list:) echo \"mask $list\";; esac; done \
+    </proc/self/status; read -r _ policy _ </proc/self/numa_maps && echo \"policy $policy\"; env -0 | tr '\\n\\0' ' \\n'";
+
+#[test]
+fn real_launches_are_as_planned() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let rank = [("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2"), ("TORCHELASTIC_RUN_ID", "x")];
+    for (options, variables) in [
+        ("", &[][..]),
+        ("-c 1", &[]),
+        ("-c 2 -s scatter --threads 3", &[]),
+        ("-c 1 --wait-policy sleep --thp on", &[]),
+        ("-c 1", &[("OMP_NUM_THREADS", "4"), ("OPENBLAS_NUM_THREADS", "2")]),
+        ("-c 2 --fit keep", &[("OMP_NUM_THREADS", "4")]),
+        ("--nest 2,scatter", &[("OMP_PLACES", "cores")]),
+        ("-c 1 --pin mask", &[("LD_PRELOAD", "")]),
+        ("-c 1 --env keep --threads 2", &[]),
+        ("-c 1 --mem bind", &[]),
+        ("-c 1 --mem local", &[]),
+        ("-c 2", &rank),
+        ("--cpus 0 --balance=float", &[]),
+    ] {
+        let call = |command: &str| {
+            let call =
+                sandbox.trimtab(&format!("{command} --quiet --survey none {options} --")).sh(READ_BACK);
+            variables.iter().fold(call, |call, (name, value)| call.env(name, value))
+        };
+        let plan: Value = serde_json::from_str(&call("plan --json").ends().ok()).unwrap();
+        let run = call("run").ends();
+        assert_eq!(run.code, Some(0), "{options}: {run}");
+        let said = run.out();
+        let line = |key: &str| said.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        assert_eq!(line("mask "), plan["plan"]["mask"].as_str(), "{options}");
+        let policy = line("policy ").unwrap_or_default();
+        let wanted = match plan["plan"]["memory"]["policy"].as_str().unwrap() {
+            "none" => "default".to_owned(),
+            "preferred" => format!("prefer:{}", plan["plan"]["memory"]["nodes"].as_str().unwrap()),
+            other => format!("{other}:{}", plan["plan"]["memory"]["nodes"].as_str().unwrap()),
+        };
+        let wanted = wanted.trim_end_matches(':');
+        assert!(policy.is_empty() || policy.starts_with(wanted), "{options}: {policy}, not {wanted}");
+        let set = plan["env"] == "set";
+        for variable in plan["environment"].as_array().unwrap() {
+            let name = variable["name"].as_str().unwrap();
+            let found = line(&format!("{name}="));
+            let of_process = ["TRIMTAB_PLAN", "TRIMTAB_CHANGED"].contains(&name);
+            let planned = variable["value"].as_str();
+            match variable["action"].as_str().unwrap() {
+                "set" | "fitted" if set && of_process => assert!(found.is_some(), "{options}: {name}"),
+                "set" | "fitted" if set => assert_eq!(found, planned, "{options}: {name}"),
+                "kept" => assert_eq!(found, planned, "{options}: {name}"),
+                "removed" if set => assert_eq!(found, None, "{options}: {name}"),
+                "unset" => assert_eq!(found, None, "{options}: {name}"),
+                _ => {}
+            }
+        }
+        sandbox.until_free();
     }
 }

@@ -9,7 +9,7 @@ use super::scenario::is_stdout;
 use anyhow::{Context, Result, bail};
 use std::io::Write as _;
 use std::path::Path;
-use trimtab_cli::output::{Claim, Kind};
+use trimtab_agent::output::{Claim, Kind};
 use trimtab_core::words::plural;
 use trimtab_front::chart::{Canvas, MARGIN, Plot};
 use trimtab_front::print;

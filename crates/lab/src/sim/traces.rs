@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use trimtab_cli::recorder::Recorder;
+use trimtab_agent::recorder::Recorder;
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::drive::Go;
 use trimtab_core::trace::{Header, VERSION};

@@ -1,9 +1,9 @@
-//! What remains to be said when a run is over: where each thread ran, how often it was moved and interrupted, and where its
-//! memory lay.
+//! What remains to be said when a run is over: where each thread ran, how often it was moved and
+//! interrupted, and where its memory lay.
 //!
-//! Counters are read while a thread lives, since they end with it; what was read last is kept. Most of it is dearer than a look
-//! for balancing (30 us a thread, and for memory maps milliseconds a process), so it is read when asked for: every few seconds
-//! and at the end.
+//! Counters are read while a thread lives, since they end with it; what was read last is kept. Most
+//! of it is dearer than a look for balancing (30 us a thread, and for memory maps milliseconds a
+//! process), so it is read when asked for: every few seconds and at the end.
 //!
 //! Shares are in [0, 1]; what was not read is missing.
 
@@ -20,8 +20,8 @@ use trimtab_core::time::Span;
 
 /// So many threads are kept apart; more are summed up. Chosen: nobody reads a longer list.
 const THREADS_MAX: usize = 8_192;
-/// The memory of so many processes is remembered; the smallest are forgotten first. Chosen: what a program
-/// that starts a process for each of its tasks leaves behind must not grow with its run.
+/// The memory of so many processes is remembered; the smallest are forgotten first. Chosen: what a
+/// program that starts a process for each of its tasks leaves behind must not grow with its run.
 const PROCESSES_MAX: usize = 1_024;
 
 /// What is known of one thread at the end.
@@ -62,7 +62,8 @@ pub struct MemoryAudit {
     pub huge: Option<u64>,
     /// Bytes in memory at the most.
     pub resident: Option<u64>,
-    /// Bytes touched between two looks at the most; missing where nobody asked ([`Live::forget_touched`](super::Live::forget_touched)).
+    /// Bytes touched between two looks at the most; missing where nobody asked
+    /// ([`Live::forget_touched`](super::Live::forget_touched)).
     pub touched: Option<u64>,
 }
 
@@ -97,7 +98,8 @@ impl Audit {
         sums
     }
 
-    /// The lowest time on a core over the highest, of these cores: 1 is perfect balance. `None` when none was used.
+    /// The lowest time on a core over the highest, of these cores: 1 is perfect balance. `None`
+    /// when none was used.
     pub fn balance(&self, cores: &[CpuSet]) -> Option<f64> {
         let on = self.run_on();
         let of = |core: &CpuSet| -> Span { core.iter().filter_map(|cpu| on.get(&cpu).copied()).sum() };
@@ -113,8 +115,8 @@ impl Audit {
         wait.share_of(run + wait)
     }
 
-    /// The share of accesses that would go to another node than the thread's, if every thread used all pages of its process
-    /// alike. `nodes` says which CPUs a node has.
+    /// The share of accesses that would go to another node than the thread's, if every thread used
+    /// all pages of its process alike. `nodes` says which CPUs a node has.
     pub fn remote_share(&self, nodes: &BTreeMap<OsNode, CpuSet>) -> Option<f64> {
         let (mut all, mut remote) = (0.0, 0.0);
         for (pid, memory) in &self.memory {

@@ -1,13 +1,16 @@
-//! The host's clock: nanoseconds since it began to look, and whether the machine stood still meanwhile.
+//! The host's clock: nanoseconds since it began to look, and whether the machine stood still
+//! meanwhile.
 //!
-//! `CLOCK_MONOTONIC` is not set by anybody and stands still while the machine is suspended; `CLOCK_BOOTTIME` goes on. What they
-//! differ by more than before is time that the machine slept. A look that comes late for another reason (the machine is
-//! loaded, its host gave it no time) is no jump: the time passed for everybody, and rates over it are right.
+//! `CLOCK_MONOTONIC` is not set by anybody and stands still while the machine is suspended;
+//! `CLOCK_BOOTTIME` goes on. What they differ by more than before is time that the machine slept. A
+//! look that comes late for another reason (the machine is loaded, its host gave it no time) is no
+//! jump: the time passed for everybody, and rates over it are right.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use trimtab_core::time::{Moment, Span};
 
-/// Less than this is the clocks being read one after the other, or a stop too short to spoil a rate. Chosen.
+/// Less than this is the clocks being read one after the other, or a stop too short to spoil a
+/// rate. Chosen.
 const JUMP_MIN: Span = Span::from_ms(10);
 
 /// Reads the time since it was made.
@@ -42,7 +45,8 @@ impl Clock {
     fn compare(&mut self, awake: u64, boot: u64) -> Option<Span> {
         let asleep = boot.saturating_sub(awake);
         let more = Span(asleep.saturating_sub(self.asleep));
-        // The smallest difference seen is the truest: the second clock is read later than the first.
+        // The smallest difference seen is the truest: the second clock is read later than the
+        // first.
         self.asleep = if more >= JUMP_MIN { asleep } else { self.asleep.min(asleep) };
         (more >= JUMP_MIN).then_some(more)
     }

@@ -1,13 +1,16 @@
 //! A thread's own mask, and the calls that give it back.
 //!
-//! Problem: `sched_setaffinity` leaves a user mask in the kernel (since Linux 6.2), and a cpuset that grows later widens a thread only up
-//! to that mask. A plain thread has none and grows with its cpuset; one whose mask is "given back" as the list of CPUs that it had stays
-//! on these CPUs for good. Idea: a thread whose mask equals what its cpuset grants is bound by the cpuset alone. It gets *all* CPUs back
-//! that the kernel has: the kernel cuts these to the cpuset, now and after each change. Older kernels keep no user mask: they cut the
-//! call in the same way, and give all of the cpuset at its next change.
+//! Problem: `sched_setaffinity` leaves a user mask in the kernel (since Linux 6.2), and a cpuset
+//! that grows later widens a thread only up to that mask. A plain thread has none and grows with
+//! its cpuset; one whose mask is "given back" as the list of CPUs that it had stays on these CPUs
+//! for good. Idea: a thread whose mask equals what its cpuset grants is bound by the cpuset alone.
+//! It gets *all* CPUs back that the kernel has: the kernel cuts these to the cpuset, now and after
+//! each change. Older kernels keep no user mask: they cut the call in the same way, and give all of
+//! the cpuset at its next change.
 //!
-//! The kernel does not tell whether a thread has a user mask. Where one equals the cpuset, the thread is taken for a plain one, since
-//! nearly all are. A thread with a mask of its own that differs gets exactly that back.
+//! The kernel does not tell whether a thread has a user mask. Where one equals the cpuset, the
+//! thread is taken for a plain one, since nearly all are. A thread with a mask of its own that
+//! differs gets exactly that back.
 
 use crate::host::constraints::cut;
 use crate::process::Tid;
@@ -25,7 +28,8 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// The home of a thread that has this mask and was not moved; `active` are the CPUs that its cpuset grants.
+    /// The home of a thread that has this mask and was not moved; `active` are the CPUs that its
+    /// cpuset grants.
     pub(super) fn seen(now: CpuSet, active: Option<&CpuSet>) -> Self {
         let follows = active == Some(&now);
         Self { cpus: now, follows }
@@ -55,7 +59,8 @@ impl Home {
             // The cpuset is not the one that its files show: only the mask itself is certain.
         }
         match affinity::set(Some(tid), &self.cpus) {
-            // Nothing of it is granted now. With what is granted beside it, it comes back when the cpuset grows.
+            // Nothing of it is granted now. With what is granted beside it, it comes back when the
+            // cpuset grows.
             Err(Errno::INVAL) => match active() {
                 Some(active) => affinity::set(Some(tid), &self.cpus.union(&active)),
                 None => Err(Errno::INVAL),

@@ -1,33 +1,41 @@
-//! Host for the live machine: threads are found as they appear, their counters read, their masks set and given back.
+//! Host for the live machine: threads are found as they appear, their counters read, their masks
+//! set and given back.
 //!
-//! [`Live`] is made of parts. Each owns what it keeps and is told by the others what it needs; those that read do not know the one that
-//! sets masks, so that another host may be made of them alone.
+//! [`Live`] is made of parts. Each owns what it keeps and is told by the others what it needs;
+//! those that read do not know the one that sets masks, so that another host may be made of them
+//! alone.
 //!
 //! | part | work |
 //! |---|---|
 //! | [`Discovery`] | roots, processes and threads as they come and go; tells a [`ThreadListener`] |
 //! | [`Sampler`] | the kernel's counters of threads and CPUs |
 //! | [`CounterReader`] | hardware counters, or where memory lies |
-//! | [`constraints`] | what cpusets, quotas and a loaded scheduler leave of the machine |
-//! | [`affinity`] | sets masks and gives them back, with the [`affinity_journal`] for the case of a kill |
-//! | [`page_migration`] | brings memory to another node beside the looks |
-//! | [`audit`] | what is to be said of a run when it is over |
+//! | `constraints` | what cpusets, quotas and a loaded scheduler leave of the machine |
+//! | `affinity` | sets masks and gives them back, with the [`affinity_journal`] for the case of a kill |
+//! | `page_migration` | brings memory to another node beside the looks |
+//! | `audit` | what is to be said of a run when it is over |
 //!
-//! A host compares nothing and chooses nothing: what to read is asked of it, what to do is decided elsewhere.
+//! A host compares nothing and chooses nothing: what to read is asked of it, what to do is decided
+//! elsewhere.
 //!
 //! Properties:
-//! - Every thread whose mask is still ours gets its own back: at [`Live::restore`], when the value is dropped, and, if this
-//!   process is killed, by [`affinity_journal::restore_left_behind`].
-//! - A mask that others set is respected: a thread that we moved is reported as left alone and never touched again; one
-//!   that we did not is at home where it was put. Both are seen some 100 ms after the thread has run with it.
+//! - Every thread whose mask is still ours gets its own back: at [`Live::restore`], when the value
+//!   is dropped, and, if this process is killed, by [`affinity_journal::restore_left_behind`].
+//! - A mask that others set is respected: a thread that we moved is reported as left alone and
+//!   never touched again; one that we did not is at home where it was put. Both are seen some 100
+//!   ms after the thread has run with it.
 //! - What concerns one thread (it ended, it may not be moved) is an outcome and never an error.
-//! - Work for each look and descriptors are bounded, whatever the programs do; half of what this process may open is the most
-//!   (raise the soft limit of open files to read more threads cheaply; programs started later inherit it).
-//! - A thread that only its cpuset binds is in the end bound by that alone again: a cpuset that grows later widens it ([`home`]).
-//! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not forgotten: a home is told as far as it
-//!   is granted, and comes back with the CPUs. Each program has the limits of its own group.
+//! - Work for each look and descriptors are bounded, whatever the programs do; half of what this
+//!   process may open is the most (raise the soft limit of open files to read more threads cheaply;
+//!   programs started later inherit it).
+//! - A thread that only its cpuset binds is in the end bound by that alone again: a cpuset that
+//!   grows later widens it (`home`).
+//! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not
+//!   forgotten: a home is told as far as it is granted, and comes back with the CPUs. Each program
+//!   has the limits of its own group.
 //! - Of a virtual machine only the threads of its CPUs are moved.
-//! - A thread is told once a look at most, with the last that is known; of one that came and went within a look nothing is told.
+//! - A thread is told once a look at most, with the last that is known; of one that came and went
+//!   within a look nothing is told.
 
 mod affinity;
 pub mod affinity_journal;
@@ -74,7 +82,8 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use waiter::Waiter;
 
-/// Passes over the threads that were born while masks were given back. Chosen: each finds only those born during the one before.
+/// Passes over the threads that were born while masks were given back. Chosen: each finds only
+/// those born during the one before.
 const RESTORE_PASSES: u32 = 4;
 /// The same where one root ends.
 const UNWATCH_PASSES: u32 = 2;
@@ -82,19 +91,24 @@ const UNWATCH_PASSES: u32 = 2;
 /// Options of the watching.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Children are looked for no more often than this, and less often where that would cost too much.
+    /// Children are looked for no more often than this, and less often where that would cost too
+    /// much.
     pub find_every: Span,
-    /// Keeps a record of masks, for the case that this process is killed, and against two balancers of one program.
+    /// Keeps a record of masks, for the case that this process is killed, and against two balancers
+    /// of one program.
     pub keep: Option<AffinityJournal>,
-    /// The masks of the programs' threads were set on purpose, also those that equal the cpuset: a cpuset that grows does not widen them.
+    /// The masks of the programs' threads were set on purpose, also those that equal the cpuset: a
+    /// cpuset that grows does not widen them.
     pub bound: bool,
-    /// Threads are only watched: none is moved, so that programs of others can be watched too. Of several, those that cannot even be
-    /// looked at are left out and counted.
+    /// Threads are only watched: none is moved, so that programs of others can be watched too. Of
+    /// several, those that cannot even be looked at are left out and counted.
     pub hands_off: bool,
-    /// The roots are tags: they come and go while it is watched ([`Live::watch`], [`Live::unwatch`]), a thread that none of them means is
-    /// left alone, and the watching does not end with the last of them.
+    /// The roots are tags: they come and go while it is watched ([`Live::watch`],
+    /// [`Live::unwatch`]), a thread that none of them means is left alone, and the watching does
+    /// not end with the last of them.
     pub tags: bool,
-    /// Descriptors that are kept for threads, at most; `None` for half of what this process may open.
+    /// Descriptors that are kept for threads, at most; `None` for half of what this process may
+    /// open.
     pub descriptors: Option<usize>,
     /// Events that hardware is to count of threads, where a policy wants that.
     pub counting: Choice,
@@ -136,11 +150,13 @@ pub struct Facts {
     pub keeper_fault: Option<String>,
     /// Why nothing gives masks back at once if this process is killed: one note.
     pub guard_fault: Option<String>,
-    /// Why the CPUs of a virtual machine could not be asked for again, the last time: those that were known are watched on.
+    /// Why the CPUs of a virtual machine could not be asked for again, the last time: those that
+    /// were known are watched on.
     pub vm_fault: Option<String>,
     /// How long the machine was suspended while we watched.
     pub suspended: Span,
-    /// The latest that a look came after its time: the machine was too busy to let us run. Rates are right all the same.
+    /// The latest that a look came after its time: the machine was too busy to let us run. Rates
+    /// are right all the same.
     pub latest: Span,
     /// Looks that came more than ten intervals late.
     pub late: u64,
@@ -159,7 +175,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Begins to watch. `usable` are the CPUs that threads may be moved to; `proc` is where procfs is mounted.
+    /// Begins to watch. `usable` are the CPUs that threads may be moved to; `proc` is where procfs
+    /// is mounted.
     ///
     /// # Errors
     /// [`LiveError`].
@@ -230,14 +247,16 @@ impl Live {
         Ok(id)
     }
 
-    /// Ends the watching of a root. A thread that no other root means has its own mask again when this returns, unless others set it
-    /// since or the kernel refuses; threads born with a mask of ours meanwhile too.
+    /// Ends the watching of a root. A thread that no other root means has its own mask again when
+    /// this returns, unless others set it since or the kernel refuses; threads born with a mask of
+    /// ours meanwhile too.
     pub fn unwatch(&mut self, id: RootId) -> Restored {
         self.parts.released = Restored::default();
         let Some(meant) = self.discovery.unwatch(id, &mut self.parts) else { return Restored::default() };
         let restored = std::mem::take(&mut self.parts.released);
         self.parts.affinity.forget_root(id);
-        // What was born meanwhile of threads that still had our masks gets its own when it is found.
+        // What was born meanwhile of threads that still had our masks gets its own when it is
+        // found.
         for _ in 0..UNWATCH_PASSES {
             if !self.parts.affinity.has_given(meant.iter().copied()) {
                 break;
@@ -282,14 +301,15 @@ impl Live {
         self.parts.pages.cost()
     }
 
-    /// Reads what an audit wants of all that lives now: switches, migrations, pages. To be called every few seconds, and
-    /// before the programs end; what was read last of each counts.
+    /// Reads what an audit wants of all that lives now: switches, migrations, pages. To be called
+    /// every few seconds, and before the programs end; what was read last of each counts.
     pub fn look_closely(&mut self) {
         self.parts.look_closely(self.discovery.table());
     }
 
-    /// Takes away the kernel's marks of touched pages, so that the next close look tells what was touched since. Costs each process a
-    /// walk through its page tables, and the processor the marks again.
+    /// Takes away the kernel's marks of touched pages, so that the next close look tells what was
+    /// touched since. Costs each process a walk through its page tables, and the processor the
+    /// marks again.
     pub fn forget_touched(&mut self) {
         self.parts.forget_touched(self.discovery.table());
     }
@@ -299,7 +319,8 @@ impl Live {
         self.parts.audit.audit()
     }
 
-    /// Gives every thread that still has our mask its own back. Until it is moved again, nothing of ours is left.
+    /// Gives every thread that still has our mask its own back. Until it is moved again, nothing of
+    /// ours is left.
     pub fn restore(&mut self) -> Restored {
         let mut restored = self.parts.restore(self.discovery.table());
         // Threads that were born meanwhile, of those that still had our masks, have them too.

@@ -1,8 +1,11 @@
-//! Page migration: memory is brought to another node, one process at a time, by a thread of its own, so that no look ever waits for it.
+//! Page migration: memory is brought to another node, one process at a time, by a thread of its
+//! own, so that no look ever waits for it.
 //!
-//! Properties: a migration is answered at once (pending, or refused), and its end comes with a later sample, with a notice of how much came
-//! and why not more; it ends within a step of half a millisecond or so when its process is left alone from then on, or the watching ends;
-//! it uses at most half of one CPU; memory that its program bound stays where it is. A machine with one node of memory is told once.
+//! Properties: a migration is answered at once (pending, or refused), and its end comes with a
+//! later sample, with a notice of how much came and why not more; it ends within a step of half a
+//! millisecond or so when its process is left alone from then on, or the watching ends; it uses at
+//! most half of one CPU; memory that its program bound stays where it is. A machine with one node
+//! of memory is told once.
 
 use super::discovery::ThreadTable;
 use super::procfs::Procfs;
@@ -19,7 +22,8 @@ use trimtab_core::ids::{OsNode, ThreadId};
 use trimtab_core::observe::{Fetched, Notice, Sample, Unfetched};
 use trimtab_core::time::Span;
 
-/// The longest pause after a step. Chosen: as long as a process that is no longer balanced may be worked on.
+/// The longest pause after a step. Chosen: as long as a process that is no longer balanced may be
+/// worked on.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// Migrations that wait for their turn. Chosen.
 const WAITING_MAX: usize = 256;
@@ -124,7 +128,8 @@ impl PageMigration {
         }
     }
 
-    /// Tells the migrations that ended since the last look, and stops those whose thread is not `wanted` to move any more.
+    /// Tells the migrations that ended since the last look, and stops those whose thread is not
+    /// `wanted` to move any more.
     pub(super) fn look(&mut self, wanted: &dyn Fn(ThreadId) -> bool, table: &ThreadTable, news: &mut Sample) {
         if let Some(running) = self.running.as_ref().filter(|running| !wanted(running.asked.thread)) {
             running.stop.store(true, Ordering::Release);

@@ -1,6 +1,7 @@
 //! Parts of the live host that keep something for each thread, as one listener of discovery.
 //!
-//! What is told of threads, processes and masks is gathered in one sample, whether it happens in a look or between two; a look returns it.
+//! What is told of threads, processes and masks is gathered in one sample, whether it happens in a
+//! look or between two; a look returns it.
 
 use super::affinity::{AffinityWriter, Restored, Surroundings, WriterOptions};
 use super::audit::Auditor;
@@ -67,7 +68,8 @@ impl Parts {
         (affinity, Surroundings { table, constraints, sampler, news })
     }
 
-    /// Reads one thread into the sample; its stat line, where that was read. A thread where nothing is wanted is skipped.
+    /// Reads one thread into the sample; its stat line, where that was read. A thread where nothing
+    /// is wanted is skipped.
     pub(super) fn read(
         &mut self,
         id: ThreadId,
@@ -115,7 +117,8 @@ impl Parts {
         affinity.look_at_grants(&mut around);
     }
 
-    /// Completes the sample, whose threads were read; `full` says that everything was listed just now.
+    /// Completes the sample, whose threads were read; `full` says that everything was listed just
+    /// now.
     pub(super) fn complete(&mut self, wanted: &Wanted, full: bool, table: &ThreadTable) -> Sample {
         let affinity = &self.affinity;
         self.counters.count(wanted, table, &|id| affinity.expected(id), &mut self.news);
@@ -134,7 +137,8 @@ impl Parts {
         std::mem::take(&mut self.news)
     }
 
-    /// Everything was listed again: other balancers may have ended, and masks that were given may be forgotten.
+    /// Everything was listed again: other balancers may have ended, and masks that were given may
+    /// be forgotten.
     pub(super) fn tidy_up(&mut self, now: Moment, discovery: &Discovery) {
         let table = discovery.table();
         let (affinity, mut around) = self.writer(table);

@@ -1,7 +1,8 @@
 //! Files of the kernel that are read again and again: opened once, read from their start each time.
 //!
-//! Measured: a thread's `schedstat` costs 0.9 us through a kept descriptor and 5.5 us when opened for each reading. A kept
-//! descriptor also tells a thread from a later one with its number: it fails when *its* thread is gone.
+//! Measured: a thread's `schedstat` costs 0.9 us through a kept descriptor and 5.5 us when opened
+//! for each reading. A kept descriptor also tells a thread from a later one with its number: it
+//! fails when *its* thread is gone.
 
 use crate::process::Pid;
 use crate::text::ReadError;
@@ -12,11 +13,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many descriptors are kept at most, however many this process may have. Chosen: twice the threads of the largest
-/// machines, and a megabyte or two of kernel memory.
+/// How many descriptors are kept at most, however many this process may have. Chosen: twice the
+/// threads of the largest machines, and a megabyte or two of kernel memory.
 const KEPT_MAX: usize = 16_384;
 
-/// The first buffer for [`read_all`], and the last: `/proc/stat` of 8,192 CPUs takes less than a megabyte.
+/// The first buffer for [`read_all`], and the last: `/proc/stat` of 8,192 CPUs takes less than a
+/// megabyte.
 const ALL_BYTES: usize = 16 << 10;
 const ALL_MAX: usize = 16 << 20;
 
@@ -41,7 +43,8 @@ pub(super) fn read_start(file: impl AsFd, buffer: &mut [u8]) -> Result<&[u8], Er
     }
 }
 
-/// Reads a file from its start that the kernel makes in one piece: all of it, when the buffer has room. The buffer grows until it has.
+/// Reads a file from its start that the kernel makes in one piece: all of it, when the buffer has
+/// room. The buffer grows until it has.
 pub(super) fn read_all(file: impl AsFd, buffer: &mut Vec<u8>) -> Result<&[u8], Errno> {
     loop {
         if buffer.len() < ALL_BYTES {
@@ -110,7 +113,8 @@ struct Kept {
 }
 
 impl DescriptorBudget {
-    /// Half of what this process may open, so that everything else it does finds room; at most `most`.
+    /// Half of what this process may open, so that everything else it does finds room; at most
+    /// `most`.
     pub fn of_this_process(most: Option<usize>) -> Self {
         let limit = getrlimit(Resource::Nofile).current;
         let half = limit.map_or(KEPT_MAX, |limit| usize::try_from(limit / 2).unwrap_or(KEPT_MAX));
@@ -131,7 +135,8 @@ impl DescriptorBudget {
         free
     }
 
-    /// The same while at most half of all are kept: a descriptor that only saves work must leave room for one that is needed.
+    /// The same while at most half of all are kept: a descriptor that only saves work must leave
+    /// room for one that is needed.
     pub(super) fn take_spare(&self) -> bool {
         let spare = {
             let kept = self.kept();

@@ -5,7 +5,8 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Ends the watching: a waiting host wakes up and says that it is over, now and at every later wait.
+/// Ends the watching: a waiting host wakes up and says that it is over, now and at every later
+/// wait.
 ///
 /// Copies may be sent to other threads; a stop is one system call that never waits.
 #[derive(Clone, Debug)]
@@ -18,7 +19,8 @@ impl Stopper {
 
     /// Ends the watching.
     pub fn stop(&self) {
-        // It can only fail when the counter is full, and then it is readable, which is all that is looked at.
+        // It can only fail when the counter is full, and then it is readable, which is all that is
+        // looked at.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }

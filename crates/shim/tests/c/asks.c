@@ -1,5 +1,6 @@
-/* Threads that ask the C library for their mask: born on slots, with a mask in the attribute, after a mask was set. Each line
-   tells where the kernel has the thread, and what the calls answer. argv[1] "child": only that, of the initial thread. */
+/* Threads that ask the C library for their mask: born on slots, with a mask in the attribute, after a
+   mask was set. Each line tells where the kernel has the thread, and what the calls answer. argv[1]
+   "child": only that, of the initial thread. */
 #include "seen.h"
 #include <spawn.h>
 

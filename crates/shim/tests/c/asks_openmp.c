@@ -1,5 +1,5 @@
-/* A thread that opens a parallel region, and asks the C library for its mask before, inside and behind it; then the size of a
-   team that it opens. */
+/* A thread that opens a parallel region, and asks the C library for its mask before, inside and behind
+   it; then the size of a team that it opens. */
 #include "seen.h"
 #include <omp.h>
 

@@ -46,7 +46,8 @@ static inline const char *letters_of(const cpu_set_t *set, char text[24]) {
   return text;
 }
 
-/* Where the calling thread is bound: by a system call, since the C library's answer is another for a thread on a slot. */
+/* Where the calling thread is bound: by a system call, since the C library's answer is another for a
+   thread on a slot. */
 static inline const char *here(void) {
   static __thread char text[24];
   cpu_set_t set;

@@ -9,7 +9,7 @@ letters = {int(os.environ["CPU_" + letter]): letter for letter in "AB"}
 
 
 def here():
-    """Where the kernel has the calling thread; the C library tells another mask to a thread on a slot."""
+    """Where the kernel has the calling thread; the C library tells a thread on a slot otherwise."""
     with open("/proc/thread-self/status") as status:
         words = next(line for line in status if line.startswith("Cpus_allowed_list:")).split()[1]
     first, _, last = words.replace(",", "-").partition("-")

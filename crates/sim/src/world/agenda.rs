@@ -15,7 +15,8 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    /// Takes a program in that starts then; its number. [`Self::insert`] or [`Self::extend`] plans its start.
+    /// Takes a program in that starts then; its number. [`Self::insert`] or [`Self::extend`] plans
+    /// its start.
     fn enroll(&mut self, started: Started) -> u32 {
         self.open += u32::from(finite(&started.program));
         self.programs.push(started);
@@ -56,7 +57,8 @@ impl Agenda {
         self.due.pop_if(|&mut (when, _)| when <= now).map(|(_, at)| at as usize)
     }
 
-    /// The run is not over before this many more are let go: programs that end are still to be added.
+    /// The run is not over before this many more are let go: programs that end are still to be
+    /// added.
     pub(super) fn hold(&mut self, programs: u32) {
         self.open += programs;
     }

@@ -61,8 +61,9 @@ impl Hardware {
         cpus.iter().filter_map(|cpu| self.model.machine.pu(cpu)).collect()
     }
 
-    /// A CPU begins or stops to be busy: the CPUs where threads progress at another speed from now on, which are its core's other
-    /// hardware threads (`siblings` are all of its core), or its whole package.
+    /// A CPU begins or stops to be busy: the CPUs where threads progress at another speed from now
+    /// on, which are its core's other hardware threads (`siblings` are all of its core), or its
+    /// whole package.
     pub(super) fn occupy(
         &mut self,
         cpu: usize,

@@ -1,18 +1,21 @@
 //! The simulated machine at work: threads of programs on CPUs, under a scheduler, event by event.
 //!
-//! Unit: integer nanoseconds of time; work in nanoseconds on an idle reference core. Idea: nothing is stepped. Between two events of a CPU
-//! its thread gets on at a constant *rate*, so what it has done is worked out when the rate changes or somebody looks; each CPU has
-//! one planned event, the end of the thread's phase or the moment at which the scheduler must look at it, whichever is earlier.
+//! Unit: integer nanoseconds of time; work in nanoseconds on an idle reference core. Idea: nothing
+//! is stepped. Between two events of a CPU its thread gets on at a constant *rate*, so what it has
+//! done is worked out when the rate changes or somebody looks; each CPU has one planned event, the
+//! end of the thread's phase or the moment at which the scheduler must look at it, whichever is
+//! earlier.
 //!
-//! Properties: equal model, kernel, programs and seed give equal runs; time on CPUs adds up to the time CPUs were busy; a thread
-//! does the work it was asked for, no more; an event costs the logarithm of the number of CPUs and threads, and
-//! allocates nothing.
+//! Properties: equal model, kernel, programs and seed give equal runs; time on CPUs adds up to the
+//! time CPUs were busy; a thread does the work it was asked for, no more; an event costs the
+//! logarithm of the number of CPUs and threads, and allocates nothing.
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
 //!
-//! Parts, each with fields of its own: [`timeline`] (time and planned events), [`hardware`] (busy cores and speeds), [`cpu_clocks`] (time
-//! that CPUs ran), [`agenda`] (programs and their starts), [`roster`] (threads and their numbers), the scheduler with its queues
-//! (`sched`), and a model of memory ([`Progress`]). Events join them:
+//! Parts, each with fields of its own: `timeline` (time and planned events), `hardware` (busy
+//! cores and speeds), `cpu_clocks` (time that CPUs ran), `agenda` (programs and their starts),
+//! `roster` (threads and their numbers), the scheduler with its queues (`sched`), and a model of
+//! memory (`Progress`). Events join them:
 //!
 //! - `spawn`: programs start, threads are born and end.
 //! - `running`: threads on and off CPUs.

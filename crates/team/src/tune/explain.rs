@@ -45,7 +45,7 @@ impl Rank {
         };
         let resident = match kind {
             _ if bytes < crate::collectives::RESIDENT => "",
-            _ if self.station.direct.get() => {
+            _ if self.station.buffers.direct.get() => {
                 "; but for calls that were started or have an operator of their own, threads of one process take it from where it is"
             }
             _ if self.station.pulls(kind, bytes) => {

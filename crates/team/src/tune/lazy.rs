@@ -112,7 +112,7 @@ impl Lazy {
         let free = matches!(manner, CallClass::Loose | CallClass::HeavyLoose)
             || (bytes <= INLINE && !barrier)
             // Such is taken from where it is: no way is chosen.
-            || (bytes >= RESIDENT && station.direct.get())
+            || (bytes >= RESIDENT && station.buffers.direct.get())
             || station.pulls(call.kind, bytes);
         let place = Flat::place(manner, call.kind, class(bytes));
         let due = self.due[place].get();
@@ -184,7 +184,7 @@ impl Lazy {
                 }
                 let kept = station.table().chosen(job.manner, job.kind, class(job.bytes));
                 let known = match job.kind {
-                    Kind::Barrier => station.kept_barrier.get(),
+                    Kind::Barrier => station.routes.kept_barrier.get(),
                     _ => kept.is_some_and(|(_, near)| near == job.manner),
                 };
                 let state = if known {
@@ -239,7 +239,7 @@ impl Lazy {
                 if let Some(verdict) = trial.round(times) {
                     let found = watched.settle(verdict);
                     if found.kind_is_barrier() {
-                        station.kept_barrier.set(true);
+                        station.routes.kept_barrier.set(true);
                     }
                     station.install(with(&station.table(), found.job, found.winner().tried));
                 }
@@ -302,7 +302,7 @@ impl Found {
 /// Lets calls of a place go a way for now. Answers what they went.
 fn divert(station: &Endpoint, place: usize, tried: Tried) -> Before {
     match tried {
-        Tried::Barrier(barrier) => Before::Barrier(station.barrier_by.replace(barrier)),
+        Tried::Barrier(barrier) => Before::Barrier(station.routes.barrier_by.replace(barrier)),
         Tried::Algorithm(way) => Before::Algorithm(station.divert(place, Some(way))),
     }
 }
@@ -314,7 +314,7 @@ enum Before {
 
 fn restore(station: &Endpoint, place: usize, before: Before) {
     match before {
-        Before::Barrier(barrier) => station.barrier_by.set(barrier),
+        Before::Barrier(barrier) => station.routes.barrier_by.set(barrier),
         Before::Algorithm(way) => {
             station.divert(place, way);
         }

@@ -89,13 +89,14 @@ pub struct Job {
     pub manner: CallClass,
 }
 
-/// A way of meeting or of moving data, for the record.
+/// A barrier or an algorithm that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tried {
     /// A barrier.
     Barrier(Barrier),
-    /// Another call.
+    /// Another call. Kept tunings and JSON say `way`, as they always did.
+    #[serde(rename = "way")]
     Algorithm(Algorithm),
 }
 
@@ -404,8 +405,8 @@ struct Paused {
 impl Paused {
     fn of(rank: &Rank) -> Self {
         let lazy = rank.lazy.as_ref().map(|lazy| (Rc::clone(lazy), lazy.pause(true)));
-        let pull = rank.station.pull.replace(false);
-        Self { lazy, direct: (Rc::clone(&rank.station), rank.station.direct.replace(false)), pull }
+        let pull = rank.station.buffers.pull.replace(false);
+        Self { lazy, direct: (Rc::clone(&rank.station), rank.station.buffers.direct.replace(false)), pull }
     }
 }
 
@@ -413,7 +414,7 @@ impl Drop for Paused {
     fn drop(&mut self) {
         let (station, direct) = &self.direct;
         station.set_direct(*direct);
-        station.pull.set(self.pull);
+        station.buffers.pull.set(self.pull);
         if let Some((lazy, before)) = &self.lazy {
             lazy.pause(*before);
         }

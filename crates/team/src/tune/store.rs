@@ -298,7 +298,7 @@ mod tests {
     fn what_is_tuned_later_is_kept_beside_the_rest() {
         use crate::tune::judge::Selection;
         use crate::tune::{Cell, Job, Measured, Origin, Tried};
-        use crate::{Kind, barrier::Barrier, algorithm_table::Algorithm, algorithm_table::CallClass};
+        use crate::{Kind, algorithm_table::Algorithm, algorithm_table::CallClass, barrier::Barrier};
         let cell = |kind, bytes, tried: Vec<Tried>, winner, judged| Cell {
             job: Job { kind, bytes, manner: CallClass::Mine },
             candidates: tried
@@ -326,6 +326,20 @@ mod tests {
         assert_eq!(kept.cells.len(), 3);
         let job = Job { kind: Kind::Broadcast, bytes: 70_000, manner: CallClass::Mine };
         assert_eq!(kept.cell(job).unwrap().job.bytes, 1 << 16);
+    }
+
+    #[test]
+    fn kept_tunings_keep_their_words() {
+        use crate::algorithm_table::{Algorithm, CallClass};
+        use crate::barrier::Barrier;
+        use crate::tune::{Job, Tried};
+        let text = r#"[{"way":{"pieces":13}},{"barrier":"flat"}]"#;
+        let tried = vec![Tried::Algorithm(Algorithm::Pieces(13)), Tried::Barrier(Barrier::Flat)];
+        assert_eq!(serde_json::to_string(&tried).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Vec<Tried>>(text).unwrap(), tried);
+        let job = Job { kind: crate::Kind::Broadcast, bytes: 8, manner: CallClass::Mine };
+        let text = r#"{"kind":"broadcast","bytes":8,"manner":"mine"}"#;
+        assert_eq!(serde_json::to_string(&job).unwrap(), text);
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! replaced or taken away in the command that is shown, and teams that the program opens by itself are bounded by `OMP_THREAD_LIMIT`.
 
 use crate::args::AdviseArgs;
-use crate::tuned::{self, TUNABLES};
 use trimtab_core::advise::fitting;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
+use trimtab_launch::TUNABLES;
+use trimtab_launch::options::words;
 
 /// Variables by which users say how threads wait: with one of them set, its runtime is left to the user.
 const WAITING: [&str; 5] =
@@ -68,7 +69,7 @@ impl How {
         if args.share {
             options.push("--share".to_owned());
         }
-        options.extend(tuned::words(&setting));
+        options.extend(words(&setting));
         options.append(&mut how.options);
         how.options = options;
         how

@@ -3,13 +3,10 @@
 //! Others are looked at twice: for a moment before the program begins, and as what its CPUs did during the run beyond what it used itself. Where both
 //! agree, that is believed; where others came or went meanwhile nothing is, and it is said.
 
-use crate::args::AdviseArgs;
-use crate::commands::plan::Document;
-use crate::commands::run::measured_yield;
-use crate::tuned;
+use crate::args::{AdviseArgs, PlaceArgs, RunArgs, RunOnly};
+use crate::gather::{measured_yield, plan_now, trouble_cause};
 use crate::world::World;
-use anyhow::{Context, Result, anyhow};
-use std::process::Command;
+use anyhow::Result;
 use std::time::{Duration, Instant};
 use trimtab_core::advise::Situation;
 use trimtab_core::place::runtimes::BINDING_VARIABLES;
@@ -18,6 +15,7 @@ use trimtab_core::profile::Profile;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
+use trimtab_launch::LaunchPlan;
 use trimtab_linux::calibrate::wake_time;
 use trimtab_linux::survey::{Load, LoadSample};
 use trimtab_linux::sys::usage;
@@ -80,8 +78,8 @@ pub(super) fn begin(world: &World, args: &AdviseArgs, setting: &Setting) -> Resu
         places = places.with(knob, value)?;
     }
     let bounds = bounds(args);
-    let document = plan(&bounds, &tuned::words(&places))?;
-    let cpus: CpuSet = document.plan.slots.iter().map(|slot| slot.cpu).collect();
+    let launch = plan(world, args, &places)?;
+    let cpus: CpuSet = launch.placement.slots.iter().map(|slot| slot.cpu).collect();
     // The same CPUs as were looked at, where the setting says nothing of them.
     let options = if places.is_empty() {
         let mut options = vec![format!("--cpus={cpus}")];
@@ -96,7 +94,7 @@ pub(super) fn begin(world: &World, args: &AdviseArgs, setting: &Setting) -> Resu
     let before = if args.others.is_some() { None } else { busy_for(world, &cpus, BEFORE) };
     Ok(Looking {
         options,
-        seen: Seen { cpus, quota: document.taken.quota, yields, wake, ..Seen::default() },
+        seen: Seen { cpus, quota: launch.taken.quota, yields, wake, ..Seen::default() },
         before,
         used: usage::of_children().unwrap_or_default(),
         sample: LoadSample::read(&world.proc()).ok(),
@@ -104,17 +102,13 @@ pub(super) fn begin(world: &World, args: &AdviseArgs, setting: &Setting) -> Resu
     })
 }
 
-fn plan(bounds: &[String], places: &[String]) -> Result<Document> {
-    let own = std::env::current_exe().context("cannot find trimtab itself")?;
-    let mut command = Command::new(own);
-    command.args(["plan", "--json"]).args(bounds).args(places);
-    let output = command.output().context("cannot start trimtab itself")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().strip_prefix("trimtab: ").unwrap_or(said.trim()).to_owned();
-        return Err(anyhow!("{said}"));
-    }
-    serde_json::from_slice(&output.stdout).context("cannot read what trimtab plan says")
+/// The plan of a run that would start now.
+fn plan(world: &World, args: &AdviseArgs, places: &Setting) -> Result<LaunchPlan> {
+    let place =
+        PlaceArgs { cores: args.cores, cpus: args.cpus.clone(), share: args.share, ..PlaceArgs::default() };
+    let run = RunOnly { set: places.clone(), ..RunOnly::default() };
+    let args = RunArgs { place, run, command: Vec::new() };
+    plan_now(world, &args).map_err(trouble_cause)
 }
 
 /// CPUs' worth of work on some CPUs between two samples.

@@ -6,13 +6,13 @@ mod program;
 use crate::args::DoctorArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::guest;
 use crate::situation::{Situation, location};
 use crate::world::{MACHINE, World};
 use serde::Serialize;
 use std::path::Path;
 use trimtab_core::place::{MemoryPlan, MemoryPolicy};
 use trimtab_core::topology::draw;
+use trimtab_linux::launch::preload_library;
 use trimtab_linux::ledger::{Ledger, LedgerView};
 use trimtab_linux::limits::{Limiter, Limits};
 use trimtab_linux::memory::{self, Cause, SystemHugePages, system_huge_pages};
@@ -204,7 +204,7 @@ fn in_container(world: &World) -> bool {
 }
 
 fn library() -> Finding {
-    match guest::library() {
+    match preload_library() {
         Ok(path) => Finding::good("guest library", path.display().to_string()),
         Err(error) => Finding::fault(
             "guest library",

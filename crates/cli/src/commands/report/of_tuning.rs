@@ -4,10 +4,10 @@ use super::sheet::{Cell, Mood, Section, Sheet, Table};
 use super::strip::{Row, Strip};
 use crate::commands::tune::lines::{Record, Start};
 use crate::kept::{Conditions, Kept};
-use crate::tuned::words;
 use trimtab_core::setting::Setting;
 use trimtab_core::stats::{Better, compare, median};
 use trimtab_core::tuning::{Ran, Stage};
+use trimtab_launch::options::words;
 
 /// Of a whole tuning, as `trimtab tune --json` prints it.
 pub(super) fn sheet(record: &Record) -> Sheet {

@@ -290,6 +290,7 @@ fn number(number: usize, wide: usize) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+    use trimtab_agent::output::{Kind, spare};
 
     #[test]
     fn no_text_can_end_the_block_it_stands_in() {
@@ -305,6 +306,15 @@ mod tests {
             page.contains("{\"name\": \"{{style}} {{script}}\"}") && page.contains("{{data}} {{script}}")
         );
         assert_eq!(page.matches("</html>").count(), 1);
+    }
+
+    #[test]
+    fn a_page_is_known_again_and_may_be_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("page.html");
+        std::fs::write(&path, fill("", "")).unwrap();
+        assert!(spare("x", &path, Kind::Page).is_ok());
+        assert!(spare("x", &path, Kind::Picture).is_err());
     }
 
     #[test]

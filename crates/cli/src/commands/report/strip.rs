@@ -88,50 +88,54 @@ pub(super) fn svg(strip: &Strip, title: &str) -> String {
         base + 29.0,
         plain(&strip.of)
     );
-    for (number, row) in strip.rows.iter().enumerate() {
-        let y = TOP + ROW * (number as f64 + 0.5);
-        let class = if row.chosen { "row chosen" } else { "row" };
-        let short: String = row.name.chars().take(36).collect();
-        let _ = writeln!(
-            out,
-            "<g class=\"{class}\"><title>{}</title><text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            plain(&row.name),
-            LEFT - 10.0,
-            y + 4.0,
-            plain(&short)
-        );
-        if let Some((low, high)) = row.bar {
-            let _ = writeln!(
-                out,
-                "<rect class=\"bar\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"8\" rx=\"2\"/>",
-                at(low),
-                y - 4.0,
-                (at(high) - at(low)).max(1.0)
-            );
-        }
-        for value in row.values.iter().filter(|value| value.is_finite()) {
-            let _ = write!(out, "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>", at(*value));
-        }
-        if let Some(middle) = row.middle.filter(|middle| middle.is_finite()) {
-            let x = at(middle);
-            let _ = write!(
-                out,
-                "<line class=\"middle\" x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>",
-                y - 7.0,
-                y + 7.0
-            );
-            let _ = write!(
-                out,
-                "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                WIDTH - RIGHT + 8.0,
-                y + 4.0,
-                figure(middle)
-            );
-        }
-        out.push_str("</g>\n");
+    for (number, one) in strip.rows.iter().enumerate() {
+        row(&mut out, one, TOP + ROW * (number as f64 + 0.5), &at);
     }
     out.push_str("</svg>\n");
     out
+}
+
+/// A row whose middle is at this height; `at` places values.
+fn row(out: &mut String, row: &Row, y: f64, at: &dyn Fn(f64) -> f64) {
+    let class = if row.chosen { "row chosen" } else { "row" };
+    let short: String = row.name.chars().take(36).collect();
+    let _ = writeln!(
+        out,
+        "<g class=\"{class}\"><title>{}</title><text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+        plain(&row.name),
+        LEFT - 10.0,
+        y + 4.0,
+        plain(&short)
+    );
+    if let Some((low, high)) = row.bar {
+        let _ = writeln!(
+            out,
+            "<rect class=\"bar\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"8\" rx=\"2\"/>",
+            at(low),
+            y - 4.0,
+            (at(high) - at(low)).max(1.0)
+        );
+    }
+    for value in row.values.iter().filter(|value| value.is_finite()) {
+        let _ = write!(out, "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>", at(*value));
+    }
+    if let Some(middle) = row.middle.filter(|middle| middle.is_finite()) {
+        let x = at(middle);
+        let _ = write!(
+            out,
+            "<line class=\"middle\" x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>",
+            y - 7.0,
+            y + 7.0
+        );
+        let _ = write!(
+            out,
+            "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            WIDTH - RIGHT + 8.0,
+            y + 4.0,
+            figure(middle)
+        );
+    }
+    out.push_str("</g>\n");
 }
 
 /// A number with three digits that count.

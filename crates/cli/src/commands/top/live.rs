@@ -4,12 +4,10 @@ use super::choose::choose;
 use super::event::Event;
 use super::scene::{Around, Scene};
 use crate::args::SurveyMode;
-use crate::aside;
 use crate::holds::{self, Holds};
 use crate::say::Volume;
 use crate::situation::{Situation, location};
 use crate::surroundings::Surroundings;
-use crate::vms;
 use crate::world::World;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +16,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use trimtab_agent::spawn::spawn;
+use trimtab_agent::targets::vm_roots;
 use trimtab_core::balance::{Kind, Settings, policy};
 use trimtab_core::drive::{Go, drive};
 use trimtab_core::observe::Observer;
@@ -67,7 +67,7 @@ impl Source {
                 other => other.with_context(|| format!("cannot watch process {pid}"))?,
             };
         }
-        let machines = vms::roots(&world, machines, pids, Volume::Normal)?;
+        let machines = vm_roots(&world.paths(), machines, pids, &Volume::Normal)?;
         Ok(Self {
             usable: situation.taken.allowed,
             machine: situation.machine,
@@ -99,13 +99,13 @@ impl Source {
     pub(super) fn send(self, events: &SyncSender<Event>) -> Result<()> {
         let this = Arc::new(self);
         let (around, to) = (Arc::clone(&this), events.clone());
-        aside::begin("around", move || {
+        spawn("around", move || {
             while to.send(Event::Around(Box::new(around.around()))).is_ok() {
                 thread::sleep(AROUND);
             }
         })?;
         let to = events.clone();
-        aside::begin("watcher", move || {
+        spawn("watcher", move || {
             let _ = to.send(match this.send_scenes(&to) {
                 Ok(()) => Event::Over("all watched programs have ended".to_owned()),
                 Err(error) => Event::Failed(format!("{error:#}")),

@@ -24,7 +24,6 @@ mod tests;
 pub use json::SCHEMA;
 
 use crate::args::{TopArgs, distinct};
-use crate::aside;
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::traces;
@@ -41,6 +40,7 @@ use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use terminal::Terminal;
+use trimtab_agent::spawn::spawn;
 use trimtab_core::telemetry::account::Account;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
@@ -145,7 +145,7 @@ fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
 
 fn keys(events: SyncSender<Event>) -> Result<()> {
     use ratatui::crossterm::event::{self, Event as Input};
-    aside::begin("keys", move || {
+    spawn("keys", move || {
         loop {
             let event = match event::read() {
                 Ok(Input::Key(key)) => Event::Key(key),
@@ -164,7 +164,7 @@ fn keys(events: SyncSender<Event>) -> Result<()> {
 
 fn signals(events: SyncSender<Event>) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
-    aside::begin("signals", move || {
+    spawn("signals", move || {
         for signal in signals.forever() {
             if events.send(Event::Stop(signal)).is_err() {
                 return;

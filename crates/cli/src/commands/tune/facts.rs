@@ -1,17 +1,14 @@
 //! What is known before the first run: what the program gets, what the machine has, what the user has set already.
 
-use super::trial::Trial;
-use crate::args::TuneArgs;
-use crate::commands::plan::Document;
+use crate::args::{PlaceArgs, RunArgs, RunOnly, SurveyMode, TuneArgs};
+use crate::gather::{plan_now, trouble_cause};
 use crate::machine::Which;
-use crate::tuned::{ASKING, TUNABLES};
 use crate::world::World;
-use anyhow::{Context, Result, anyhow, bail};
-use std::collections::BTreeSet;
-use std::process::Command;
+use anyhow::{Context, Result, bail};
 use trimtab_core::setting::Knob;
 use trimtab_core::tuning::Choice;
 use trimtab_core::tuning::grid::{Facts, Left, grid};
+use trimtab_launch::{TUNABLES, TUNABLES_SINCE};
 use trimtab_linux::memory::{SystemHugePages, system_huge_pages};
 use trimtab_linux::sys::{slice, version};
 
@@ -20,23 +17,21 @@ const ADVISED: (u32, u32) = (6, 18);
 /// Variables by which users say how threads wait.
 const WAITING: [&str; 4] = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"];
 
-/// The cores that the program will get: as a plan says that is made now, by how busy the machine is not.
+/// The cores that the program will get, by a plan that is made now, whatever load there is.
 ///
 /// # Errors
 /// There are not enough; the words are those of `trimtab plan`.
-pub(super) fn cores(trial: &Trial) -> Result<u32> {
-    let mut command = Command::new(&trial.trimtab);
-    command.args(["plan", "--json", "--survey", "none"]).args(&trial.options).args(&trial.cores);
-    let output = command.output().context("cannot start trimtab itself")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().strip_prefix("trimtab: ").unwrap_or(said.trim()).to_owned();
-        return Err(anyhow!("{said}"));
-    }
-    let document: Document =
-        serde_json::from_slice(&output.stdout).context("cannot read what trimtab plan says")?;
-    let cores: BTreeSet<_> = document.plan.slots.iter().map(|slot| slot.core).collect();
-    u32::try_from(cores.len()).context("so many cores")
+pub(super) fn cores(world: &World, args: &TuneArgs) -> Result<u32> {
+    let place = PlaceArgs {
+        cores: args.cores,
+        cpus: args.cpus.clone(),
+        share: args.share,
+        survey: SurveyMode::None,
+        ..PlaceArgs::default()
+    };
+    let args = RunArgs { place, run: RunOnly::default(), command: Vec::new() };
+    let launch = plan_now(world, &args).map_err(trouble_cause)?;
+    u32::try_from(trimtab_launch::cores(&launch.placement)).context("so many cores")
 }
 
 /// What may be tried, and what not and why.
@@ -56,7 +51,7 @@ pub(super) fn choices(world: &World, args: &TuneArgs, cores: u32) -> Result<(Vec
         huge: system.is_some_and(|system| system != SystemHugePages::Never),
         huge_always: system == Some(SystemHugePages::Always),
         advised: kernel().is_some_and(|kernel| kernel >= ADVISED),
-        allocator: version::glibc().is_some_and(|version| version >= ASKING)
+        allocator: version::glibc().is_some_and(|version| version >= TUNABLES_SINCE)
             && world.of_user(TUNABLES).is_none(),
         slice: matches!(slice::get(), Ok(Some(_))),
     };

@@ -65,7 +65,7 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
         timeout: args.timeout,
         proc: world.proc(),
     };
-    let cores = facts::cores(&trial)?;
+    let cores = facts::cores(world, args)?;
     if args.cpus.is_none() {
         // The same for every run, however busy others are meanwhile.
         trial.cores = Some(format!("--cores={cores}"));

@@ -83,7 +83,7 @@ pub(super) fn ended(start: &Start, ended: &Ended, journal: &Path) -> String {
                     );
                 }
                 None => {
-                    let words = crate::tuned::words(&winner.setting).join(" ");
+                    let words = trimtab_launch::options::words(&winner.setting).join(" ");
                     let _ = writeln!(text, "Not kept (--no-store): trimtab run {words} {command}");
                 }
             }

@@ -6,7 +6,6 @@
 use crate::commands::interrupt::Interrupt;
 use crate::commands::progress::quoted;
 use crate::exit;
-use crate::tuned::words;
 use anyhow::{Context, Result};
 use regex::bytes::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,6 +22,7 @@ use trimtab_core::hash::fnv1a_hex;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 use trimtab_core::tuning::Ran;
+use trimtab_launch::options::words;
 use trimtab_linux::process::{Pid as Number, State, stat};
 
 /// So much of what a program prints is looked at, from its end.

@@ -6,7 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The calling thread's mask as a list, into `text`. By a system call: the C library answers a thread on a slot with the run's. */
+/* The calling thread's mask as a list, into `text`. By a system call: the C library answers a thread
+   on a slot with the run's. */
 static const char *mask(char *text) {
     cpu_set_t set;
     char *end = text;

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use trimtab_cli::serve::Shared;
-use trimtab_cli::serve::host::Served;
+use trimtab_agent::narrator::Silent;
+use trimtab_agent::service::SharedState;
+use trimtab_agent::service::host::ServiceHost;
 use trimtab_core::balance::{Decision, Kind, Outcome, PenaltySettings, Settings, Wanted, policy};
 use trimtab_core::drive::{Awake, Go, Host, Step, drive};
 use trimtab_core::observe::{Observer, Sample};
@@ -20,7 +21,6 @@ use trimtab_core::sampling_overhead::Look;
 use trimtab_core::tags::{By, Mark, Reach, Registry};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
-use trimtab_front::diagnostics::Volume;
 use trimtab_linux::host::{Live, LiveError, Options, Stopper};
 use trimtab_linux::perf::Choice;
 use trimtab_linux::process::{self, Pid};
@@ -114,7 +114,7 @@ fn joined(thread: JoinHandle<Result<Vec<Look>>>) -> Result<Vec<Look>> {
 
 /// The service's host, which reads counts also for policies that do not ask for them.
 struct Asked {
-    served: Served,
+    served: ServiceHost,
     counts: bool,
 }
 
@@ -141,7 +141,7 @@ fn look(pid: Pid, how: How, tell: &mpsc::Sender<Stopper>, warm: &AtomicBool) -> 
     let options = Options { tags: true, counting: counting.unwrap_or(Choice::Off), ..Options::default() };
     let live = Live::with(&proc, &[], &usable, options)?;
     let stopper = live.stopper();
-    let shared = Shared::new(Registry::new(Reach::All));
+    let shared = SharedState::new(Registry::new(Reach::All));
     let start = process::stat(&proc, pid)?.start;
     let mark = Mark::Process { pid: pid.0, start: start.0 };
     shared.tag(By::User(rustix::process::geteuid().as_raw()), mark)?;
@@ -150,7 +150,7 @@ fn look(pid: Pid, how: How, tell: &mpsc::Sender<Stopper>, warm: &AtomicBool) -> 
         penalty: PenaltySettings { budget, ..PenaltySettings::default() },
         ..Settings::of(kind)
     };
-    let served = Served::new(live, shared, proc, budget, false, Volume::Quiet);
+    let served = ServiceHost::new(live, shared, proc, budget, false, Arc::new(Silent));
     let mut host = Asked { served, counts };
     tell.send(stopper).map_err(|_| anyhow!("nobody waits for it"))?;
 

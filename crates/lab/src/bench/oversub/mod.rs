@@ -31,7 +31,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use trimtab_cli::commands::run as command_run;
 use trimtab_core::place::waiting::{WaitPolicy, Yield};
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::shuffled;
@@ -444,7 +443,7 @@ fn order(steps: &[Step], seed: u64, round: u32) -> Vec<usize> {
 
 /// What `sched_yield` does here. Others may disturb a trial, which then says nothing.
 fn measured_yield(cpus: &CpuSet) -> Yield {
-    let mut tries = (0..TRIES).map(|_| command_run::measured_yield(cpus));
+    let mut tries = (0..TRIES).map(|_| trimtab_cli::gather::measured_yield(cpus));
     tries.find(|came| *came != Yield::Unknown).unwrap_or_default()
 }
 

@@ -1,12 +1,13 @@
-//! Masks that were given to the threads of a process. A thread inherits its maker's mask, and with it one that is ours to take back.
+//! Masks that were given to the threads of a process. A thread inherits its maker's mask, and with
+//! it one that is ours to take back.
 
 use crate::host::home::Home;
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
 
-/// Masks that were given to threads, each with the own masks of whom it was given to, until nobody who was born with one can still
-/// be found.
+/// Masks that were given to threads, each with the own masks of whom it was given to, until nobody
+/// who was born with one can still be found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given(BTreeMap<CpuSet, Was>);
 
@@ -18,9 +19,11 @@ struct Was {
     free_since: Option<Moment>,
 }
 
-/// So many different masks are remembered for a process. Chosen: a mask for each CPU of a large machine.
+/// So many different masks are remembered for a process. Chosen: a mask for each CPU of a large
+/// machine.
 const GIVEN_MAX: usize = 1_024;
-/// So many different own masks are remembered for each. Chosen: who has more, has bound each thread by itself.
+/// So many different own masks are remembered for each. Chosen: who has more, has bound each thread
+/// by itself.
 const HOMES_MAX: usize = 64;
 
 impl Given {
@@ -41,8 +44,8 @@ impl Given {
         self.0.get(mask).map(|was| &was.homes)
     }
 
-    /// Forgets masks that nobody has held since before all threads and children were last looked for, at `searched`: whoever was born
-    /// with one is known. All threads were listed just now.
+    /// Forgets masks that nobody has held since before all threads and children were last looked
+    /// for, at `searched`: whoever was born with one is known. All threads were listed just now.
     pub(super) fn forget(&mut self, now: Moment, searched: Option<Moment>, held: &BTreeSet<&CpuSet>) {
         self.0.retain(|mask, was| {
             let free = !held.contains(mask);

@@ -1,9 +1,12 @@
-//! Affinity writer: sets the masks of threads, gives each thread its own mask back, and respects masks that others set.
+//! Affinity writer: sets the masks of threads, gives each thread its own mask back, and respects
+//! masks that others set.
 //!
-//! Unit: a thread. Its *home* is its own mask, its *held* mask the one that was last asked for and is still there.
+//! Unit: a thread. Its *home* is its own mask, its *held* mask the one that was last asked for and
+//! is still there.
 //!
-//! The writer keeps masks, and the record of them in the journal, for each thread and process under watch. It uses the readers of the host
-//! (which thread has which number, what the kernel grants it), and no reader uses it.
+//! The writer keeps masks, and the record of them in the journal, for each thread and process under
+//! watch. It uses the readers of the host (which thread has which number, what the kernel grants
+//! it), and no reader uses it.
 
 mod given;
 mod restored;
@@ -40,7 +43,8 @@ struct Binding {
     moved: bool,
     /// Why it is not ours to move, but for a loaded scheduler.
     left: Option<Left>,
-    /// Its mask was compared with the expected one, and it has not run since: it cannot have bound itself.
+    /// Its mask was compared with the expected one, and it has not run since: it cannot have bound
+    /// itself.
     compared: bool,
 }
 
@@ -65,7 +69,8 @@ struct Custody {
     given: Given,
 }
 
-/// The readers that the writer asks, and the sample in which it tells what changed, for the length of a call.
+/// The readers that the writer asks, and the sample in which it tells what changed, for the length
+/// of a call.
 pub(super) struct Surroundings<'a> {
     pub(super) table: &'a ThreadTable,
     pub(super) constraints: &'a mut Constraints,
@@ -76,7 +81,8 @@ pub(super) struct Surroundings<'a> {
 /// Options of the writer.
 #[derive(Debug)]
 pub(super) struct WriterOptions {
-    /// The journal of masks, for the case that this process is killed, and against two balancers of one program.
+    /// The journal of masks, for the case that this process is killed, and against two balancers of
+    /// one program.
     pub(super) journal: Option<AffinityJournal>,
     /// Masks that equal the cpuset were set on purpose: a cpuset that grows does not widen them.
     pub(super) bound: bool,
@@ -180,7 +186,8 @@ impl AffinityWriter {
         }
     }
 
-    /// A thread is no more to be moved for those that want it moved: it is let go, and refused from now on.
+    /// A thread is no more to be moved for those that want it moved: it is let go, and refused from
+    /// now on.
     pub(super) fn refuse(&mut self, id: ThreadId, around: &mut Surroundings<'_>) -> Settled {
         // Best effort: what is refused now is given back at the end.
         let _ = self.release(id, around);
@@ -195,7 +202,8 @@ impl AffinityWriter {
         }
     }
 
-    /// Sets the mask that a decision asks for. The thread is known to be the same, and [`Self::may_move`] to allow it.
+    /// Sets the mask that a decision asks for. The thread is known to be the same, and
+    /// [`Self::may_move`] to allow it.
     pub(super) fn carry_out(
         &mut self,
         id: ThreadId,
@@ -220,7 +228,8 @@ impl AffinityWriter {
         }
         let Some(binding) = self.threads.get(&id) else { return Err(Settled::Vanished) };
         if binding.home.follows && target == binding.home.cut(around.constraints.active(id, pid)) {
-            // All that it has is no mask to be set: it would hold the thread back when the cpuset grows.
+            // All that it has is no mask to be set: it would hold the thread back when the cpuset
+            // grows.
             let home = binding.home.clone();
             if binding.held.is_some() {
                 return self.release_decided(id, around);
@@ -281,8 +290,8 @@ impl AffinityWriter {
         }
     }
 
-    /// Whether another program, or the thread itself, set its mask, which is `now`, since we last knew it; then that is respected from now
-    /// on, and told.
+    /// Whether another program, or the thread itself, set its mask, which is `now`, since we last
+    /// knew it; then that is respected from now on, and told.
     fn was_set(&mut self, id: ThreadId, mut now: CpuSet, around: &mut Surroundings<'_>) -> bool {
         let Some(thread) = around.table.threads.get(&id) else { return false };
         let (pid, tid) = (thread.pid, thread.tid);
@@ -345,7 +354,8 @@ impl AffinityWriter {
         give(id, (pid, tid), &home, around)
     }
 
-    /// What the kernel's answer means for a decision. A thread that may not be moved is not tried again.
+    /// What the kernel's answer means for a decision. A thread that may not be moved is not tried
+    /// again.
     fn refusal(&mut self, id: ThreadId, errno: Errno, around: &mut Surroundings<'_>) -> Settled {
         match errno {
             Errno::SRCH | Errno::NOENT => return Settled::Vanished,
@@ -396,7 +406,8 @@ impl AffinityWriter {
                 Err(Settled::Refused(Refusal::Other))
             }
             Err(fault) => {
-                // Said once; the balancing goes on. Others' records are kept as before: any user may have made this one name.
+                // Said once; the balancing goes on. Others' records are kept as before: any user
+                // may have made this one name.
                 self.journal_fault.get_or_insert_with(|| fault.to_string());
                 custody.unkept = true;
                 Ok(())

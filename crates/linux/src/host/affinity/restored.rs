@@ -73,7 +73,8 @@ impl AffinityWriter {
         processes.any(|pid| self.processes.get(&pid).is_some_and(|custody| !custody.given.is_empty()))
     }
 
-    /// Ends the records. Those of processes in which a mask could not be given back stay, for the next balancer or a restore.
+    /// Ends the records. Those of processes in which a mask could not be given back stay, for the
+    /// next balancer or a restore.
     pub(in crate::host) fn finish_records(&mut self, table: &ThreadTable) {
         for pid in table.processes() {
             let ours = self.still_ours(pid, table);

@@ -1,8 +1,10 @@
-//! Upkeep of masks as threads come and go, as others set masks, and as the kernel grants other CPUs.
+//! Upkeep of masks as threads come and go, as others set masks, and as the kernel grants other
+//! CPUs.
 //!
-//! A thread born of one that was moved inherits our mask; it is known by that mask and gets the own mask of its maker as soon as it is
-//! found; where that may be one of several which differ, the own mask of its process's first thread. Known gap: a thread that binds
-//! itself to the very same CPUs before it is found is taken for such a one.
+//! A thread born of one that was moved inherits our mask; it is known by that mask and gets the own
+//! mask of its maker as soon as it is found; where that may be one of several which differ, the own
+//! mask of its process's first thread. Known gap: a thread that binds itself to the very same CPUs
+//! before it is found is taken for such a one.
 
 use super::{AffinityWriter, Binding, Custody, Surroundings};
 use crate::host::constraints::{self, Member, Regrant};
@@ -20,7 +22,8 @@ use trimtab_core::time::{Moment, Span};
 const COMPARE_PERIOD: Span = Span::from_ms(90);
 
 impl AffinityWriter {
-    /// A process was taken in; a child of another inherits the masks that its parent's threads were given.
+    /// A process was taken in; a child of another inherits the masks that its parent's threads were
+    /// given.
     pub(in crate::host) fn process_found(&mut self, table: &ThreadTable, pid: Pid, parent: Option<Pid>) {
         let Some(process) = table.processes.get(&pid) else { return };
         let parent = parent.and_then(|parent| self.processes.get(&parent));
@@ -58,7 +61,8 @@ impl AffinityWriter {
         let inherited = self.inherited(pid, &mask, around.table).filter(|_| left.is_none());
         let group = around.constraints.group(pid);
         let (home, held) = match inherited.clone() {
-            // At once: policies know nothing of it, and would take it for a thread that may run anywhere.
+            // At once: policies know nothing of it, and would take it for a thread that may run
+            // anywhere.
             Some(own) if own.give(tid, || around.constraints.granted(group)).is_ok() => (own, None),
             Some(own) => (own, Some(mask.clone())),
             None => (Home::own(mask.clone()), None),
@@ -101,8 +105,9 @@ impl AffinityWriter {
         }
     }
 
-    /// The own mask of the maker of a thread that was born with this mask, if that was given to any. Where it was given to several
-    /// that differ, the first thread is taken for the maker, and otherwise the one that most threads have.
+    /// The own mask of the maker of a thread that was born with this mask, if that was given to
+    /// any. Where it was given to several that differ, the first thread is taken for the maker, and
+    /// otherwise the one that most threads have.
     fn inherited(&self, pid: Pid, mask: &CpuSet, table: &ThreadTable) -> Option<Home> {
         let homes = self.processes.get(&pid)?.given.homes(mask)?;
         let process = table.processes.get(&pid)?;
@@ -114,7 +119,8 @@ impl AffinityWriter {
         first.or_else(most).cloned()
     }
 
-    /// A thread that is not watched was born beside virtual CPUs: where it inherited a mask of ours, it gets its maker's own.
+    /// A thread that is not watched was born beside virtual CPUs: where it inherited a mask of
+    /// ours, it gets its maker's own.
     pub(in crate::host) fn bystander_found(&mut self, pid: Pid, tid: Tid, around: &mut Surroundings<'_>) {
         if self.proc.shares_numbers()
             && let Ok(mask) = affinity::get(Some(tid))
@@ -141,7 +147,8 @@ impl AffinityWriter {
         }
     }
 
-    /// A process is about to be forgotten while it lives. Its record stays if a mask could not be given back in it.
+    /// A process is about to be forgotten while it lives. Its record stays if a mask could not be
+    /// given back in it.
     pub(in crate::host) fn process_dropped(&mut self, pid: Pid, table: &ThreadTable) {
         let ours = self.still_ours(pid, table);
         if let Some(record) = self.processes.remove(&pid).and_then(|custody| custody.record)
@@ -189,7 +196,8 @@ impl AffinityWriter {
         }
     }
 
-    /// Forgets given masks that no newborn can have: all threads were listed just now, and all children were known at `searched`.
+    /// Forgets given masks that no newborn can have: all threads were listed just now, and all
+    /// children were known at `searched`.
     pub(in crate::host) fn forget_given(
         &mut self,
         now: Moment,
@@ -207,10 +215,12 @@ impl AffinityWriter {
         }
     }
 
-    /// Compares masks with the expected ones: of threads that ran since, some ten times a second; of `all` in a full search.
+    /// Compares masks with the expected ones: of threads that ran since, some ten times a second;
+    /// of `all` in a full search.
     pub(in crate::host) fn compare(&mut self, at: Moment, all: bool, around: &mut Surroundings<'_>) {
-        // A mask is looked at before each move too; looking at all of them is half of what a short look costs. A thread that binds
-        // itself runs to do so. What others did to a thread that sleeps matters when it wakes, and is seen then, or at a full look.
+        // A mask is looked at before each move too; looking at all of them is half of what a short
+        // look costs. A thread that binds itself runs to do so. What others did to a thread that
+        // sleeps matters when it wakes, and is seen then, or at a full look.
         if !all && self.compared_at.is_some_and(|last| at.since(last) < COMPARE_PERIOD) {
             return;
         }
@@ -263,8 +273,8 @@ impl AffinityWriter {
         }
     }
 
-    /// The CPUs that the kernel grants threads changed, and it changed masks. A thread's own mask stays its own, also where less is
-    /// granted now, and comes back with the CPUs.
+    /// The CPUs that the kernel grants threads changed, and it changed masks. A thread's own mask
+    /// stays its own, also where less is granted now, and comes back with the CPUs.
     fn rebase(&mut self, regrant: &Regrant, around: &mut Surroundings<'_>) {
         let Regrant { threads, group, before } = regrant;
         let active = around.constraints.active_in(*group).cloned();
@@ -293,7 +303,8 @@ impl AffinityWriter {
                 // Set by others, which is found when masks are compared.
                 Some(false) => continue,
                 None if constraints::is_cut(&now, &binding.home.cpus, active) => {
-                    // One that stays behind when its cpuset grows has a mask of its own, which equalled the cpuset.
+                    // One that stays behind when its cpuset grows has a mask of its own, which
+                    // equalled the cpuset.
                     binding.home.follows &= all || !grown;
                 }
                 None => binding.home = seen,

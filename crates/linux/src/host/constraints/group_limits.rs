@@ -1,4 +1,5 @@
-//! Limits that the machine and the administrator set for control groups: CPUs online, cpuset, quota, loaded scheduler.
+//! Limits that the machine and the administrator set for control groups: CPUs online, cpuset,
+//! quota, loaded scheduler.
 //!
 //! Processes of many groups share the files that limit them: these groups count as one.
 
@@ -14,10 +15,11 @@ use std::path::{Path, PathBuf};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// How often what needs files opened is looked at: groups, the loaded scheduler. Chosen: it is about what people change
-/// by hand, and costs some 50 us.
+/// How often what needs files opened is looked at: groups, the loaded scheduler. Chosen: it is
+/// about what people change by hand, and costs some 50 us.
 const SLOW: Span = Span::from_ms(1_000);
-/// So many groups with bounds of their own are told apart; processes in others are taken for unbound. Chosen.
+/// So many groups with bounds of their own are told apart; processes in others are taken for
+/// unbound. Chosen.
 const GROUPS_MAX: usize = 256;
 /// So many groups are looked up anew at a time. Chosen: some 50 us each.
 const FORGOTTEN: usize = 16;
@@ -134,7 +136,8 @@ impl GroupLimits {
         self.groups.get(&group)?.active.as_ref()
     }
 
-    /// The CPUs that the kernel lets this group use at this moment; what was read before stays as it is.
+    /// The CPUs that the kernel lets this group use at this moment; what was read before stays as
+    /// it is.
     pub(in crate::host) fn granted(&mut self, group: GroupId) -> Option<CpuSet> {
         let buffer = &mut self.buffer;
         let mut list = |kept: &mut Kept| -> Option<CpuSet> { text::list(kept.read(buffer)?) };
@@ -170,8 +173,8 @@ impl GroupLimits {
         changed
     }
 
-    /// Forgets where the files of groups led, some at a time: a quota may be set and taken away at any time, in any group above,
-    /// and a group may get a cpuset of its own.
+    /// Forgets where the files of groups led, some at a time: a quota may be set and taken away at
+    /// any time, in any group above, and a group may get a cpuset of its own.
     pub(in crate::host) fn forget_groups(&mut self) {
         let from = self.forgotten.take().map_or(Unbounded, Excluded);
         let some: Vec<Vec<u8>> =
@@ -247,8 +250,8 @@ impl GroupLimits {
         Some(if name.is_empty() { "sched_ext".to_owned() } else { name })
     }
 
-    /// Reads the lists of CPUs; the groups for which what the kernel allows changed since the last time. Programs live in the
-    /// groups `used`: what these allow together is usable.
+    /// Reads the lists of CPUs; the groups for which what the kernel allows changed since the last
+    /// time. Programs live in the groups `used`: what these allow together is usable.
     pub(in crate::host) fn look(&mut self, used: &BTreeSet<GroupId>) -> Vec<Changed> {
         let buffer = &mut self.buffer;
         let mut list = |kept: &mut Kept| -> Option<CpuSet> { text::list(kept.read(buffer)?) };
@@ -301,14 +304,16 @@ fn throttled(text: &[u8]) -> Option<Span> {
     number(b"throttled_usec ").map(Span::from_us).or_else(|| number(b"throttled_time ").map(Span))
 }
 
-/// What the kernel makes of a mask when `active` are the CPUs it allows: cut to them, and all of them where nothing is left.
+/// What the kernel makes of a mask when `active` are the CPUs it allows: cut to them, and all of
+/// them where nothing is left.
 pub(in crate::host) fn cut(mask: &CpuSet, active: Option<&CpuSet>) -> CpuSet {
     let Some(active) = active else { return mask.clone() };
     let both = mask.intersection(active);
     if both.is_empty() { active.clone() } else { both }
 }
 
-/// Whether a mask is one that the kernel made of the expected one, when `active` are the CPUs it allows.
+/// Whether a mask is one that the kernel made of the expected one, when `active` are the CPUs it
+/// allows.
 pub(in crate::host) fn is_cut(now: &CpuSet, expected: &CpuSet, active: Option<&CpuSet>) -> bool {
     now == expected || *now == cut(expected, active)
 }

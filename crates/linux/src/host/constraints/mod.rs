@@ -1,7 +1,9 @@
-//! Constraints on the threads under watch: the CPUs that the kernel grants each group of processes, quotas, and a loaded scheduler.
+//! Constraints on the threads under watch: the CPUs that the kernel grants each group of processes,
+//! quotas, and a loaded scheduler.
 //!
-//! [`GroupLimits`] reads the files; [`Constraints`] knows which process, and which virtual CPU, is in which group. It only reads: what
-//! follows for masks is a [`Regrant`], which the caller carries out.
+//! [`GroupLimits`] reads the files; [`Constraints`] knows which process, and which virtual CPU, is
+//! in which group. It only reads: what follows for masks is a [`Regrant`], which the caller carries
+//! out.
 
 mod group_limits;
 
@@ -16,7 +18,8 @@ use trimtab_core::ids::ThreadId;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// Processes that are asked for their groups each time that is due. Chosen: some 10 us each, each second.
+/// Processes that are asked for their groups each time that is due. Chosen: some 10 us each, each
+/// second.
 const REGROUPED_MAX: usize = 128;
 
 /// Threads for which the kernel grants other CPUs than before.
@@ -153,7 +156,8 @@ impl Constraints {
         self.limits.keep_groups(&self.groups(table));
     }
 
-    /// Whether groups, quotas and the loaded scheduler are due to be looked at. Groups that led somewhere else meanwhile are then found.
+    /// Whether groups, quotas and the loaded scheduler are due to be looked at. Groups that led
+    /// somewhere else meanwhile are then found.
     pub(super) fn is_due(&mut self, now: Moment) -> bool {
         let due = self.limits.is_due(now);
         if due {

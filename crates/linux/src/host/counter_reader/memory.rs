@@ -1,4 +1,5 @@
-//! Memory placement of threads where hardware does not count: pages, or accesses, near to and far from the CPUs that each thread ran on.
+//! Memory placement of threads where hardware does not count: pages, or accesses, near to and far
+//! from the CPUs that each thread ran on.
 
 use super::{CounterReader, Counters, mark};
 use crate::host::discovery::ThreadTable;
@@ -16,7 +17,8 @@ use trimtab_core::time::{Moment, Span};
 
 /// Time between two questions where a process's memory lies, ...
 const ASK_PERIOD: Span = Span::from_ms(500);
-/// ... processes that are asked at a look (0.3 ms each), and threads where each has its own file (20 us).
+/// ... processes that are asked at a look (0.3 ms each), and threads where each has its own file
+/// (20 us).
 const PROCESSES_PER_LOOK: usize = 8;
 const FILES_PER_LOOK: usize = 256;
 
@@ -35,8 +37,8 @@ impl MemoryReader {
         self.pages.clear();
     }
 
-    /// The pages of a process, asked for if the last answer is old and there is `room` for one more question at this look; `None`
-    /// without room.
+    /// The pages of a process, asked for if the last answer is old and there is `room` for one more
+    /// question at this look; `None` without room.
     fn pages(&mut self, proc: &Procfs, pid: Pid, at: Moment, room: &mut usize) -> Option<Pages> {
         let fresh = self.pages.get(&pid).is_some_and(|(asked, _)| at.since(*asked) < ASK_PERIOD);
         if !fresh {
@@ -93,7 +95,8 @@ impl CounterReader {
                 continue;
             }
             let here = node_of(mask(read.id), &self.memory.nodes, || {
-                // A thread that is kept where it may not leave is not asked for its CPU: the last known may be of another node.
+                // A thread that is kept where it may not leave is not asked for its CPU: the last
+                // known may be of another node.
                 let known = read.cpu.filter(|_| wanted.places);
                 let asked = || process::thread_stat(self.proc.path(), thread.pid, thread.tid).ok()?.last_cpu;
                 known.or_else(asked)

@@ -1,17 +1,20 @@
-//! Counter reader: hardware counters of threads, opened as threads run, switched and read at a bounded cost, and given up where the cost
-//! is too high.
+//! Counter reader: hardware counters of threads, opened as threads run, switched and read at a
+//! bounded cost, and given up where the cost is too high.
 //!
-//! Nothing here is done, opened or tried unless counts are wanted. What is wanted at most looks and not at one of them goes on; two
-//! seconds without are an end, and the counters are closed.
+//! Nothing here is done, opened or tried unless counts are wanted. What is wanted at most looks and
+//! not at one of them goes on; two seconds without are an end, and the counters are closed.
 //!
-//! The rung is the ladder's. It is left for a lower one when counting costs more than it may, when most threads may not be counted,
-//! when there is no room for their descriptors, or when others hold the counters: each is told by a notice, and why by
-//! [`CounterReader::standing`]. Once left, it is not tried again: its cause would come again with it.
+//! The rung is the ladder's. It is left for a lower one when counting costs more than it may, when
+//! most threads may not be counted, when there is no room for their descriptors, or when others
+//! hold the counters: each is told by a notice, and why by [`CounterReader::standing`]. Once left,
+//! it is not tried again: its cause would come again with it.
 //!
-//! Virtual machines that own the counters while they run (KVM's mediated PMU) are the exception. What their CPUs do cannot be counted from
-//! here: counters that leave guests out see of such a thread only its monitor's work, which would be taken for the guest's. So such
-//! threads have no counts then; where there are no others, hardware is left until there are. That such a machine has begun shows when a
-//! thread's counters are refused which the ladder had got for its own: it is climbed again.
+//! Virtual machines that own the counters while they run (KVM's mediated PMU) are the exception.
+//! What their CPUs do cannot be counted from here: counters that leave guests out see of such a
+//! thread only its monitor's work, which would be taken for the guest's. So such threads have no
+//! counts then; where there are no others, hardware is left until there are. That such a machine
+//! has begun shows when a thread's counters are refused which the ladder had got for its own: it is
+//! climbed again.
 
 mod memory;
 
@@ -33,14 +36,15 @@ use trimtab_core::observe::{Notice, Sample, ThreadSample};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// Time that counters stay open after they were last wanted. Chosen: longer than any policy's pause between two looks.
+/// Time that counters stay open after they were last wanted. Chosen: longer than any policy's pause
+/// between two looks.
 const OPEN_UNWANTED_MAX: Span = Span::from_ms(2_000);
 /// Threads whose counters are opened at one look: 10 to 100 us each. Chosen.
 const OPENED_PER_LOOK: usize = 128;
 /// Time over which the cost of counting is summed before it is judged.
 const JUDGE_PERIOD: Span = Span::from_ms(1_000);
-/// Run time of a thread with its counters on from which "never counted" means that others hold them. Chosen: several turns in which
-/// the kernel deals counters out.
+/// Run time of a thread with its counters on from which "never counted" means that others hold
+/// them. Chosen: several turns in which the kernel deals counters out.
 const STARVED_MIN: Span = Span::from_ms(20);
 /// Least time between two climbs of the ladder, each of which takes some milliseconds. Chosen.
 const CLIMB_PERIOD_MIN: Span = Span::from_ms(60_000);
@@ -75,7 +79,8 @@ struct Counted {
     last: Option<(Moment, Counters)>,
     /// How long it had run when its counts were last read.
     read_at: Option<Span>,
-    /// Without counters: pages or accesses near and far so far, and the look at which they were last counted.
+    /// Without counters: pages or accesses near and far so far, and the look at which they were
+    /// last counted.
     tally: (u64, u64),
     tallied: Option<Moment>,
 }
@@ -92,7 +97,8 @@ impl Counted {
     }
 }
 
-/// The part of a host that counts by hardware, or by what the kernel knows of memory where hardware does not count.
+/// The part of a host that counts by hardware, or by what the kernel knows of memory where hardware
+/// does not count.
 #[derive(Debug)]
 pub struct CounterReader {
     proc: Arc<Procfs>,
@@ -233,7 +239,8 @@ impl CounterReader {
         }
     }
 
-    /// Counters: opened for threads that run, read when it is time, switched where they are not always on.
+    /// Counters: opened for threads that run, read when it is time, switched where they are not
+    /// always on.
     fn count_hardware(&mut self, table: &ThreadTable, sample: &mut Sample) {
         let (at, thrift) = (sample.at, self.thrift());
         let Some(recipe) = self.recipe().cloned() else { return };

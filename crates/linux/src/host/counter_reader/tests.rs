@@ -1,4 +1,5 @@
-//! What happens to counting while it goes on, with real threads and the kernel's own events, under prices, refusals and recipes made up here.
+//! What happens to counting while it goes on, with real threads and the kernel's own events, under
+//! prices, refusals and recipes made up here.
 
 use super::*;
 use crate::host::{Discovery, DiscoveryOptions, Root, Sampler, Silent, Watch};
@@ -81,7 +82,8 @@ fn standing(recipe: Recipe, price: Price, thrift: Thrift) -> Standing {
 
 const BARE: Price = Price { read: Span(800), one: Span(900), two: Span(1_200) };
 
-/// A host that finds, reads and counts threads and has no way to move one, with looks at made-up moments.
+/// A host that finds, reads and counts threads and has no way to move one, with looks at made-up
+/// moments.
 struct Looks {
     discovery: Discovery,
     sampler: Sampler,
@@ -244,7 +246,8 @@ fn counters_that_cost_too_much_are_thinned_out_and_then_left_by_themselves() {
     let dear = Price { read: Span::from_us(20), one: Span::from_ms(26), two: Span::from_ms(92) };
     let mut looks = Looks::new(&[napping.tree()], Some(standing(recipe(), dear, Thrift::FREE)));
     let mut one_in = Vec::new();
-    // Between two looks lies so much, as told, that our own work is nothing: what is too much is the price.
+    // Between two looks lies so much, as told, that our own work is nothing: what is too much is
+    // the price.
     let long = Span::from_ms(10_000);
     looks.until("hardware is left", long, |looks| {
         let thrift = looks.counters.thrift();
@@ -278,7 +281,8 @@ fn counters_that_others_hold_are_left_to_them() {
     let program = Busy::new();
     let mut looks = Looks::new(&[program.tree()], Some(standing(recipe(), BARE, Thrift::FREE)));
     looks.until("it is counted", TICK, |looks| looks.counters.counted_threads() == 1);
-    // As if they had never run: what was read is missing, and the time it could have counted is not.
+    // As if they had never run: what was read is missing, and the time it could have counted is
+    // not.
     looks.until("hardware is left", Span::from_ms(300), |looks| {
         if looks.counts_hardware() {
             (looks.counters.counted, looks.counters.starved) = (0, 1);

@@ -29,7 +29,8 @@ impl Discovery {
         !self.options.tags && self.table.roots.values().all(|root| root.ended)
     }
 
-    /// Whether a root has ended. Without a descriptor of its process that is looked up only if `looks`.
+    /// Whether a root has ended. Without a descriptor of its process that is looked up only if
+    /// `looks`.
     fn has_ended(&self, id: RootId, root: &Watched, looks: bool) -> bool {
         let mut ended = root.ended;
         let pid = match &root.root {
@@ -51,7 +52,8 @@ impl Discovery {
             }
         };
         if !ended && root.ends.is_none() && looks {
-            // A later process with the number is not told apart here, but by the table, which then has no threads.
+            // A later process with the number is not told apart here, but by the table, which then
+            // has no threads.
             ended = match process::stat(self.proc.path(), pid) {
                 Ok(stat) => stat.state == State::Zombie && stat.threads <= 1,
                 Err(error) => error.is_gone(),

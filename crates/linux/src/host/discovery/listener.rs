@@ -18,11 +18,11 @@ pub enum Origin {
     ChildOf(Pid),
 }
 
-/// A part, or all parts, of a host that keep something for each thread. Every call has a default that does nothing, so that a host which
-/// only counts threads needs none of them.
+/// A part, or all parts, of a host that keep something for each thread. Every call has a default
+/// that does nothing, so that a host which only counts threads needs none of them.
 ///
-/// The table is as it is after the change that is told, but for ends: [`Self::thread_ended`] gets the thread that was removed, and
-/// [`Self::process_dropped`] comes before its threads end.
+/// The table is as it is after the change that is told, but for ends: [`Self::thread_ended`] gets
+/// the thread that was removed, and [`Self::process_dropped`] comes before its threads end.
 pub trait ThreadListener {
     /// A program was found, or has another name.
     fn program_named(&mut self, _info: ProgramInfo) {}
@@ -33,7 +33,8 @@ pub trait ThreadListener {
     /// A process has ended, and all its threads before it.
     fn process_ended(&mut self, _pid: Pid) {}
 
-    /// A process lives, and no root means it any more: it and its threads are about to be forgotten.
+    /// A process lives, and no root means it any more: it and its threads are about to be
+    /// forgotten.
     fn process_dropped(&mut self, _table: &ThreadTable, _pid: Pid) {}
 
     /// A thread was taken in; false refuses it, since it has ended already.

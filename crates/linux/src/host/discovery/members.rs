@@ -1,7 +1,7 @@
 //! Members of control groups and of the groups below them.
 //!
-//! Properties: each group is listed once, however many roots name it; the groups and members that are looked at are bounded, however deep they
-//! lie; a group that vanishes meanwhile is empty.
+//! Properties: each group is listed once, however many roots name it; the groups and members that
+//! are looked at are bounded, however deep they lie; a group that vanishes meanwhile is empty.
 
 use crate::host::procfs;
 use crate::process::Pid;

@@ -1,17 +1,21 @@
 //! Discovery of processes and threads as they appear.
 //!
-//! Problem: threads are born at any moment, and listing everything at every look costs more than all else. Idea: ask three
-//! cheap questions first. Was any task made on this machine since the last look (`loadavg` ends with the number of the
-//! newest)? Has the number of a process's threads changed (its folder has a link for each)? And lists of children, which take a
-//! file for each thread, are read only as often as a fixed share of one CPU allows.
+//! Problem: threads are born at any moment, and listing everything at every look costs more than
+//! all else. Idea: ask three cheap questions first. Was any task made on this machine since the
+//! last look (`loadavg` ends with the number of the newest)? Has the number of a process's threads
+//! changed (its folder has a link for each)? And lists of children, which take a file for each
+//! thread, are read only as often as a fixed share of one CPU allows.
 //!
-//! Properties: work per look is bounded, whatever the program does: a bounded number of new threads is taken in, the others by the next
-//! look; the time spent on lists of children and members is a fixed share of a CPU, for each user ([`pace`]); a process that was found
-//! stays found, also when its parent ends. Known gaps: a process that is born and whose parent ends between two looks is not seen to
-//! belong to the roots, and neither are children of a thread beyond the first [`processes::LISTS_MAX`] of its process.
+//! Properties: work per look is bounded, whatever the program does: a bounded number of new threads
+//! is taken in, the others by the next look; the time spent on lists of children and members is a
+//! fixed share of a CPU, for each user ([`pace`]); a process that was found stays found, also when
+//! its parent ends. Known gaps: a process that is born and whose parent ends between two looks is
+//! not seen to belong to the roots, and neither are children of a thread beyond the first
+//! [`processes::LISTS_MAX`] of its process.
 //!
-//! Discovery reads procfs and control groups and changes nothing on the machine. It tells the other parts of a host what it finds through
-//! [`ThreadListener`], and uses none of them: a host with another way to place threads takes it as it is.
+//! Discovery reads procfs and control groups and changes nothing on the machine. It tells the other
+//! parts of a host what it finds through [`ThreadListener`], and uses none of them: a host with
+//! another way to place threads takes it as it is.
 
 mod ends;
 mod listener;
@@ -51,7 +55,8 @@ const NAMES_PER_SEARCH: usize = 256;
 /// Options of discovery.
 #[derive(Clone, Copy, Debug)]
 pub struct DiscoveryOptions {
-    /// Children are looked for no more often than this, and less often where that would cost too much.
+    /// Children are looked for no more often than this, and less often where that would cost too
+    /// much.
     pub find_every: Span,
     /// Threads are only watched, so no right to move them is needed.
     pub hands_off: bool,
@@ -110,10 +115,12 @@ impl Discovery {
         }
     }
 
-    /// Takes in all that these roots name and all that came of it, before the first look. Each root is a program.
+    /// Takes in all that these roots name and all that came of it, before the first look. Each root
+    /// is a program.
     ///
     /// # Errors
-    /// [`LiveError`]: a root is not there, has ended, or is not ours to move; of several that are only watched, all may not be looked at.
+    /// [`LiveError`]: a root is not there, has ended, or is not ours to move; of several that are
+    /// only watched, all may not be looked at.
     pub fn begin(&mut self, roots: &[Root], listener: &mut dyn ThreadListener) -> Result<(), LiveError> {
         let mut problem = None;
         for root in roots {
@@ -163,7 +170,8 @@ impl Discovery {
         self.vm_fault.as_deref()
     }
 
-    /// Looks for threads that are new and threads that have ended; how many were seen and not taken in.
+    /// Looks for threads that are new and threads that have ended; how many were seen and not taken
+    /// in.
     pub fn find(&mut self, now: Moment, listener: &mut dyn ThreadListener) -> u32 {
         self.hear_of_vcpus(listener);
         let newest = self.newest_task();
@@ -205,7 +213,8 @@ impl Discovery {
         self.search = Search { no_lists: self.search.no_lists, ..Search::default() };
     }
 
-    /// Looks whether names changed: programs rename their threads, and a process that calls exec becomes another program.
+    /// Looks whether names changed: programs rename their threads, and a process that calls exec
+    /// becomes another program.
     fn refresh_names(&mut self, listener: &mut dyn ThreadListener) {
         let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
         let count = ids.len().min(NAMES_PER_SEARCH);
@@ -221,7 +230,8 @@ impl Discovery {
         self.next_named = self.next_named.wrapping_add(count);
     }
 
-    /// Takes the name of a thread from its stat line, which may be that of another thread with its number.
+    /// Takes the name of a thread from its stat line, which may be that of another thread with its
+    /// number.
     pub fn update_name(&mut self, id: ThreadId, stat: &Stat, listener: &mut dyn ThreadListener) {
         let Some(thread) = self.table.threads.get_mut(&id) else { return };
         if thread.start != stat.start {

@@ -1,10 +1,13 @@
 //! Pace of the search: each user's processes and threads are looked for at a pace of their own.
 //!
-//! Unit: parts of a CPU, by user. Problem: where roots are tags of many users, a user with very many processes, or with storms of new
-//! ones, would make the search dear, or keep other users' processes from being found. Idea: after a search for one user's processes the
-//! next one for that user waits in proportion to its cost; of each user a bounded number of processes and threads is watched.
+//! Unit: parts of a CPU, by user. Problem: where roots are tags of many users, a user with very
+//! many processes, or with storms of new ones, would make the search dear, or keep other users'
+//! processes from being found. Idea: after a search for one user's processes the next one for that
+//! user waits in proportion to its cost; of each user a bounded number of processes and threads is
+//! watched.
 //!
-//! Properties: one user's debt delays no other user; clearing all tags and tagging again does not cancel a debt.
+//! Properties: one user's debt delays no other user; clearing all tags and tagging again does not
+//! cancel a debt.
 
 use super::Discovery;
 use super::listener::ThreadListener;
@@ -15,7 +18,8 @@ use std::collections::BTreeSet;
 use trimtab_core::sampling_budget::FINDING_PROCESSES;
 use trimtab_core::time::Moment;
 
-/// Processes and threads of one user that are watched, where they are tagged. Chosen: what a large machine runs at once.
+/// Processes and threads of one user that are watched, where they are tagged. Chosen: what a large
+/// machine runs at once.
 const PROCESSES_OF_USER: usize = 1_024;
 const THREADS_OF_USER: usize = 4_096;
 /// The only user whose threads are meant; `None` for the threads of all users.
@@ -109,7 +113,8 @@ impl Discovery {
         }
     }
 
-    /// A root is new: its processes are looked for at the next look, and other roots' only when they are due.
+    /// A root is new: its processes are looked for at the next look, and other roots' only when
+    /// they are due.
     pub fn find_next(&mut self, id: RootId) {
         let Some(watched) = self.table.roots.get(&id) else { return };
         match watched.root {
@@ -199,7 +204,8 @@ mod tests {
         // What root means too is not theirs alone.
         add(&mut discovery, 0, all);
         assert!(!discovery.is_full(Some(own)));
-        // A thread for which there is no room is counted, and its process not listed over and over for it.
+        // A thread for which there is no room is counted, and its process not listed over and over
+        // for it.
         discovery.table.add_process(
             sleeper.pid(),
             process::stat(discovery.proc.path(), sleeper.pid()).unwrap().start,

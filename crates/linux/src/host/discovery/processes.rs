@@ -1,4 +1,5 @@
-//! Search for processes: those that the roots name, members of control groups, and the children of processes under watch.
+//! Search for processes: those that the roots name, members of control groups, and the children of
+//! processes under watch.
 
 use super::listener::{Origin, ThreadListener};
 use super::members::group_members;
@@ -74,7 +75,8 @@ impl Discovery {
         Ok(())
     }
 
-    /// Takes in the members of the groups that are watched for a user. Each group is listed once, however many roots name it.
+    /// Takes in the members of the groups that are watched for a user. Each group is listed once,
+    /// however many roots name it.
     pub(super) fn find_groups(&mut self, owner: Owner, listener: &mut dyn ThreadListener) {
         let mut groups: BTreeMap<PathBuf, Vec<RootId>> = BTreeMap::new();
         for (id, watched) in self.table.roots.iter().filter(|(_, watched)| watched.only == owner) {
@@ -137,7 +139,8 @@ impl Discovery {
         }
     }
 
-    /// Takes in the children of all processes that are watched for a user, their children, and so on.
+    /// Takes in the children of all processes that are watched for a user, their children, and so
+    /// on.
     pub(super) fn find_children(&mut self, owner: Owner, listener: &mut dyn ThreadListener) {
         let of = |(_, process): &(&Pid, &Process)| self.owner(process) == owner;
         let whole = self.table.processes.iter().filter(|(_, process)| process.only.is_none());
@@ -221,7 +224,8 @@ impl Discovery {
         let Some(of) = self.table.processes.get(&parent) else { return false };
         let owner = self.owner(of);
         let whole = !self.options.tags || of.covers.values().any(Option::is_none);
-        // Of a process that is not meant as a whole, only some children are: those that the listener wants.
+        // Of a process that is not meant as a whole, only some children are: those that the
+        // listener wants.
         if !(whole || listener.wants_child(child, parent)) || self.is_full(owner) {
             return false;
         }

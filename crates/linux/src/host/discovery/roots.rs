@@ -1,4 +1,5 @@
-//! Roots of the watching: processes, threads, control groups and virtual machines, and whether they have ended.
+//! Roots of the watching: processes, threads, control groups and virtual machines, and whether they
+//! have ended.
 
 use super::vcpu_threads::VcpuWatch;
 use crate::host::error::LiveError;
@@ -17,7 +18,8 @@ use trimtab_core::ids::ProgramId;
 pub enum Root {
     /// A process and all that come from it.
     Tree(Pid),
-    /// One thread of a process; the others, and what comes of them, are only looked at, since they may inherit its mask.
+    /// One thread of a process; the others, and what comes of them, are only looked at, since they
+    /// may inherit its mask.
     Thread(Pid, Tid),
     /// All processes of a control group and of those below it.
     Cgroup(PathBuf),
@@ -44,8 +46,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Looks whether it can be watched. `signals` says that numbers of processes mean the same to the kernel; with `hands_off` no right
-    /// to move anything is needed.
+    /// Looks whether it can be watched. `signals` says that numbers of processes mean the same to
+    /// the kernel; with `hands_off` no right to move anything is needed.
     pub(super) fn new(proc: &Path, root: &Root, signals: bool, hands_off: bool) -> Result<Self, LiveError> {
         let pid = match root {
             Root::Tree(pid) | Root::Thread(pid, _) => *pid,
@@ -106,7 +108,8 @@ impl Watched {
     }
 }
 
-/// Whether a thread is this user's to move, as far as the kernel would say; of a process, its first.
+/// Whether a thread is this user's to move, as far as the kernel would say; of a process, its
+/// first.
 pub(super) fn is_of(proc: &Path, pid: Pid, tid: Tid, uid: u32) -> bool {
     process::thread_identity(proc, pid, tid).is_ok_and(|who| who.is(uid))
 }

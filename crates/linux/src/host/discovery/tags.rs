@@ -1,8 +1,9 @@
 //! Roots that come and go while the machine is watched.
 //!
-//! Problem: a service is told of threads one by one, by people who do not know of each other; the same thread may be meant twice, and must
-//! be left alone when no root means it any more, though it is still watched because others are. Idea: each process remembers which roots
-//! mean it, or one thread of it; the interest in a thread follows from that, and changes when a root comes or goes.
+//! Problem: a service is told of threads one by one, by people who do not know of each other; the
+//! same thread may be meant twice, and must be left alone when no root means it any more, though it
+//! is still watched because others are. Idea: each process remembers which roots mean it, or one
+//! thread of it; the interest in a thread follows from that, and changes when a root comes or goes.
 
 use super::listener::ThreadListener;
 use super::roots::{Root, RootId, Watched};
@@ -19,7 +20,8 @@ pub struct Watch {
     pub program: ProgramId,
     /// Only threads of this user are meant.
     pub only: Option<u32>,
-    /// When the process, or the one thread that is meant, started; another with its number is not meant.
+    /// When the process, or the one thread that is meant, started; another with its number is not
+    /// meant.
     pub start: Option<StartTime>,
 }
 
@@ -60,7 +62,8 @@ impl Discovery {
         {
             return Err(LiveError::NoProcess(pid));
         }
-        // However many are tagged, descriptors remain for what is done with them; without one its end is seen a little later.
+        // However many are tagged, descriptors remain for what is done with them; without one its
+        // end is seen a little later.
         watched.ends = watched.ends.filter(|_| self.budget.take_spare());
         let id = self.table.add_root(Watched { program: how.program, only: how.only, ..watched });
         if let Err(error) = self.take_root(id, listener) {
@@ -70,7 +73,8 @@ impl Discovery {
         Ok(id)
     }
 
-    /// Makes sure that the process that a root names is the one that started then: its number may become another's at any moment.
+    /// Makes sure that the process that a root names is the one that started then: its number may
+    /// become another's at any moment.
     ///
     /// # Errors
     /// [`LiveError::NoProcess`]: it is another one.
@@ -94,7 +98,8 @@ impl Discovery {
         watched.is_some()
     }
 
-    /// Ends the watching of a root: the processes that it meant; `None` where there is no such root. [`Self::drop_unmeant`] is to follow.
+    /// Ends the watching of a root: the processes that it meant; `None` where there is no such
+    /// root. [`Self::drop_unmeant`] is to follow.
     pub fn unwatch(&mut self, id: RootId, listener: &mut dyn ThreadListener) -> Option<Vec<Pid>> {
         if !self.drop_root(id) {
             return None;
@@ -108,7 +113,8 @@ impl Discovery {
         Some(meant)
     }
 
-    /// Forgets processes that no root means. Those that were found because one of their ancestors is meant will be found again.
+    /// Forgets processes that no root means. Those that were found because one of their ancestors
+    /// is meant will be found again.
     pub fn drop_unmeant(&mut self, listener: &mut dyn ThreadListener) {
         let unmeant = self.table.processes.iter().filter(|(_, process)| process.covers.is_empty());
         let gone: Vec<Pid> = unmeant.map(|(pid, _)| *pid).collect();

@@ -1,7 +1,7 @@
 //! Table of the roots, processes and threads under watch.
 //!
-//! Discovery alone changes it. The other parts of a host read it, and keep what they know of a thread under its number, which is never
-//! used again.
+//! Discovery alone changes it. The other parts of a host read it, and keep what they know of a
+//! thread under its number, which is never used again.
 
 use super::roots::{Root, RootId, Watched, is_of};
 use super::vcpu_threads::Only;
@@ -195,7 +195,8 @@ impl ThreadTable {
         self.processes.iter().find(|(_, process)| of(process)).map(|(pid, _)| *pid)
     }
 
-    /// Whether a thread is known to have ended: its process's threads were all listed, and it was not among them.
+    /// Whether a thread is known to have ended: its process's threads were all listed, and it was
+    /// not among them.
     pub(super) fn has_ended(&self, pid: Pid, tid: Tid) -> bool {
         let listed = self.processes.get(&pid).filter(|process| process.links.is_some() && !process.stale);
         listed.is_some_and(|process| !process.threads.contains_key(&tid))
@@ -222,8 +223,8 @@ impl ThreadTable {
         covers.and_then(|covers| covers.keys().find_map(tree)).unwrap_or(pid)
     }
 
-    /// Whether a thread still belongs to a user for whom it is meant. Programs that a user runs may have become another user's, and are
-    /// then no more that user's to move than any other.
+    /// Whether a thread still belongs to a user for whom it is meant. Programs that a user runs may
+    /// have become another user's, and are then no more that user's to move than any other.
     pub(in crate::host) fn is_still_owned(&self, proc: &Path, thread: &Thread) -> bool {
         let Some(process) = self.processes.get(&thread.pid) else { return false };
         let roots = process.meant_by(thread.tid).filter_map(|id| self.roots.get(&id));

@@ -56,7 +56,8 @@ impl Discovery {
         }
     }
 
-    /// Lists a process's threads, and takes in as many new ones as there is room at this look, and for their user.
+    /// Lists a process's threads, and takes in as many new ones as there is room at this look, and
+    /// for their user.
     pub(super) fn list_threads(
         &mut self,
         pid: Pid,
@@ -100,12 +101,14 @@ impl Discovery {
         self.search.untaken += left_over;
         if let Some(process) = self.table.processes.get_mut(&pid) {
             process.stale = left_over > 0;
-            // For these there is no room before others end: they are not listed over and over for that.
+            // For these there is no room before others end: they are not listed over and over for
+            // that.
             process.beyond = beyond;
         }
     }
 
-    /// Whether a process is the one that is known by its number, and has not ended while it is still listed.
+    /// Whether a process is the one that is known by its number, and has not ended while it is
+    /// still listed.
     fn is_still_there(&mut self, pid: Pid, listener: &mut dyn ThreadListener) -> bool {
         let stat = process::stat(self.proc.path(), pid);
         let Some(process) = self.table.processes.get_mut(&pid) else { return false };
@@ -150,7 +153,8 @@ impl Discovery {
         taken
     }
 
-    /// Looks for what was born of these processes, now, whatever that costs; the next search finds it.
+    /// Looks for what was born of these processes, now, whatever that costs; the next search finds
+    /// it.
     pub fn find_born(&mut self, of: &[Pid], listener: &mut dyn ThreadListener) {
         for pid in of {
             if let Some(process) = self.table.processes.get_mut(pid) {

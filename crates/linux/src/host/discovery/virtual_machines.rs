@@ -1,7 +1,9 @@
-//! Threads of virtual machines: of their processes only the threads that run virtual CPUs are watched.
+//! Threads of virtual machines: of their processes only the threads that run virtual CPUs are
+//! watched.
 //!
-//! A [`Lookout`](crate::vcpus::Lookout) says which these are, now and later. The listener is told of every other thread of the process, since one that was born
-//! of a virtual CPU's thread inherits its mask.
+//! A [`Lookout`](crate::vcpus::Lookout) says which these are, now and later. The listener is told
+//! of every other thread of the process, since one that was born of a virtual CPU's thread inherits
+//! its mask.
 
 use super::Discovery;
 use super::listener::ThreadListener;

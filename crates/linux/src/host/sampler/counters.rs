@@ -17,8 +17,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// What this kernel has. Whoever asks runs, so it was put on a CPU at least once: a kernel that does not count
-    /// says zero.
+    /// What this kernel has. Whoever asks runs, so it was put on a CPU at least once: a kernel that
+    /// does not count says zero.
     pub(super) fn of(proc: BorrowedFd<'_>) -> Self {
         let mut buffer = [0; 80];
         let counted = procfs::open(proc, "self/schedstat")
@@ -70,7 +70,8 @@ pub(super) struct KeptFile(Option<OwnedFd>);
 pub(super) struct Files {
     /// Its counters.
     counters: KeptFile,
-    /// Where it runs and whether it sleeps. Only kept while there is room for the counters of as many again: these are read more often.
+    /// Where it runs and whether it sleeps. Only kept while there is room for the counters of as
+    /// many again: these are read more often.
     stat: KeptFile,
 }
 
@@ -93,7 +94,8 @@ impl From<Errno> for Unread {
 }
 
 impl KeptFile {
-    /// Reads from the start into the buffer. `keep` says whether there is room to keep the file open.
+    /// Reads from the start into the buffer. `keep` says whether there is room to keep the file
+    /// open.
     fn read<'a>(
         &mut self,
         open: impl FnOnce() -> Result<OwnedFd, Errno>,

@@ -1,9 +1,11 @@
 //! Sampler: the kernel's counters of each thread and CPU, read as cheaply as they can be.
 //!
-//! Each thread's counters are read through a descriptor that is kept while there is room ([`DescriptorBudget`]); what was not asked for is
-//! not read. A reading that fails is how the end of a thread is noticed.
+//! Each thread's counters are read through a descriptor that is kept while there is room
+//! ([`DescriptorBudget`]); what was not asked for is not read. A reading that fails is how the end
+//! of a thread is noticed.
 //!
-//! Suspended, stopped and traced threads have counters that stand still; so have the CPUs of a virtual machine that is paused.
+//! Suspended, stopped and traced threads have counters that stand still; so have the CPUs of a
+//! virtual machine that is paused.
 
 pub(super) mod counters;
 
@@ -22,9 +24,9 @@ use trimtab_core::ids::{OsCpu, ThreadId};
 use trimtab_core::observe::{CpuSample, ThreadSample};
 use trimtab_core::time::Span;
 
-/// A thread whose counters stand still is asked whether it sleeps at each of this many readings. Pools of sleeping threads are large:
-/// from then on it is asked once in as many readings, and when it has slept for [`ASLEEP_READINGS`] only once in that many, not all
-/// threads at the same one.
+/// A thread whose counters stand still is asked whether it sleeps at each of this many readings.
+/// Pools of sleeping threads are large: from then on it is asked once in as many readings, and when
+/// it has slept for [`ASLEEP_READINGS`] only once in that many, not all threads at the same one.
 const ASKED_ALWAYS: u32 = 8;
 const ASLEEP_READINGS: u32 = 64;
 
@@ -132,7 +134,8 @@ impl Sampler {
         stat.is_ok_and(|stat| stat.start == thread.start)
     }
 
-    /// Reads what is wanted of a thread. `only` is the one CPU that it may run on, where it is known to be bound to one.
+    /// Reads what is wanted of a thread. `only` is the one CPU that it may run on, where it is
+    /// known to be bound to one.
     ///
     /// # Errors
     /// [`Unread`]: it has ended, or could not be read this time.
@@ -172,7 +175,8 @@ impl Sampler {
             tracked.placed = false;
         }
         tracked.still = if ran { 0 } else { tracked.still.saturating_add(1) };
-        // A thread that was ready and has not run since still is: one that waits for a CPU cannot fall asleep.
+        // A thread that was ready and has not run since still is: one that waits for a CPU cannot
+        // fall asleep.
         let asked = !ran && before.is_some() && now.wait.is_some() && is_asked(tracked.still, tid);
         if asked && tracked.ready != Some(true) && seen_stat.is_none() {
             seen_stat = tracked.files.stat(proc, (pid, tid), &self.budget)?;

@@ -1,0 +1,337 @@
+//! Detach: the end of balancing from outside.
+//!
+//! Masks that a killed balancer left behind are given back; a balancer that lives is told to stop
+//! and is waited for; the service is asked to leave processes alone, and goes on.
+
+use crate::narrator::Narrator;
+use crate::paths::Paths;
+use crate::restoration::{give_back, only as only_for, user};
+use crate::service::client::Client;
+use crate::service::removal;
+use anyhow::{Context, Result, anyhow};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use trimtab_linux::child::let_go;
+use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd};
+use trimtab_linux::process::{Pid, State, stat};
+
+/// The longest time that a balancer may take to give masks back after it was told to. Chosen: it
+/// takes microseconds a thread.
+const LET_GO_MAX: Duration = Duration::from_secs(10);
+/// After this time a warning says what is waited for.
+const WARNED_AFTER: Duration = Duration::from_secs(1);
+
+/// One thing that was done to end balancing, or kept it going.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DetachEvent {
+    /// Threads of a killed balancer's process have their own masks again.
+    Restored {
+        /// The process.
+        pid: Pid,
+        /// Threads that were given theirs back.
+        given_back: u32,
+        /// Threads that were bound by others since.
+        changed: u32,
+        /// Threads that have ended.
+        vanished: u32,
+        /// Threads that are not ours to move.
+        refused: u32,
+    },
+    /// A balancer was told to stop.
+    Told {
+        /// The process it balances.
+        pid: Pid,
+        /// The balancer.
+        balancer: Pid,
+    },
+    /// The balancer is stopped with its whole run, and lets go when that is continued.
+    StoppedWithRun {
+        /// The process it balances.
+        pid: Pid,
+        /// The balancer.
+        balancer: Pid,
+    },
+    /// The balancer alone was stopped, and was continued to let go.
+    Continued {
+        /// The process it balances.
+        pid: Pid,
+        /// The balancer.
+        balancer: Pid,
+    },
+    /// The service cleared tags.
+    Cleared {
+        /// The process that was meant; `None` for all that is the caller's.
+        pid: Option<Pid>,
+        /// How many.
+        tags: u32,
+        /// The service.
+        service: Pid,
+    },
+    /// The service keeps tags that are its own: of guests, and of bound threads.
+    KeptOwn {
+        /// How many.
+        tags: u32,
+        /// The service.
+        service: Pid,
+    },
+    /// The service keeps tags of other users.
+    KeptOthers {
+        /// How many.
+        tags: u32,
+        /// The service.
+        service: Pid,
+    },
+}
+
+/// Ends balancing of one process, or of all that is the caller's. What was done is added to
+/// `events`; whether there was anything to end or to give back.
+///
+/// # Errors
+/// A balancer cannot be told to stop or does not let go, the service does not answer, or a record
+/// is not for this user.
+pub fn detach(
+    paths: &Paths,
+    only: Option<Pid>,
+    narrator: &dyn Narrator,
+    events: &mut Vec<DetachEvent>,
+) -> Result<bool> {
+    let mut work = Detaching {
+        paths,
+        only,
+        narrator,
+        events,
+        begin: Instant::now(),
+        any: false,
+        told: Vec::new(),
+        woken: Vec::new(),
+        asleep: Vec::new(),
+        services: BTreeMap::new(),
+        unreadable: None,
+        has_warned: false,
+    };
+    while work.turn()? {
+        work.wait()?;
+    }
+    // A service that moved nothing yet has no record, and root's are not for users to read.
+    work.reachable_service()?;
+    match work.unreadable.filter(|_| !work.any) {
+        Some(why) => Err(why),
+        None => Ok(work.any),
+    }
+}
+
+/// The process that this balancer started and that `pid` comes from, if there is one.
+fn program_of(paths: &Paths, balancer: Pid, pid: Pid) -> Option<Pid> {
+    let mut at = pid;
+    // Process trees are shallow; the bound only guards against tables that change meanwhile.
+    for _ in 0..1_000 {
+        match stat(&paths.proc(), at).ok()?.parent {
+            parent if parent == balancer => return Some(at),
+            parent if parent.0 > 1 => at = parent,
+            _ => return None,
+        }
+    }
+    None
+}
+
+fn is_stopped(paths: &Paths, pid: Pid) -> bool {
+    stat(&paths.proc(), pid).is_ok_and(|stat| stat.state == State::Stopped)
+}
+
+/// Continues a process that was told to end and is stopped.
+fn wake(pid: Pid) {
+    let raw = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
+    // It may have ended, or have been continued by others.
+    let _ = raw.map(|raw| rustix::process::kill_process(raw, rustix::process::Signal::CONT));
+}
+
+/// One wish to detach, under way.
+struct Detaching<'a> {
+    paths: &'a Paths,
+    /// Of this process; `None` for all.
+    only: Option<Pid>,
+    narrator: &'a dyn Narrator,
+    events: &'a mut Vec<DetachEvent>,
+    begin: Instant,
+    /// Whether there was anything to end or to give back.
+    any: bool,
+    /// Balancers that were told to stop.
+    told: Vec<Pid>,
+    /// Those of them that were stopped by a signal, and continued.
+    woken: Vec<Pid>,
+    /// Those that are stopped with their program.
+    asleep: Vec<Pid>,
+    /// Services that were asked, and whether all that they balanced was taken out.
+    services: BTreeMap<Pid, bool>,
+    /// A record of what was asked for, and why it is not for us to read.
+    unreadable: Option<anyhow::Error>,
+    has_warned: bool,
+}
+
+impl Detaching<'_> {
+    /// Looks at all records, and does what can be done at once. Whether something is to be waited
+    /// for.
+    fn turn(&mut self) -> Result<bool> {
+        let mut waiting = false;
+        for LeftBehind { pid, balancer, socket, end } in give_back(self.paths, self.only)? {
+            match (end, balancer, socket) {
+                (LeftEnd::InUse, Some(balancer), Some(socket)) => {
+                    // A child may be balanced on by a tag of its own.
+                    waiting |= self.taken_out(balancer, socket)? && self.only.is_none_or(|only| only == pid);
+                }
+                (LeftEnd::InUse, Some(balancer), None) => waiting |= self.told_to_stop(pid, balancer)?,
+                (LeftEnd::InUse, None, _) => {
+                    return Err(anyhow!("process {pid} is balanced, and its record does not say by whom"));
+                }
+                (LeftEnd::Restored { given_back, changed, vanished, refused }, ..) => {
+                    self.any = true;
+                    self.events.push(DetachEvent::Restored { pid, given_back, changed, vanished, refused });
+                }
+                (LeftEnd::Foreign(uid), ..) if self.only.is_some() => {
+                    let (name, only) = (user(self.paths, uid), only_for(self.paths, uid));
+                    self.unreadable = Some(anyhow!(
+                        "what is recorded of process {pid} belongs to {name}: {only} may use it (sudo trimtab detach {pid})"
+                    ));
+                }
+                (LeftEnd::Unreadable, ..) if self.only.is_some() => {
+                    self.unreadable = Some(anyhow!(
+                        "what is recorded of process {pid} cannot be read, or is of another container"
+                    ));
+                }
+                (LeftEnd::Foreign(_) | LeftEnd::Unreadable, ..) => {}
+            }
+        }
+        Ok(waiting)
+    }
+
+    /// Takes what is asked for out of a service, which goes on. Whether its masks are to be waited
+    /// for.
+    fn taken_out(&mut self, balancer: Pid, socket: PathBuf) -> Result<bool> {
+        if let Some(all) = self.services.get(&balancer) {
+            return Ok(*all);
+        }
+        if self.only == Some(balancer) {
+            return Err(anyhow!(
+                "process {balancer} is the service: trimtab detach --all takes out what is yours; as a whole it ends by systemctl stop \
+                 trimtab, or kill {balancer}"
+            ));
+        }
+        let mut client = Client::at(self.paths, &socket).with_context(|| {
+            format!("the service (process {balancer}) balances it, and cannot be asked to leave it alone")
+        })?;
+        self.take_out_of(&mut client, balancer)
+    }
+
+    /// The same of one that was found; whether all that was asked for is out.
+    fn take_out_of(&mut self, client: &mut Client, balancer: Pid) -> Result<bool> {
+        let Some(pid) = self.only else {
+            let (taken, own) = removal::take_out_all(client, geteuid().is_root())?;
+            self.cleared(None, taken.cleared, balancer);
+            let others = removal::status(client)?.others;
+            if own > 0 {
+                self.events.push(DetachEvent::KeptOwn { tags: own, service: balancer });
+            }
+            if others > 0 {
+                self.events.push(DetachEvent::KeptOthers { tags: others, service: balancer });
+            }
+            self.services.insert(balancer, own == 0 && others == 0);
+            return Ok(own == 0 && others == 0);
+        };
+        let taken = removal::take_out(self.paths, client, pid)?;
+        self.cleared(Some(pid), taken.cleared, balancer);
+        self.services.insert(balancer, true);
+        match taken.fault(pid, balancer.0) {
+            Some(fault) => Err(anyhow!("{fault}")),
+            None => Ok(true),
+        }
+    }
+
+    fn cleared(&mut self, pid: Option<Pid>, tags: u32, service: Pid) {
+        if tags > 0 {
+            self.any = true;
+            self.events.push(DetachEvent::Cleared { pid, tags, service });
+        }
+    }
+
+    /// Asks the service that is found, where no record led to it: it may have moved nothing yet,
+    /// and root's records are not for users to read.
+    fn reachable_service(&mut self) -> Result<()> {
+        let Some(mut client) = Client::any(self.paths, self.narrator) else { return Ok(()) };
+        // One that does not answer has nothing to do with what was done.
+        let Ok(status) = removal::status(&mut client) else { return Ok(()) };
+        let balancer = Pid(status.pid);
+        let meant = |pid: Pid| status.tags.iter().any(|tag| tag.mark.pid() == Some(pid.0));
+        if self.services.contains_key(&balancer) || !self.only.map_or(!status.tags.is_empty(), meant) {
+            return Ok(());
+        }
+        self.take_out_of(&mut client, balancer).map(drop)
+    }
+
+    /// Tells a balancer to stop. Whether it is to be waited for.
+    fn told_to_stop(&mut self, pid: Pid, balancer: Pid) -> Result<bool> {
+        self.any = true;
+        if !self.told.contains(&balancer) {
+            match let_go(balancer) {
+                Ok(()) => {
+                    self.events.push(DetachEvent::Told { pid, balancer });
+                }
+                // Gone just now.
+                Err(Errno::SRCH) => {}
+                Err(error) => {
+                    return Err(error).with_context(|| {
+                        format!(
+                            "process {pid} is balanced by process {balancer}, which cannot be told to stop"
+                        )
+                    });
+                }
+            }
+            self.told.push(balancer);
+        }
+        if !is_stopped(self.paths, balancer) {
+            return Ok(true);
+        }
+        let program = program_of(self.paths, balancer, pid);
+        if program.is_some_and(|program| is_stopped(self.paths, program)) {
+            // A job that was stopped on purpose is not ours to continue, and nothing of it runs.
+            if !self.asleep.contains(&balancer) {
+                self.asleep.push(balancer);
+                self.events.push(DetachEvent::StoppedWithRun { pid, balancer });
+            }
+            return Ok(false);
+        }
+        if !self.woken.contains(&balancer) {
+            self.woken.push(balancer);
+            self.events.push(DetachEvent::Continued { pid, balancer });
+        }
+        wake(balancer);
+        Ok(true)
+    }
+
+    /// Waits for a moment, as long as there is patience.
+    fn wait(&mut self) -> Result<()> {
+        let who = || {
+            let balancers: Vec<String> =
+                self.told.iter().chain(self.services.keys()).map(ToString::to_string).collect();
+            balancers.join(", ")
+        };
+        if self.begin.elapsed() > LET_GO_MAX {
+            let what = if self.told.is_empty() {
+                "was asked to leave it alone and has not: it may be held by a debugger, or busy"
+            } else {
+                "was told to stop balancing and has not: it may be held by a debugger, or busy; kill -KILL ends it, and masks come back"
+            };
+            return Err(anyhow!("process {} {what}", who()));
+        }
+        if self.begin.elapsed() > WARNED_AFTER && !self.has_warned {
+            let waits =
+                format!("process {} has not let go yet: waiting up to {} s", who(), LET_GO_MAX.as_secs());
+            self.narrator.warning(&waits);
+            self.has_warned = true;
+        }
+        std::thread::sleep(Duration::from_millis(if self.has_warned { 50 } else { 5 }));
+        Ok(())
+    }
+}

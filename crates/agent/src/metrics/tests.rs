@@ -1,0 +1,234 @@
+//! Figures fetched as a collector does, and by malformed requests.
+
+use super::page::{THREADS_MAX, text};
+use super::server::{Reply, reply};
+use super::*;
+use crate::runs::Run;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use trimtab_core::telemetry::account::{Keep, Playback};
+use trimtab_core::trace::Trace;
+
+fn account(run: &Run) -> Account {
+    let trace = Trace::parse(&run.text()).unwrap();
+    let mut playback = Playback::new(&trace.header, Keep::default());
+    for record in &trace.steps {
+        playback.step(record, &mut |_, _| ());
+    }
+    playback.account().clone()
+}
+
+fn ask(mut stream: impl Read + Write, request: &[u8]) -> String {
+    // It may answer and close before all of a large request is sent.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn unix(path: &Path) -> Address {
+    format!("unix:{}", path.display()).parse().unwrap()
+}
+
+fn port(metrics: &Metrics) -> std::net::SocketAddr {
+    match metrics.address() {
+        Address::Tcp(address) => *address,
+        Address::Unix(_) => panic!(),
+    }
+}
+
+const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+#[test]
+fn the_page_follows_the_format() {
+    let text = text(&account(&Run { suffix: "\"\\\n}evil 1".to_owned(), ..Run::default() }));
+    let mut seen = BTreeSet::new();
+    let mut typed = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(["counter", "gauge"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(typed.insert(name.to_owned()), "{name} twice");
+        } else if !line.starts_with("# HELP ") {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            value.parse::<f64>().unwrap_or_else(|_| panic!("{line}"));
+            let name = series.split('{').next().unwrap();
+            assert!(typed.contains(name), "{line}");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{line}");
+            assert!(seen.insert(series.to_owned()), "{series} twice");
+        }
+    }
+    assert!(text.contains("name=\"worker-1\\\"\\\\\\n}evil 1\""), "{text}");
+    assert!(text.contains("trimtab_finding{finding=\"uneven\"} 1\n"), "{text}");
+    assert!(text.contains("trimtab_program_threads{program=\"0\",pid=\"4000\""), "{text}");
+    let sleeper =
+        text.lines().find(|line| line.starts_with("trimtab_thread_speed_ratio") && line.contains("\"main\""));
+    assert_eq!(sleeper, None, "who sleeps has no speed, not the speed 0");
+}
+
+#[test]
+fn threads_have_a_bound_and_the_rest_is_counted() {
+    let run = Run { threads: u32::try_from(THREADS_MAX).unwrap() + 50, steps: 4, ..Run::default() };
+    let text = text(&account(&run));
+    let series = text.lines().filter(|line| line.starts_with("trimtab_thread_cpu{")).count();
+    assert_eq!(series, THREADS_MAX);
+    // One of the threads is not born yet or has ended, by the script.
+    assert!(
+        text.contains("\ntrimtab_threads_omitted 4") || text.contains("\ntrimtab_threads_omitted 5"),
+        "{text}"
+    );
+}
+
+#[test]
+fn addresses_are_loopback_unless_asked() {
+    for good in ["127.0.0.1:9", "[::1]:0", "127.3.2.1:80", "public:0.0.0.0:9100", "unix:/tmp/x"] {
+        assert!(good.parse::<Address>().is_ok(), "{good}");
+    }
+    for bad in
+        ["", "9100", "localhost:1", "unix:", "127.0.0.1", "127.0.0.1:99999", "public:", "unix:a\0b", ":9100"]
+    {
+        assert!(bad.parse::<Address>().is_err(), "{bad}");
+    }
+    let refused = "0.0.0.0:9100".parse::<Address>().unwrap_err().to_string();
+    assert!(refused.contains("127.0.0.1:9100") && refused.contains("public:0.0.0.0:9100"), "{refused}");
+    assert!(format!("unix:/{}", "x".repeat(200)).parse::<Address>().is_err());
+}
+
+#[test]
+fn a_collector_gets_the_latest_figures() {
+    let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let empty = ask(TcpStream::connect(port(&metrics)).unwrap(), GET);
+    assert!(empty.starts_with("HTTP/1.1 200 OK\r\n") && empty.ends_with("\r\n\r\n"), "{empty}");
+    metrics.update(&account(&Run { steps: 3, ..Run::default() }));
+    metrics.update(&account(&Run { steps: 4, ..Run::default() }));
+    let page = ask(TcpStream::connect(port(&metrics)).unwrap(), GET);
+    assert!(
+        page.contains("trimtab_steps_total 3\n"),
+        "made anew once a second of the account's time: {page}"
+    );
+    metrics.update(&account(&Run { steps: 40, ..Run::default() }));
+    let page = ask(TcpStream::connect(port(&metrics)).unwrap(), GET);
+    assert!(page.contains("trimtab_steps_total 40\n"), "{page}");
+    let body = page.split_once("\r\n\r\n").unwrap().1;
+    assert!(
+        page.contains(&format!("Content-Length: {}\r\n", body.len())) && page.contains("version=0.0.4"),
+        "{page}"
+    );
+    // A second one cannot have the port.
+    let taken = format!("{}", port(&metrics)).parse().unwrap();
+    assert!(
+        format!("{:#}", Metrics::serve(&taken).unwrap_err()).contains("cannot offer metrics on 127.0.0.1")
+    );
+}
+
+#[test]
+fn a_unix_socket_is_its_owners_and_goes_with_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.sock");
+    let metrics = Metrics::serve(&unix(&path)).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(ask(UnixStream::connect(&path).unwrap(), GET).starts_with("HTTP/1.1 200"));
+    let second = format!("{:#}", Metrics::serve(&unix(&path)).unwrap_err());
+    assert!(second.contains("another run answers there"), "{second}");
+    assert!(path.exists());
+    drop(metrics);
+    assert!(!path.exists());
+}
+
+#[test]
+fn only_dead_sockets_of_ours_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let dead = folder.path().join("dead.sock");
+    drop(UnixListener::bind(&dead).unwrap());
+    assert!(dead.exists());
+    let metrics = Metrics::serve(&unix(&dead)).unwrap();
+    assert!(ask(UnixStream::connect(&dead).unwrap(), GET).starts_with("HTTP/1.1 200"));
+    drop(metrics);
+    for (name, make) in [
+        ("file", (|path: &Path| fs::write(path, "mine").unwrap()) as fn(&Path)),
+        ("folder", |path| fs::create_dir(path).unwrap()),
+        ("link", |path| std::os::unix::fs::symlink("/nowhere", path).unwrap()),
+    ] {
+        let path = folder.path().join(name);
+        make(&path);
+        let refused = format!("{:#}", Metrics::serve(&unix(&path)).unwrap_err());
+        assert!(refused.contains("is no socket"), "{refused}");
+        assert!(fs::symlink_metadata(&path).is_ok());
+    }
+    let refused = Metrics::serve(&unix(Path::new("/no/such/folder/x.sock")));
+    assert!(format!("{:#}", refused.unwrap_err()).contains("/no/such/folder/x.sock"));
+}
+
+#[test]
+fn a_socket_that_was_replaced_is_left_to_its_new_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.sock");
+    let metrics = Metrics::serve(&unix(&path)).unwrap();
+    fs::rename(&path, folder.path().join("old")).unwrap();
+    let other = UnixListener::bind(&path).unwrap();
+    drop(metrics);
+    assert!(path.exists());
+    drop(other);
+}
+
+#[test]
+fn strange_requests_get_a_plain_no() {
+    for (request, expected) in [
+        (&b"GET /metrics HTTP/1.0\n\n"[..], Reply::Page),
+        (b"GET /metrics?x=1 HTTP/1.1\r\n\r\n", Reply::Page),
+        (b"GET /metricsx HTTP/1.1\r\n\r\n", Reply::NotFound),
+        (b"GET /../../etc/passwd HTTP/1.1\r\n\r\n", Reply::NotFound),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", Reply::NotAllowed),
+        (b"GET /metrics HTTP/2\r\n\r\n", Reply::Bad),
+        (b"GET /metrics", Reply::Bad),
+        (b"", Reply::Bad),
+        (b"\xff\xfe\x00 / HTTP/1.1\r\n\r\n", Reply::Bad),
+        (b"get  /metrics  HTTP/1.1\r\n\r\n", Reply::Bad),
+        (&[b'A'; 9_000], Reply::TooLarge),
+    ] {
+        assert_eq!(reply(request), expected, "{:?}", String::from_utf8_lossy(request));
+    }
+    let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let connect = || TcpStream::connect(port(&metrics)).unwrap();
+    assert!(ask(connect(), b"DELETE / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    ask(connect(), &vec![b'x'; 1 << 20]);
+    // Silent and crowding clients keep no other off for ever.
+    let silent: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
+    let mut answered = false;
+    for _ in 0..600 {
+        answered = ask(connect(), GET).starts_with("HTTP/1.1 200");
+        if answered {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(answered);
+    drop(silent);
+}
+
+#[test]
+fn the_first_seconds_are_told_as_they_pass() {
+    let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let trace = Trace::parse(&Run { steps: 100, ..Run::default() }.text()).unwrap();
+    let mut playback = Playback::new(&trace.header, Keep::default());
+    let (mut pages, mut older) = (0, 0.0_f64);
+    let mut before = String::new();
+    for record in &trace.steps {
+        playback.step(record, &mut |_, _| ());
+        metrics.update(playback.account());
+        let page = metrics.page.lock().unwrap().to_string();
+        pages += usize::from(page != before);
+        let told = page.lines().find_map(|line| line.strip_prefix("trimtab_watched_seconds ")).unwrap();
+        let now = playback.account().watched().seconds();
+        older = older.max((now - told.parse::<f64>().unwrap()) / now.max(1e-9));
+        before = page;
+    }
+    assert!(older <= 0.5, "a page tells at least half of what there is to tell: {older}");
+    assert!(pages < trace.steps.len() / 2, "and is not made at every look: {pages}");
+}

@@ -1,0 +1,203 @@
+//! The monitor of a run: trimtab stays as the program's parent, and is not seen to.
+//!
+//! Two processes are made right before cores are reserved. The child does what any run does (it
+//! plans, reserves, sets masks, execs), so that the hold, the plan and every failure are those of a
+//! run without a parent. The parent hands on signals, stops and the exit status
+//! ([`trimtab_linux::child`]) in its first thread; in its second (`watcher`) it waits until the
+//! program has begun ([`announcement`]), and watches it. What came of that is a [`RunRecord`], for
+//! the front end to show.
+
+pub mod announcement;
+mod profile;
+mod watcher;
+
+use crate::metrics::{Figures, Offer};
+use crate::monitored_host::CountingOptions;
+use crate::narrator::Narrator;
+use crate::paths::Paths;
+use crate::recorder::Recorder;
+use crate::restoration;
+use crate::sync_report::{SyncPage, SyncReport};
+use anyhow::{Context, Result};
+use profile::{Measured, WORKED_SHARE, assemble};
+use std::sync::Arc;
+use std::time::Instant;
+use trimtab_core::balance::{Kind, Policy, Settings, policy};
+use trimtab_core::profile::Profile;
+use trimtab_core::setting::Setting;
+use trimtab_core::telemetry::run_summary::RunSummary;
+use trimtab_core::telemetry::{ReportSampler, counter_totals};
+use trimtab_core::time::Span;
+use trimtab_core::topology::Machine;
+use trimtab_linux::child::{Child, End};
+use trimtab_linux::program::Program;
+use trimtab_linux::sys::usage::{self, Usage};
+use watcher::{EndSignal, Seen, Watcher};
+
+/// What is to be done while the program runs.
+#[derive(Clone, Debug)]
+pub struct MonitorOptions {
+    /// The policy; [`Kind::Float`] only watches.
+    pub kind: Kind,
+    /// How the policy is set up.
+    pub settings: Settings,
+    /// Whether samples are only for a report or profile, and nothing says how often they are due.
+    pub at_leisure: bool,
+    /// What hardware counts.
+    pub counting: CountingOptions,
+    /// Whether threads are audited for a report.
+    pub audits: bool,
+    /// The setting the program runs in, if a profile is wanted.
+    pub profile: Option<Setting>,
+}
+
+impl MonitorOptions {
+    fn policy(&self, machine: &Machine) -> Box<dyn Policy> {
+        if self.at_leisure {
+            Box::new(ReportSampler::default())
+        } else {
+            policy(self.kind, machine, &self.settings)
+        }
+    }
+}
+
+/// Outputs that are opened before the program begins, so that one that cannot be had is an error in
+/// time.
+#[derive(Debug, Default)]
+pub struct MonitorOutputs {
+    /// The trace.
+    pub recorder: Option<Recorder>,
+    /// The address of figures for Prometheus.
+    pub metrics: Option<Offer>,
+    /// Where the preload library counts synchronisation.
+    pub sync: Option<SyncPage>,
+}
+
+/// A run, as its parent knows it.
+#[derive(Debug)]
+pub struct MonitoredRun {
+    /// The machine.
+    pub machine: Machine,
+    /// The command line, printable.
+    pub label: String,
+    /// The program.
+    pub program: Program,
+    /// Why the preload library cannot count in it; empty where it can.
+    pub unreached: Vec<String>,
+}
+
+/// How a monitored run ended, and what was seen of it.
+#[derive(Debug)]
+pub struct Monitored {
+    /// How the program ended, or its process before it became the program.
+    pub end: End,
+    /// What was seen; `None` if the program did not begin, or no thread could be had to watch it.
+    pub record: Option<RunRecord>,
+}
+
+/// What was seen of a run.
+#[derive(Debug)]
+pub struct RunRecord {
+    /// One line of what was done.
+    pub headline: String,
+    /// What became of its threads, if a report or a profile is wanted.
+    pub summary: Option<RunSummary>,
+    /// What was counted of synchronisation.
+    pub sync: SyncReport,
+    /// The profile, if one is wanted.
+    pub profile: Option<Profile>,
+}
+
+/// Stands in for the program until it has ended.
+///
+/// # Errors
+/// The kernel does not let us wait for it.
+pub fn stay(
+    paths: &Paths,
+    mut child: Child,
+    options: MonitorOptions,
+    outputs: MonitorOutputs,
+    run: &MonitoredRun,
+    narrator: &Arc<dyn Narrator>,
+) -> Result<Monitored> {
+    let before = usage::of_all_children().unwrap_or_default();
+    let MonitorOutputs { recorder, metrics, sync } = outputs;
+    let setting = options.profile.clone();
+    // Collectors get an answer from now on, also while the program waits for its cores.
+    let offered = metrics.map(|offer| Figures::on(offer, &run.machine, &options.settings, &**narrator));
+    let figures =
+        offered.and_then(|figures| figures.inspect_err(|error| narrator.warning(&format!("{error:#}"))).ok());
+    let keeper = (options.kind != Kind::Float).then(|| restoration::keeper(paths, &**narrator)).flatten();
+    let ends = Arc::new(EndSignal::default());
+    let watcher = child.word().map(|word| {
+        let watcher = Watcher {
+            proc: paths.proc(),
+            pid: child.pid(),
+            options,
+            recorder,
+            figures,
+            keeper,
+            machine: run.machine.clone(),
+            label: run.label.clone(),
+            narrator: Arc::clone(narrator),
+        };
+        let ends = Arc::clone(&ends);
+        std::thread::Builder::new().name("watcher".to_owned()).spawn(move || {
+            let (usable, facts) = announcement::await_begin(word)?;
+            Some(watcher.watch(usable, facts, &ends))
+        })
+    });
+    let attended = child.attend(|| ends.tell());
+    ends.tell();
+    let ended = Instant::now();
+    let seen = watcher.and_then(|watcher| match watcher {
+        Ok(thread) => thread.join().unwrap_or_default(),
+        Err(error) => {
+            narrator.warning(&format!("the program was not watched: no thread can be had ({error})"));
+            None
+        }
+    });
+    let end = attended.and_then(|()| child.collect()).context("cannot wait for the program")?;
+    let record = seen.map(|seen| conclude(seen, end, ended, before, sync.as_ref(), setting.as_ref(), run));
+    Ok(Monitored { end, record })
+}
+
+/// Ends the trace, and adds up what was seen of a program that ended now.
+fn conclude(
+    mut seen: Seen,
+    end: End,
+    ended: Instant,
+    before: Usage,
+    page: Option<&SyncPage>,
+    setting: Option<&Setting>,
+    run: &MonitoredRun,
+) -> RunRecord {
+    let used = usage::of_all_children().ok().map(|used| used.since(before));
+    let spent = used.map(|used| Span::from(used.user + used.system));
+    let wall = ended.saturating_duration_since(seen.began);
+    let wait = seen.facts.as_ref().map(|facts| facts.wait.clone());
+    let sync = page.map(|page| page.read(&run.unreached, wait, wall.into())).unwrap_or_default();
+    let why = match end {
+        End::Exited(status) => format!("the program ended with status {status}"),
+        End::Killed(signal) => format!("the program ended by signal {signal}"),
+    };
+    seen.sinks.record(|recorder| recorder.end(&why, Some(end.status())));
+    let Seen { sinks, usable, close, facts, .. } = &seen;
+    let totals = sinks.totals.as_ref();
+    let summary = totals.map(|totals| RunSummary::of(totals, &run.machine, usable, spent, close));
+    let measured = Measured {
+        machine: &run.machine,
+        usable,
+        wall,
+        used: used.unwrap_or_default(),
+        facts: facts.as_ref(),
+        sync: &sync,
+        summary: summary.as_ref(),
+        worked: totals.map_or(0, |totals| totals.at_once(WORKED_SHARE)),
+        close,
+        misses_per_kilo: totals.and_then(counter_totals::misses_per_kilo),
+        program: &run.program,
+    };
+    let profile = setting.map(|setting| assemble(setting, &measured));
+    RunRecord { headline: sinks.summary(), summary, sync, profile }
+}

@@ -1,0 +1,299 @@
+//! Files that are written for the user: what may be written over, and how a whole file takes the
+//! place of an earlier one.
+//!
+//! Problem: a name mistaken on the command line (`--trace ./app ./app`) must not cost the file that
+//! has it, and a file that cannot be written must be known before a long run, not after it. Idea:
+//! what is there is written over only if it is empty or, by its first bytes, an earlier one of the
+//! same kind; what is to be written at the end is opened at the beginning.
+//!
+//! Properties: anything but such a file is refused and stays as it is; devices and pipes are
+//! written to as they are; a file that was made for a run that then did not begin goes again; a
+//! reader of a file that [`replace`] writes sees the earlier one or the whole new one.
+
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// What is written, to be known again by how it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A trace.
+    Trace,
+    /// The report after a run, as text or as JSON.
+    Report,
+    /// The page of `trimtab report`.
+    Page,
+    /// What was measured of a program, as text or as JSON.
+    Profile,
+    /// Chrome trace events.
+    Chrome,
+    /// A picture, SVG.
+    Picture,
+}
+
+/// How much of a file is read to tell its kind, in bytes.
+const HEAD_BYTES: u64 = 512;
+
+impl Kind {
+    /// What it is, with its article.
+    fn what(self) -> &'static str {
+        match self {
+            Self::Trace => "no trace",
+            Self::Report => "no report of trimtab",
+            Self::Profile => "no profile of trimtab",
+            Self::Page => "no page of trimtab report",
+            Self::Chrome => "no file of trimtab report --chrome",
+            Self::Picture => "no picture of trimtab",
+        }
+    }
+
+    fn is_begun_by(self, head: &[u8]) -> bool {
+        let begins = |text: &str| head.starts_with(text.as_bytes());
+        match self {
+            Self::Trace => begins("{\"header\":{\"trimtab-trace\":"),
+            Self::Report => begins("trimtab: ") || begins("{\"schema\":\"trimtab.audit/"),
+            Self::Profile => begins("profile: ") || begins("{\"schema\":\"trimtab.profile/"),
+            Self::Page => {
+                let mark = b"<meta name=\"generator\" content=\"trimtab report\">";
+                begins("<!doctype html>") && head.windows(mark.len()).any(|part| part == mark)
+            }
+            Self::Picture => begins("<svg xmlns=\"http://www.w3.org/2000/svg\""),
+            Self::Chrome => begins("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":"),
+        }
+    }
+}
+
+/// Refuses to write over a file that is something else; `name` is how the user knows it, such as
+/// `--trace FILE`.
+///
+/// # Errors
+/// It is a folder, or a file that would be lost.
+pub fn spare(name: &str, path: &Path, kind: Kind) -> Result<()> {
+    if path.as_os_str().is_empty() {
+        bail!("{name}: no file is named");
+    }
+    // What is not there cannot be lost; what cannot be looked at fails when it is opened.
+    let Ok(meta) = fs::metadata(path) else { return Ok(()) };
+    let what = meta.file_type();
+    if what.is_dir() {
+        bail!("{name}: it is a folder");
+    }
+    if what.is_block_device() || what.is_socket() {
+        bail!("{name}: it is no file");
+    }
+    if !what.is_file() || meta.len() == 0 {
+        return Ok(());
+    }
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    read.with_context(|| {
+        format!("{name}: it is there, and cannot be read to see whether it may be written over")
+    })?;
+    if kind.is_begun_by(&head) {
+        return Ok(());
+    }
+    bail!(
+        "{name}: the file is there, is {}, and would be lost: name another, or remove it first",
+        kind.what()
+    );
+}
+
+/// A file that is open to be written, by its name.
+#[derive(Debug)]
+pub struct Claim {
+    file: File,
+    path: PathBuf,
+    /// The file, if it was not there before.
+    made: Option<(u64, u64)>,
+    /// A child that was forked and fails leaves its parent's file alone.
+    owner: u32,
+}
+
+impl Claim {
+    /// Opens a file that may be written over, at its end; what is in it stays for now. `mode` is
+    /// that of a new one.
+    ///
+    /// # Errors
+    /// As [`spare`], or nothing can be written there.
+    pub fn open(name: &str, path: &Path, kind: Kind, mode: u32) -> Result<Self> {
+        spare(name, path, kind)?;
+        let mut options = OpenOptions::new();
+        options.append(true).mode(mode);
+        let (file, made) = match options.clone().create_new(true).open(path) {
+            Ok(file) => (Ok(file), true),
+            // Also a link that leads to no file yet.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                (options.create(true).open(path), false)
+            }
+            Err(error) => (Err(error), false),
+        };
+        let file = file.with_context(|| format!("{name}: cannot write there"))?;
+        let made = if made { file.metadata().ok().as_ref().map(identity) } else { None };
+        Ok(Self { file, path: path.to_owned(), made, owner: std::process::id() })
+    }
+
+    /// Whether anything can be written, as far as that can be known by writing nothing: some
+    /// devices say it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn probe(&mut self) -> io::Result<()> {
+        self.file.write(&[]).map(drop)
+    }
+
+    /// The file.
+    pub fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes it so long, where it has a length.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn cut(&self, length: u64) -> io::Result<()> {
+        let is_file = self.file.metadata().is_ok_and(|meta| meta.is_file());
+        if is_file { self.file.set_len(length) } else { Ok(()) }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let unused = |meta: &Metadata| Some(identity(meta)) == self.made && meta.len() == 0;
+        if self.owner == std::process::id()
+            && fs::symlink_metadata(&self.path).is_ok_and(|meta| unused(&meta))
+        {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+/// Writes a file whole: it is made under another name beside it, and takes its name when it is
+/// done. Devices and pipes are written to, and so is a file whose folder takes no other.
+///
+/// # Errors
+/// It cannot be written.
+pub fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    // The file itself and not the link to it.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let before = match OpenOptions::new().write(true).open(&path) {
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let there = before.as_ref().map(File::metadata).transpose()?;
+    let draft = match &there {
+        Some(meta) if !meta.is_file() => None,
+        _ => draft(&path, there.as_ref().map_or(0o666, |meta| meta.mode() & 0o777)),
+    };
+    let Some((name, file)) = draft else {
+        drop(before);
+        return written(File::create(&path)?, fill);
+    };
+    written(file, fill).and_then(|()| fs::rename(&name, &path)).inspect_err(|_| {
+        let _ = fs::remove_file(&name);
+    })
+}
+
+/// A new file beside this one.
+fn draft(path: &Path, mode: u32) -> Option<(PathBuf, File)> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name()?);
+    name.push(format!(".{}", std::process::id()));
+    let name = path.with_file_name(name);
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&name).ok()?;
+    Some((name, file))
+}
+
+fn written(file: File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(file);
+    fill(&mut out)?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How a page of `trimtab report` begins.
+    const PAGE: &str = "<!doctype html>\n<meta name=\"generator\" content=\"trimtab report\">";
+
+    #[test]
+    fn only_nothing_and_its_own_kind_may_be_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let kinds = [Kind::Trace, Kind::Report, Kind::Page, Kind::Chrome, Kind::Picture];
+        for kind in kinds {
+            assert!(spare("x", &path, kind).is_ok(), "not there");
+        }
+        for (text, own) in [
+            ("", &kinds[..]),
+            ("{\"header\":{\"trimtab-trace\":1,", &[Kind::Trace]),
+            ("trimtab: 1.0 s", &[Kind::Report]),
+            ("{\"schema\":\"trimtab.audit/1\"}", &[Kind::Report]),
+            (PAGE, &[Kind::Page]),
+            ("<!doctype html>\n<html>", &[]),
+            ("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":\"x\"", &[Kind::Chrome]),
+            ("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1\"/>", &[Kind::Picture]),
+            ("\x7fELF", &[]),
+            ("results", &[]),
+        ] {
+            fs::write(&path, text).unwrap();
+            for kind in kinds {
+                let spared = spare("--x y", &path, kind).map_err(|error| error.to_string());
+                assert_eq!(spared.is_ok(), own.contains(&kind), "{text:?} {kind:?}");
+                assert!(spared.is_ok() || spared.unwrap_err().contains("--x y: the file is there, is no "));
+            }
+        }
+        assert!(
+            spare("x", dir.path(), Kind::Page).is_err() && spare("x", Path::new(""), Kind::Page).is_err()
+        );
+    }
+
+    #[test]
+    fn a_claim_that_was_not_used_leaves_nothing_and_one_that_was_leaves_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        drop(Claim::open("x", &path, Kind::Report, 0o600).unwrap());
+        assert!(!path.exists());
+        let mut claim = Claim::open("x", &path, Kind::Report, 0o600).unwrap();
+        claim.file().write_all(b"trimtab: ").unwrap();
+        drop(claim);
+        assert_eq!(fs::read(&path).unwrap(), b"trimtab: ");
+        drop(Claim::open("x", &path, Kind::Report, 0o600).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"trimtab: ", "what was there stays");
+        fs::write(&path, "").unwrap();
+        drop(Claim::open("x", &path, Kind::Report, 0o600).unwrap());
+        assert!(path.exists(), "an empty file that was there stays");
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&path, "before").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let fails = replace(&link, |out| {
+            out.write_all(b"half")?;
+            Err(io::Error::other("no more"))
+        });
+        assert_eq!((fails.is_err(), fs::read(&path).unwrap()), (true, b"before".to_vec()));
+        replace(&link, |out| out.write_all(b"after")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"after");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no draft is left");
+        assert!(replace(Path::new("/dev/full"), |out| out.write_all(b"x")).is_err());
+        replace(Path::new("/dev/null"), |out| out.write_all(b"x")).unwrap();
+        assert!(replace(dir.path(), |out| out.write_all(b"x")).is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! A trace on disk, line by line.
+//!
+//! Each line is handed to the kernel whole, in one call, so that a crash of ours loses none that
+//! was written. A disk that fills up ends the trace and nothing else: that is said once, what was
+//! written of the last line is taken away again, and the program goes on.
+
+use crate::output::{Claim, Kind};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use trimtab_core::drive::Step;
+use trimtab_core::trace::{End, Header, Line, StepRecord};
+
+/// A trace under way.
+#[derive(Debug)]
+pub struct Recorder {
+    to: TraceOutput,
+    /// Bytes of whole lines.
+    written: u64,
+    ended: bool,
+    /// Why standard output could not be written.
+    fault: Option<String>,
+}
+
+/// Where a trace is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TraceTarget {
+    /// In this file.
+    File(PathBuf),
+    /// On standard output.
+    Stdout,
+}
+
+#[derive(Debug)]
+enum TraceOutput {
+    File(Claim),
+    Stdout,
+}
+
+impl Recorder {
+    /// Opens the file that an option names. It is emptied when the header comes: of a run that does
+    /// not begin, an earlier trace is left, and no new file. Written from the first line on in its
+    /// place, since a crash must leave what was recorded.
+    ///
+    /// # Errors
+    /// It cannot be written to, or is something that is no trace.
+    pub fn open(option: &str, path: &Path) -> Result<Self, anyhow::Error> {
+        let claim = Claim::open(&format!("{option} {}", path.display()), path, Kind::Trace, 0o600)?;
+        Ok(Self { to: TraceOutput::File(claim), written: 0, ended: false, fault: None })
+    }
+
+    /// Opens what an option names.
+    ///
+    /// # Errors
+    /// As [`Recorder::open`].
+    pub fn to(option: &str, target: &TraceTarget) -> Result<Self, anyhow::Error> {
+        match target {
+            TraceTarget::File(path) => Self::open(option, path),
+            TraceTarget::Stdout => Ok(Self::stdout()),
+        }
+    }
+
+    /// Standard output.
+    pub fn stdout() -> Self {
+        Self { to: TraceOutput::Stdout, written: 0, ended: false, fault: None }
+    }
+
+    /// The first line. What to say if that fails.
+    ///
+    /// # Errors
+    /// As [`Recorder::step`].
+    pub fn begin(&mut self, header: Header) -> Result<(), String> {
+        if let TraceOutput::File(claim) = &self.to
+            && let Err(error) = claim.cut(0)
+        {
+            return self.over(&error);
+        }
+        self.line(Line::Header(Box::new(header)).encode())
+    }
+
+    /// A step.
+    ///
+    /// # Errors
+    /// What to say, once, when it cannot be written; later lines are dropped in silence.
+    pub fn step(&mut self, step: &Step<'_>) -> Result<(), String> {
+        if self.ended {
+            return Ok(());
+        }
+        self.line(Line::encode_step(step))
+    }
+
+    /// A step of a replay.
+    ///
+    /// # Errors
+    /// As [`Recorder::step`].
+    pub fn again(&mut self, step: &StepRecord) -> Result<(), String> {
+        self.line(Line::Step(Box::new(step.clone())).encode())
+    }
+
+    /// The last line.
+    ///
+    /// # Errors
+    /// As [`Recorder::step`].
+    pub fn end(&mut self, why: &str, status: Option<u8>) -> Result<(), String> {
+        self.line(Line::End(End { why: why.to_owned(), status }).encode())
+    }
+
+    /// Whether the lines were the only output, and their reader is gone.
+    pub fn is_unread(&self) -> bool {
+        self.ended && matches!(self.to, TraceOutput::Stdout)
+    }
+
+    /// Why the lines that were wanted on standard output could not be written: not a word
+    /// beside the work, but its failure.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    fn line(&mut self, mut text: String) -> Result<(), String> {
+        if self.ended {
+            return Ok(());
+        }
+        text.push('\n');
+        let done = match &mut self.to {
+            TraceOutput::File(claim) => claim.file().write_all(text.as_bytes()),
+            TraceOutput::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            }
+        };
+        match done {
+            Ok(()) => {
+                self.written += text.len() as u64;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.ended = true;
+                Ok(())
+            }
+            Err(error) => self.over(&error),
+        }
+    }
+
+    /// Gives up.
+    fn over(&mut self, error: &io::Error) -> Result<(), String> {
+        self.ended = true;
+        match &self.to {
+            TraceOutput::File(claim) => {
+                // A line without its end would be read as cut off, and this one is not worth a word
+                // to the reader.
+                let _ = claim.cut(self.written);
+                let name = claim.path().display();
+                Err(format!("the trace ends here: {name} cannot be written ({error})"))
+            }
+            TraceOutput::Stdout => {
+                self.fault = Some(format!("standard output cannot be written ({error})"));
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> Result<Recorder, anyhow::Error> {
+        Recorder::open("--to", path)
+    }
+
+    #[test]
+    fn what_cannot_be_a_trace_is_refused_before_anything_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(open(dir.path()).unwrap_err().to_string().contains("--to "));
+        let lost = dir.path().join("no/such.jsonl");
+        assert!(format!("{:#}", open(&lost).unwrap_err()).contains("cannot write there"));
+        assert!(open(Path::new("")).is_err());
+    }
+
+    #[test]
+    fn a_full_disk_is_said_once() {
+        let Ok(mut recorder) = open(Path::new("/dev/full")) else { return };
+        assert!(recorder.end("x", None).unwrap_err().contains("the trace ends here: /dev/full"));
+        assert_eq!(recorder.end("x", None), Ok(()));
+        assert!(!recorder.is_unread() && recorder.fault().is_none());
+    }
+
+    #[test]
+    fn an_earlier_trace_stays_until_the_header_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.jsonl");
+        let earlier = "{\"header\":{\"trimtab-trace\":1}}\n";
+        std::fs::write(&path, earlier).unwrap();
+        let mut recorder = open(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), earlier);
+        recorder.end("done", Some(3)).unwrap();
+        assert!(
+            std::fs::read_to_string(&path).unwrap().ends_with("{\"end\":{\"why\":\"done\",\"status\":3}}\n")
+        );
+    }
+}

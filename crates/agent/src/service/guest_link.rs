@@ -1,0 +1,79 @@
+//! The link to a guest's port, whichever side connects.
+
+use super::channel::ChannelAddress;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+use trimtab_linux::socket::{PortDoor, PortLink};
+
+/// One of both.
+#[derive(Debug)]
+pub(super) enum GuestLink {
+    /// We call its monitor.
+    Out(PortLink),
+    /// It calls us, or its monitor does.
+    In(PortDoor),
+}
+
+impl GuestLink {
+    pub(super) fn new(address: &ChannelAddress) -> Self {
+        match address {
+            ChannelAddress::Unix(path) => Self::Out(PortLink::new(path)),
+            ChannelAddress::Calls(bell) => Self::In(PortDoor::new(bell)),
+        }
+    }
+
+    /// Connects to a socket of this user or root, or accepts a connection; whether that happened
+    /// just now.
+    ///
+    /// # Errors
+    /// The socket there is another user's: this one's.
+    pub(super) fn connect(&mut self, user: u32) -> Result<bool, u32> {
+        match self {
+            Self::Out(link) => link.connect(user),
+            Self::In(door) => Ok(door.connect()),
+        }
+    }
+
+    /// Why no connection can be accepted, if so.
+    pub(super) fn fault(&self) -> Option<&str> {
+        match self {
+            Self::Out(_) => None,
+            Self::In(door) => door.fault(),
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            Self::Out(link) => link.is_open(),
+            Self::In(door) => door.is_open(),
+        }
+    }
+
+    pub(super) fn waits(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Out(link) => link.waits(),
+            Self::In(door) => door.waits(),
+        }
+    }
+
+    pub(super) fn rest(&mut self, time: Duration) {
+        match self {
+            Self::Out(link) => link.rest(time),
+            Self::In(door) => door.rest(time),
+        }
+    }
+
+    pub(super) fn read(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Out(link) => link.read(),
+            Self::In(door) => door.read(),
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        match self {
+            Self::Out(link) => link.close(),
+            Self::In(door) => door.close(),
+        }
+    }
+}

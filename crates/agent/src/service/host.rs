@@ -1,0 +1,419 @@
+//! The live machine under the registry: roots follow tags, and rounds keep to their share of a
+//! core.
+
+use super::vm_registry::lives;
+use super::{ServiceState, SharedState, TagProgress, spent};
+use crate::monitored_host::tell_memory;
+use crate::narrator::Narrator;
+use crate::restoration::RestorationFaults;
+use rustix::time::ClockId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use trimtab_core::balance::{Decision, Outcome, Wanted};
+use trimtab_core::drive::{Awake, Host};
+use trimtab_core::ids::ProgramId;
+use trimtab_core::observe::Sample;
+use trimtab_core::sampling_budget::{Pacer, SamplingBudget};
+use trimtab_core::tags::{Mark, Tag, TagId};
+use trimtab_core::time::{Moment, Span};
+use trimtab_linux::host::{Live, LiveError, Restored, Root, RootId, Watch};
+use trimtab_linux::process::{Pid, StartTime, Tid};
+
+/// The longest time until a change of the registry is noticed. Chosen: people do not notice it.
+const REGISTRY_POLL: Span = Span::from_ms(100);
+/// The time between two updates of the figures for `status`.
+const FIGURES_PERIOD: Duration = Duration::from_millis(250);
+
+/// The longest time between two comparisons of what is tagged with what is watched.
+const SETTLE_PERIOD: Duration = Duration::from_secs(1);
+
+/// The time after which something that could not be watched is tried again for the first time.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// The longest such time; it doubles with each failure.
+const RETRY_MAX: Duration = Duration::from_secs(64);
+
+/// What a tag names on the machine.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum TagTarget {
+    Process(u32, u64),
+    Thread(u32, u32, u64),
+    Cgroup(String),
+}
+
+/// Why something that a tag names is not watched now.
+#[derive(Clone, Debug)]
+struct WatchFault {
+    why: String,
+    /// When it is tried again, and how long was waited for that.
+    next: Instant,
+    waited: Duration,
+}
+
+impl WatchFault {
+    /// It went wrong again, or for the first time.
+    fn new(why: String, before: Option<&Self>) -> Self {
+        let waited = before.map_or(RETRY_FIRST, |before| (before.waited * 2).min(RETRY_MAX));
+        Self { why, next: Instant::now() + waited, waited }
+    }
+}
+
+/// The live machine, for all that is tagged.
+#[derive(Debug)]
+pub struct ServiceHost {
+    live: Live,
+    shared: SharedState,
+    proc: PathBuf,
+    roots: BTreeMap<TagId, BTreeMap<TagTarget, RootId>>,
+    /// Of each thing that is named: what of a machine cannot be watched says nothing about the
+    /// others.
+    faults: BTreeMap<TagId, BTreeMap<TagTarget, WatchFault>>,
+    pacer: Pacer,
+    generation: Option<u64>,
+    at: Moment,
+    worked: Span,
+    told: Option<Instant>,
+    settled: Option<Instant>,
+    homes: bool,
+    narrator: Arc<dyn Narrator>,
+}
+
+impl ServiceHost {
+    /// All that is tagged, at this share of a core. `homes` are told for the scan of bound threads.
+    pub fn new(
+        live: Live,
+        shared: SharedState,
+        proc: PathBuf,
+        budget: f64,
+        homes: bool,
+        narrator: Arc<dyn Narrator>,
+    ) -> Self {
+        Self {
+            live,
+            shared,
+            proc,
+            roots: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            pacer: Pacer::new(SamplingBudget::share(budget)),
+            generation: None,
+            at: Moment::default(),
+            worked: spent(ClockId::ProcessCPUTime),
+            told: None,
+            settled: None,
+            homes,
+            narrator,
+        }
+    }
+
+    /// Gives all masks back; says too why no record of them was kept, if so.
+    pub fn restore(&mut self) -> (Restored, RestorationFaults) {
+        let restored = self.live.restore();
+        (restored, RestorationFaults::of(&self.live))
+    }
+
+    /// What is asked for and what is done are made one.
+    fn settle(&mut self) {
+        self.settled = Some(Instant::now());
+        let wanted: BTreeMap<TagId, (Tag, BTreeSet<TagTarget>)> = {
+            let state = self.shared.lock();
+            self.generation = Some(state.registry.generation());
+            state.registry.tags().map(|(id, tag)| (id, (tag.clone(), named(&tag.mark, &state)))).collect()
+        };
+        let gone: Vec<TagId> = self.roots.keys().filter(|id| !wanted.contains_key(id)).copied().collect();
+        for id in gone {
+            for root in self.roots.remove(&id).unwrap_or_default().into_values() {
+                self.unwatch(root);
+            }
+        }
+        self.faults.retain(|id, _| wanted.contains_key(id));
+        let mut over = Vec::new();
+        for (id, (tag, named)) in wanted {
+            let mut have = self.roots.remove(&id).unwrap_or_default();
+            if let Some(faults) = self.faults.get_mut(&id) {
+                faults.retain(|one, _| named.contains(one));
+            }
+            let plugged_out: Vec<TagTarget> =
+                have.keys().filter(|one| !named.contains(one)).cloned().collect();
+            for root in plugged_out.iter().filter_map(|one| have.remove(one)).collect::<Vec<_>>() {
+                self.unwatch(root);
+            }
+            for one in named {
+                let before = self.faults.get(&id).and_then(|faults| faults.get(&one)).cloned();
+                let early = before.as_ref().is_some_and(|before| Instant::now() < before.next);
+                if have.contains_key(&one) || early {
+                    continue;
+                }
+                let watched = self.watch(&tag, &one);
+                if watched.is_ok()
+                    && let Some(faults) = self.faults.get_mut(&id)
+                {
+                    faults.remove(&one);
+                }
+                match watched {
+                    Ok(root) => drop(have.insert(one, root)),
+                    // Between the request and now.
+                    Err(LiveError::NoProcess(_) | LiveError::Ended(_) | LiveError::NoGroup { .. }) => {
+                        if !matches!(tag.mark, Mark::Vm { .. } | Mark::Vcpu { .. }) {
+                            over.push(id);
+                        }
+                    }
+                    Err(LiveError::Read(error)) if error.is_gone() => over.push(id),
+                    Err(error) => {
+                        let fault = WatchFault::new(error.to_string(), before.as_ref());
+                        self.faults.entry(id).or_default().insert(one, fault);
+                    }
+                }
+            }
+            self.roots.insert(id, have);
+        }
+        if !over.is_empty() {
+            let mut state = self.shared.lock();
+            for id in over {
+                state.registry.end(id);
+            }
+        }
+    }
+
+    fn watch(&mut self, tag: &Tag, named: &TagTarget) -> Result<RootId, LiveError> {
+        let how = |start| Watch { program: ProgramId(tag.program), only: tag.only, start };
+        match named {
+            TagTarget::Process(pid, start) => {
+                self.live.watch(&Root::Tree(Pid(*pid)), how(Some(StartTime(*start))))
+            }
+            TagTarget::Thread(pid, tid, start) => {
+                self.live.watch(&Root::Thread(Pid(*pid), Tid(*tid)), how(Some(StartTime(*start))))
+            }
+            TagTarget::Cgroup(path) => self.live.watch(&Root::Cgroup(PathBuf::from(path)), how(None)),
+        }
+    }
+
+    fn unwatch(&mut self, root: RootId) {
+        let restored = self.live.unwatch(root);
+        if restored.refused > 0 {
+            let fault = format!("{} threads could not be given their own masks back", restored.refused);
+            self.narrator.warning(&fault);
+        }
+    }
+
+    /// Tags die with what they name.
+    fn end_what_ended(&mut self) {
+        let ended: BTreeSet<RootId> =
+            self.live.roots().into_iter().filter(|root| root.ended).map(|root| root.id).collect();
+        let marks: BTreeMap<TagId, Mark> = {
+            let state = self.shared.lock();
+            state.registry.tags().map(|(id, tag)| (id, tag.mark.clone())).collect()
+        };
+        // Looked up while others may go on.
+        let mut over: Vec<TagId> = Vec::new();
+        for (id, roots) in &self.roots {
+            let Some(mark) = marks.get(id) else { continue };
+            let is_over = match mark {
+                // Its threads come and go; it ends with its monitor.
+                Mark::Vm { pid, start, .. } | Mark::Vcpu { pid, start, .. } => {
+                    !lives(&self.proc, (*pid, *start))
+                }
+                _ => roots.values().any(|root| ended.contains(root)),
+            };
+            if is_over {
+                over.push(*id);
+            }
+        }
+        if !over.is_empty() {
+            let mut state = self.shared.lock();
+            for id in over {
+                state.registry.end(id);
+            }
+        }
+    }
+
+    /// Tells what there is to know.
+    fn tell(&mut self) {
+        if self.told.is_some_and(|told| told.elapsed() < FIGURES_PERIOD) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let facts: BTreeMap<RootId, _> = self.live.roots().into_iter().map(|root| (root.id, root)).collect();
+        let threads = u32::try_from(self.live.tagged()).unwrap_or(u32::MAX);
+        let homes = if self.homes { self.live.homes() } else { BTreeMap::new() };
+        let fault = self.live.facts().keeper_fault;
+        let mut state = self.shared.lock();
+        let before = std::mem::take(&mut state.known);
+        for (id, roots) in &self.roots {
+            let fault = self.faults.get(id).and_then(|faults| faults.values().next());
+            let mut known =
+                TagProgress { fault: fault.map(|fault| fault.why.clone()), ..TagProgress::default() };
+            for facts in roots.values().filter_map(|root| facts.get(root)) {
+                known.threads += facts.threads;
+                known.moves += facts.moves;
+            }
+            // Of threads that a machine has lost, what was done is done.
+            known.moves = known.moves.max(before.get(id).map_or(0, |before| before.moves));
+            state.known.insert(*id, known);
+        }
+        state.homes = homes;
+        state.done.threads = threads;
+        state.done.share = self.pacer.share();
+        state.done.slowed = self.pacer.slowed();
+        state.faults = fault.into_iter().collect();
+    }
+
+    fn changed(&self) -> bool {
+        self.generation != Some(self.shared.lock().registry.generation())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.roots.is_empty()
+    }
+}
+
+/// What a mark names now.
+fn named(mark: &Mark, state: &ServiceState) -> BTreeSet<TagTarget> {
+    let vcpus = |pid: u32, start: u64, index: Option<u32>| -> BTreeSet<TagTarget> {
+        let all = state.vcpus.get(&(pid, start)).into_iter().flatten();
+        let wanted = all.filter(|vcpu| index.is_none_or(|_| index == vcpu.index));
+        wanted.map(|vcpu| TagTarget::Thread(pid, vcpu.tid.0, vcpu.start.0)).collect()
+    };
+    match mark {
+        Mark::Process { pid, start } => BTreeSet::from([TagTarget::Process(*pid, *start)]),
+        Mark::Thread { pid, tid, start } => BTreeSet::from([TagTarget::Thread(*pid, *tid, *start)]),
+        Mark::Cgroup(path) => BTreeSet::from([TagTarget::Cgroup(path.clone())]),
+        Mark::Vm { pid, start, .. } => vcpus(*pid, *start, None),
+        Mark::Vcpu { pid, start, index, .. } => vcpus(*pid, *start, Some(*index)),
+    }
+}
+
+impl Host for ServiceHost {
+    type Error = LiveError;
+
+    fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
+        // Machines' CPUs are plugged in and out without a word.
+        self.end_what_ended();
+        if self.changed() || self.settled.is_none_or(|at| at.elapsed() >= SETTLE_PERIOD) {
+            self.settle();
+        }
+        let sample = self.live.observe(wanted)?;
+        tell_memory(&sample, &*self.narrator);
+        self.at = sample.at;
+        Ok(sample)
+    }
+
+    fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, LiveError> {
+        self.live.apply(decisions)
+    }
+
+    fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {
+        self.tell();
+        // Of all that this process does: answering, looking for machines and bound threads. But for
+        // bringing memory after threads, which has a pace of its own.
+        let worked = spent(ClockId::ProcessCPUTime).less(self.live.fetching_cost());
+        let cost = worked.less(self.worked);
+        self.worked = self.worked.max(worked);
+        let due = self.pacer.next(self.at, cost, until);
+        let mut next = self.at;
+        loop {
+            // While nothing is tagged there is nothing to look at.
+            let idle = self.is_idle();
+            next = if idle { next + REGISTRY_POLL } else { (next + REGISTRY_POLL).min(due) };
+            if self.live.wait(next)? == Awake::Over {
+                return Ok(Awake::Over);
+            }
+            self.tell();
+            if self.changed() {
+                self.settle();
+                self.told = None;
+                if idle && !self.is_idle() {
+                    return Ok(Awake::Due);
+                }
+            }
+            if next >= due && !self.is_idle() {
+                return Ok(Awake::Due);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::narrator::Silent;
+    use trimtab_core::set::CpuSet;
+    use trimtab_core::tags::{Owner, Reach, Registry, Who};
+    use trimtab_linux::host::{Options, Stopper};
+    use trimtab_linux::process;
+
+    fn served(proc: &std::path::Path, shared: &SharedState) -> (ServiceHost, Stopper) {
+        let options = Options { tags: true, ..Options::default() };
+        let usable: CpuSet = trimtab_linux::sys::affinity::get(None).unwrap();
+        let live = Live::with(proc, &[], &usable, options).unwrap();
+        let stopper = live.stopper();
+        (ServiceHost::new(live, shared.clone(), proc.to_owned(), 0.01, false, Arc::new(Silent)), stopper)
+    }
+
+    #[test]
+    fn what_could_not_be_watched_once_is_tried_again() {
+        // A process whose file cannot be understood just now.
+        let proc = tempfile::tempdir().unwrap();
+        let task = proc.path().join("77/task/77");
+        std::fs::create_dir_all(&task).unwrap();
+        let own = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap();
+        let stat = own("stat").replacen(&std::process::id().to_string(), "77", 1);
+        let start = process::stat(std::path::Path::new("/proc"), Pid::own()).unwrap().start.0;
+        let status: String = own("status")
+            .lines()
+            .map(|line| match line.split_once(':') {
+                Some((name @ ("Tgid" | "Pid"), _)) => format!("{name}:\t77\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        for folder in [&proc.path().join("77"), &task] {
+            std::fs::write(folder.join("stat"), "rubbish").unwrap();
+            std::fs::write(folder.join("status"), &status).unwrap();
+        }
+        let shared = SharedState::new(Registry::new(Reach::All));
+        let owner = Some(Owner { pid: 77, real: 0, effective: 0 });
+        let mark = Mark::Process { pid: 77, start };
+        let (id, _) = shared.lock().registry.tag(Who { uid: 0 }, mark, owner, None, shared.now()).unwrap();
+        let (mut host, _) = served(proc.path(), &shared);
+        host.settle();
+        assert!(host.roots[&id].is_empty() && host.faults[&id].len() == 1, "{:?}", host.faults);
+        let waits = |host: &ServiceHost| host.faults[&id].values().next().unwrap().waited;
+        assert_eq!(waits(&host), RETRY_FIRST);
+        let due = |host: &mut ServiceHost| {
+            for fault in host.faults.get_mut(&id).unwrap().values_mut() {
+                fault.next = Instant::now();
+            }
+            host.settle();
+        };
+        due(&mut host);
+        assert_eq!(waits(&host), 2 * RETRY_FIRST, "more and more seldom");
+        // Not before it is time.
+        host.settle();
+        assert_eq!(waits(&host), 2 * RETRY_FIRST);
+        for folder in [&proc.path().join("77"), &task] {
+            std::fs::write(folder.join("stat"), &stat).unwrap();
+        }
+        due(&mut host);
+        assert!(host.faults[&id].is_empty(), "{:?}", host.faults);
+        assert_eq!((host.roots[&id].len(), shared.lock().registry.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_other_threads_of_the_service_do_counts_too() {
+        let shared = SharedState::new(Registry::new(Reach::All));
+        let (mut host, stopper) = served(std::path::Path::new("/proc"), &shared);
+        // So that waiting ends at once: what matters is how long it was meant to.
+        stopper.stop();
+        let before = spent(ClockId::ProcessCPUTime);
+        std::thread::spawn(move || {
+            while spent(ClockId::ProcessCPUTime).less(before) < Span::from_ms(50) {
+                std::hint::spin_loop();
+            }
+        })
+        .join()
+        .unwrap();
+        host.observe(&Wanted::all()).unwrap();
+        assert_eq!(host.wait(host.at + Span::from_ms(10)).unwrap(), Awake::Over);
+        assert_eq!(host.pacer.slowed(), 1, "50 ms of work are worth 5 s at one per cent");
+    }
+}

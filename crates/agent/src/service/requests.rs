@@ -1,0 +1,360 @@
+//! Requests: the service's thread that answers at the socket, hears guests and the scan for bound
+//! threads, and changes the registry.
+
+use super::channel::Channel;
+use super::guests::Guests;
+use super::pinned::Pinned;
+use super::resolve::Resolver;
+use super::vm_registry::{Asker, LookupResult, VmRegistry};
+use super::{ServiceState, SharedState, namespace, spent};
+use crate::narrator::Narrator;
+use anyhow::{Context, Result};
+use rustix::process::geteuid;
+use rustix::time::ClockId;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use trimtab_core::set::CpuSet;
+use trimtab_core::tags::{
+    Answer, Ask, Bucket, ClientStatus, Cost, LINE_MAX, Mark, Reach, Refusal, Request, Response, Status,
+    TagStatus, What, Who,
+};
+use trimtab_core::time::{Moment, Span};
+use trimtab_linux::host::Stopper;
+use trimtab_linux::socket::{ClientId, Heard, Limits, Peer, Server};
+
+/// What is granted at the socket. Chosen: enough for people and scripts, little for an attacker.
+pub(super) const SOCKET_LIMITS: Limits =
+    Limits { clients: 128, of_user: 16, of_root: 16, line: LINE_MAX, patience: Duration::from_secs(10) };
+/// The requests that a user may make at once; root ten times as many.
+const REQUESTS_BURST: u32 = 200;
+/// The requests that a user may make each second in the long run; root ten times as many.
+const REQUESTS_PER_SECOND: u32 = 50;
+/// The least time for which a client that asks too often is not read.
+const REFUSED_REST: Duration = Duration::from_millis(100);
+/// The most users whose rates are kept before those of idle users are dropped.
+const RATES_KEPT_MAX: usize = 1_024;
+/// The longest wait for a request.
+const IDLE_POLL: Duration = Duration::from_millis(500);
+/// The longest wait while a virtual machine is looked up.
+const LOOKUP_POLL: Duration = Duration::from_millis(10);
+/// The time between two rounds over virtual machines, guests and bound threads.
+const TEND_PERIOD: Duration = Duration::from_millis(250);
+
+/// How the service is set up.
+#[derive(Clone, Debug)]
+pub(super) struct RequestSetup {
+    /// The policy, by its word.
+    pub(super) policy: String,
+    /// The CPUs that threads may be moved to.
+    pub(super) usable: CpuSet,
+    /// The CPUs of the machine.
+    pub(super) online: CpuSet,
+    /// The share of a core that the service may take, from 0 to 1.
+    pub(super) budget: f64,
+    /// Whether bound threads are taken as tagged.
+    pub(super) pinned: bool,
+    /// The guests.
+    pub(super) guests: Vec<Channel>,
+    /// Hears of guests that cannot be heard.
+    pub(super) narrator: Arc<dyn Narrator>,
+}
+
+/// A client that waits for a virtual machine to be found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct PendingRequest {
+    client: ClientId,
+    who: Who,
+    wish: PendingAction,
+}
+
+/// What the client wants of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum PendingAction {
+    Tag { group: Option<String> },
+    Clear,
+}
+
+/// The server of requests.
+#[derive(Debug)]
+pub(super) struct RequestServer {
+    server: Server,
+    shared: SharedState,
+    resolver: Resolver,
+    setup: RequestSetup,
+    namespace: Option<u64>,
+    buckets: BTreeMap<u32, Bucket>,
+    machines: VmRegistry<PendingRequest>,
+    guests: Guests,
+    pinned: Option<Pinned>,
+    requests: u64,
+    refused: u64,
+    tended: Option<Instant>,
+}
+
+impl RequestServer {
+    /// A server at this socket.
+    ///
+    /// # Errors
+    /// There may be no more threads.
+    pub(super) fn new(
+        server: Server,
+        shared: SharedState,
+        proc: &Path,
+        cgroups: &Path,
+        reach: Reach,
+        setup: RequestSetup,
+    ) -> Result<Self> {
+        let resolver = Resolver { proc: proc.to_owned(), cgroups: cgroups.to_owned() };
+        let pinned = setup.pinned.then(|| Pinned::new(proc.to_owned(), setup.online.clone(), reach));
+        Ok(Self {
+            machines: VmRegistry::new(&resolver),
+            guests: Guests::new(&setup.guests),
+            namespace: namespace(proc),
+            server,
+            shared,
+            resolver,
+            setup,
+            buckets: BTreeMap::new(),
+            pinned,
+            requests: 0,
+            refused: 0,
+            tended: None,
+        })
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    /// Waiting is not possible any more.
+    pub(super) fn serve(mut self, stopper: &Stopper) -> Result<()> {
+        loop {
+            let ports = self.guests.waits();
+            let mut fds = vec![stopper.as_fd()];
+            fds.extend(ports.iter().map(|(_, fd)| *fd));
+            let patience = if self.machines.is_waited_for() { LOOKUP_POLL } else { IDLE_POLL };
+            let (heard, ready) = self.server.turn(&fds, patience).context("cannot wait at the socket")?;
+            if ready.first() == Some(&true) {
+                return Ok(());
+            }
+            let spoke: Vec<usize> = ports
+                .iter()
+                .zip(ready.iter().skip(1))
+                .filter(|(_, ready)| **ready)
+                .map(|((at, _), _)| *at)
+                .collect();
+            for at in spoke {
+                self.guests.hear(at, &self.shared, &*self.setup.narrator);
+            }
+            self.answer_all(heard);
+            self.machines_found();
+            if self.tended.is_none_or(|at| at.elapsed() >= TEND_PERIOD) {
+                self.tended = Some(Instant::now());
+                self.guests.tend(&mut self.machines, &self.resolver, &self.shared, &*self.setup.narrator);
+                self.machines.tend(&self.shared, &self.guests.machines());
+                if let Some(pinned) = &mut self.pinned {
+                    pinned.tend(&self.shared);
+                }
+            }
+        }
+    }
+
+    fn answer_all(&mut self, mut heard: Vec<Heard>) {
+        while let Some(one) = heard.pop() {
+            self.requests += 1;
+            match one {
+                Heard::Line(client, peer, line) => {
+                    let (answer, close) = self.hear(client, peer, &line);
+                    if let Some(answer) = answer {
+                        self.answer(client, answer, &mut heard);
+                    }
+                    if close {
+                        self.server.close(client);
+                    }
+                }
+                Heard::TooLong(client, _) => {
+                    let most = u32::try_from(LINE_MAX).unwrap_or(u32::MAX);
+                    self.answer(client, Answer::Refused(Refusal::TooLong { most }), &mut heard);
+                    self.server.close(client);
+                }
+                Heard::TooMany(client, _) => self.answer(client, Answer::Refused(Refusal::Busy), &mut heard),
+            }
+        }
+    }
+
+    fn answer(&mut self, client: ClientId, answer: Answer, heard: &mut Vec<Heard>) {
+        self.refused += u64::from(matches!(answer, Answer::Refused(_)));
+        let line = serde_json::to_vec(&Response::of(answer)).unwrap_or_default();
+        self.server.answer(client, &line, heard);
+    }
+
+    /// What a request gets, unless it has to wait for it; and whether the connection is at its end.
+    fn hear(&mut self, client: ClientId, peer: Peer, line: &[u8]) -> (Option<Answer>, bool) {
+        let who = Who { uid: peer.uid };
+        let now = self.shared.now();
+        if let Err(wait) = self.bucket(who, now) {
+            // Being refused again and again must not cost more.
+            self.server.rest(client, Duration::from(wait).max(REFUSED_REST));
+            return (Some(Answer::Refused(Refusal::TooOften { ms: 1 + wait.0 / 1_000_000 })), false);
+        }
+        let request = match Request::parse(line) {
+            Ok(request) => request,
+            // A client that does not speak the protocol will not do so in its next line.
+            Err(refusal) => return (Some(Answer::Refused(refusal)), true),
+        };
+        let answer = match request.ask {
+            Ask::Status => Some(Answer::Status(Box::new(self.status(who, now)))),
+            Ask::Clear { what: Some(what) } | Ask::Tag { what, .. }
+                if what.is_numbered() && self.is_foreign(peer, request.namespace) =>
+            {
+                Some(Answer::Refused(Refusal::Namespace))
+            }
+            // A socket names no tag: the machine's process, and so its user, are found first.
+            Ask::Clear { what: Some(What::Vm(name)) } if name.contains('/') => {
+                self.find(PendingRequest { client, who, wish: PendingAction::Clear }, name)
+            }
+            Ask::Clear { what } => Some(self.clear(who, what.as_ref())),
+            Ask::Tag { what: What::Vm(name), group } => {
+                self.find(PendingRequest { client, who, wish: PendingAction::Tag { group } }, name)
+            }
+            Ask::Tag { what, group } => {
+                Some(self.tag(who, &what, group, now).unwrap_or_else(Answer::Refused))
+            }
+        };
+        (answer, false)
+    }
+
+    /// Whether the client's process ids mean other processes here: it says so, or the kernel has no
+    /// id for the client in this namespace.
+    fn is_foreign(&self, peer: Peer, namespace: Option<u64>) -> bool {
+        peer.pid.is_none() || (namespace.is_some() && namespace != self.namespace)
+    }
+
+    /// Has a virtual machine looked up for a client.
+    fn find(&mut self, waiting: PendingRequest, name: String) -> Option<Answer> {
+        let who = waiting.who;
+        self.machines.find(Asker::Client(waiting), who, name).err().map(Answer::Refused)
+    }
+
+    fn clear(&self, who: Who, what: Option<&What>) -> Answer {
+        let now = self.shared.now();
+        let cleared = self.shared.lock().registry.clear(who, what, now);
+        let tags = u32::try_from(cleared.tags.len()).unwrap_or(u32::MAX);
+        Answer::Cleared { tags, others: cleared.others }
+    }
+
+    fn bucket(&mut self, who: Who, now: Moment) -> Result<(), Span> {
+        if self.buckets.len() > RATES_KEPT_MAX {
+            self.buckets.retain(|_, bucket| !bucket.is_full(now));
+        }
+        let times = if who.over_others() { 10 } else { 1 };
+        let new = || Bucket::new(times * REQUESTS_BURST, times * REQUESTS_PER_SECOND);
+        self.buckets.entry(who.uid).or_insert_with(new).take(now)
+    }
+
+    fn tag(&self, who: Who, what: &What, group: Option<String>, now: Moment) -> Result<Answer, Refusal> {
+        let (mark, owner) = self.resolver.mark(what, who)?;
+        let told = mark.to_string();
+        let (_, new) = self.shared.lock().registry.tag(who, mark, owner, group, now)?;
+        Ok(Answer::Tagged { what: told, new })
+    }
+
+    /// Answers the clients that waited for a virtual machine.
+    fn machines_found(&mut self) {
+        for LookupResult { wanted, machine } in self.machines.found() {
+            match wanted {
+                Asker::Guest(at) => {
+                    let found = LookupResult { wanted: Asker::Guest(at), machine };
+                    let (machines, shared) = (&mut self.machines, &self.shared);
+                    self.guests.found(at, found, machines, shared, &*self.setup.narrator);
+                }
+                Asker::Client(PendingRequest { client, who, wish: PendingAction::Clear }) => {
+                    let came = machine.map(|(vm, _)| self.clear(who, Some(&What::Vm(vm.pid.to_string()))));
+                    let mut heard = Vec::new();
+                    self.answer(client, came.unwrap_or_else(Answer::Refused), &mut heard);
+                    self.answer_all(heard);
+                }
+                Asker::Client(PendingRequest { client, who, wish: PendingAction::Tag { group } }) => {
+                    let came = machine.and_then(|(vm, owner)| {
+                        let mark = Mark::Vm { name: vm.name.clone(), pid: vm.pid.0, start: vm.start.0 };
+                        let told = mark.to_string();
+                        let now = self.shared.now();
+                        let tagged = self.shared.lock().registry.tag(who, mark, Some(owner), group, now);
+                        let (id, new) = tagged?;
+                        if let Err(refusal) = self.machines.watch(vm, who, &self.shared) {
+                            self.shared.lock().registry.end(id);
+                            return Err(refusal);
+                        }
+                        Ok(Answer::Tagged { what: told, new })
+                    });
+                    let mut heard = Vec::new();
+                    self.answer(client, came.unwrap_or_else(Answer::Refused), &mut heard);
+                    self.answer_all(heard);
+                }
+            }
+        }
+    }
+
+    fn status(&self, who: Who, now: Moment) -> Status {
+        let own = geteuid().as_raw();
+        let all = who.over_others() || who.uid == own;
+        let state = self.shared.lock();
+        let visible = |by: &trimtab_core::tags::By| all || *by == trimtab_core::tags::By::User(who.uid);
+        let tags = tags(&state, now, &visible);
+        let counted = self.server.counted();
+        let mut faults = state.faults.clone();
+        faults.extend(self.guests.faults());
+        faults.dedup();
+        Status {
+            pid: std::process::id(),
+            uid: own,
+            policy: self.setup.policy.clone(),
+            up: now.since(Moment(0)),
+            usable: self.setup.usable.clone(),
+            threads: state.done.threads,
+            moves: state.done.moves,
+            refused: state.done.refused,
+            looks: state.done.looks,
+            cost: Cost {
+                total: spent(ClockId::ProcessCPUTime),
+                share: state.done.share,
+                budget: self.setup.budget,
+                slowed: state.done.slowed,
+            },
+            others: u32::try_from(state.registry.len() - tags.len()).unwrap_or(u32::MAX),
+            tags,
+            guests: if all { self.guests.status() } else { Vec::new() },
+            clients: ClientStatus {
+                now: counted.now,
+                served: counted.served,
+                requests: self.requests,
+                refused: self.refused,
+                dropped: counted.dropped,
+            },
+            faults,
+        }
+    }
+}
+
+fn tags(
+    state: &ServiceState,
+    now: Moment,
+    visible: &dyn Fn(&trimtab_core::tags::By) -> bool,
+) -> Vec<TagStatus> {
+    let seen = state.registry.tags().filter(|(_, tag)| visible(&tag.by));
+    seen.map(|(id, tag)| {
+        let known = state.known.get(&id).cloned().unwrap_or_default();
+        TagStatus {
+            mark: tag.mark.clone(),
+            by: tag.by.clone(),
+            group: tag.group.clone(),
+            age: now.since(tag.since),
+            threads: known.threads,
+            moves: known.moves,
+            fault: known.fault,
+        }
+    })
+    .collect()
+}

@@ -1,0 +1,128 @@
+//! What a request names, looked up: the process with its start and its users, the group's folder.
+
+use rustix::process::geteuid;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use trimtab_core::tags::{Mark, Owner, Reach, Refusal, What, Who};
+use trimtab_linux::process::{self, Pid, State, Tid, may_move_others};
+use trimtab_linux::text::ReadError;
+
+/// Where things are looked up.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolver {
+    pub(crate) proc: PathBuf,
+    pub(crate) cgroups: PathBuf,
+}
+
+/// The users whose threads this process may move.
+pub(super) fn reach(proc: &Path) -> Reach {
+    if may_move_others(proc) { Reach::All } else { Reach::User(geteuid().as_raw()) }
+}
+
+impl Resolver {
+    /// What these words mark, and its owner. Virtual machines are looked up elsewhere, since that
+    /// may take time. A group's processes may be of any user and very many, so the group itself
+    /// must be the asking user's, as the groups below a user's session are.
+    pub(crate) fn mark(&self, what: &What, who: Who) -> Result<(Mark, Option<Owner>), Refusal> {
+        match what {
+            What::Process { pid } => {
+                let (owner, start) = self.process(*pid)?;
+                Ok((Mark::Process { pid: *pid, start }, Some(owner)))
+            }
+            What::Thread { pid, tid } => {
+                let (owner, _) = self.process(*pid)?;
+                let stat = process::thread_stat(&self.proc, Pid(*pid), Tid(*tid))
+                    .map_err(|_| Refusal::NoThread { pid: *pid, tid: *tid })?;
+                Ok((Mark::Thread { pid: *pid, tid: *tid, start: stat.start.0 }, Some(owner)))
+            }
+            What::Cgroup(path) => {
+                let folder = Path::new(path);
+                let none = |why: &str| Refusal::NoCgroup { path: path.clone(), why: why.to_owned() };
+                if !folder.starts_with(&self.cgroups) {
+                    return Err(none(&format!("it is not below {}", self.cgroups.display())));
+                }
+                let stat = std::fs::symlink_metadata(folder).map_err(|error| none(&error.to_string()))?;
+                if !stat.is_dir() {
+                    return Err(none("it is no folder"));
+                }
+                if !who.over_others() && stat.uid() != who.uid {
+                    return Err(Refusal::NotYourGroup { path: path.clone(), uid: stat.uid() });
+                }
+                Ok((Mark::Cgroup(path.clone()), None))
+            }
+            What::Vm(name) => {
+                Err(Refusal::NoVm { name: name.clone(), why: "it was not looked for".to_owned() })
+            }
+        }
+    }
+
+    /// A process that lives and may be seen: its owner, and when it started.
+    pub(crate) fn process(&self, pid: u32) -> Result<(Owner, u64), Refusal> {
+        if Pid(pid) == Pid::own() {
+            return Err(Refusal::Own(pid));
+        }
+        let none = |_: ReadError| Refusal::NoProcess(pid);
+        let stat = process::stat(&self.proc, Pid(pid)).map_err(none)?;
+        if stat.kernel_thread {
+            return Err(Refusal::Kernel(pid));
+        }
+        if stat.state == State::Zombie && stat.threads <= 1 {
+            return Err(Refusal::NoProcess(pid));
+        }
+        let who = process::identity(&self.proc, Pid(pid)).map_err(none)?;
+        if who.process != Pid(pid) {
+            return Err(Refusal::IsThread { thread: pid, process: who.process.0 });
+        }
+        Ok((Owner { pid, real: who.real, effective: who.effective }, stat.start.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolver() -> Resolver {
+        Resolver { proc: "/proc".into(), cgroups: "/sys/fs/cgroup".into() }
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_to_be_moved_is_refused_by_what_it_is() {
+        let resolver = resolver();
+        let who = Who { uid: geteuid().as_raw() };
+        let process = |pid| resolver.mark(&What::Process { pid }, who);
+        assert_eq!(process(4_194_999), Err(Refusal::NoProcess(4_194_999)));
+        assert_eq!(process(std::process::id()), Err(Refusal::Own(std::process::id())));
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id();
+        let (mark, owner) = process(pid).unwrap();
+        assert!(matches!(mark, Mark::Process { pid: of, start } if of == pid && start > 0));
+        assert!(owner.unwrap().is(geteuid().as_raw()));
+        assert!(resolver.mark(&What::Thread { pid, tid: pid }, who).is_ok());
+        let none = resolver.mark(&What::Thread { pid, tid: 1 }, who);
+        assert_eq!(none, Err(Refusal::NoThread { pid, tid: 1 }));
+        child.kill().unwrap();
+        while process(pid).is_ok() {
+            std::thread::yield_now();
+        }
+        assert_eq!(process(pid), Err(Refusal::NoProcess(pid)), "also before it is collected");
+        child.wait().unwrap();
+        let group = |path: &str| resolver.mark(&What::Cgroup(path.to_owned()), who);
+        assert!(matches!(group("/etc"), Err(Refusal::NoCgroup { .. })));
+        assert!(matches!(group("/sys/fs/cgroup/none-such"), Err(Refusal::NoCgroup { .. })));
+    }
+
+    #[test]
+    fn a_group_is_its_users_and_roots_to_tag() {
+        let folder = tempfile::tempdir().unwrap();
+        let resolver = Resolver { proc: "/proc".into(), cgroups: folder.path().to_owned() };
+        let own = geteuid().as_raw();
+        let path = folder.path().join("mine");
+        std::fs::create_dir(&path).unwrap();
+        let what = What::Cgroup(path.to_str().unwrap().to_owned());
+        let mark = Ok((Mark::Cgroup(path.to_str().unwrap().to_owned()), None));
+        assert_eq!(resolver.mark(&what, Who { uid: own }), mark);
+        assert_eq!(resolver.mark(&what, Who { uid: 0 }), mark);
+        let refused = resolver.mark(&what, Who { uid: own + 1 }).unwrap_err();
+        assert!(matches!(refused, Refusal::NotYourGroup { uid, .. } if uid == own), "{refused}");
+    }
+}

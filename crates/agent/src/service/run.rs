@@ -1,0 +1,287 @@
+//! A run of the service: claims the socket, starts both threads, and ends both when one ends.
+
+use super::SharedState;
+use super::channel::Channel;
+use super::host::ServiceHost;
+use super::requests::{RequestServer, RequestSetup, SOCKET_LIMITS};
+use super::resolve::reach;
+use crate::narrator::Narrator;
+use crate::paths::Paths;
+use crate::recorder::Recorder;
+use crate::restoration;
+use crate::spawn::spawn;
+use crate::step_sinks::StepSinks;
+use crate::unix_seconds;
+use anyhow::{Context, Result, anyhow};
+use rustix::process::geteuid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use trimtab_core::balance::{Kind, Settings, policy};
+use trimtab_core::drive::Go;
+use trimtab_core::set::CpuSet;
+use trimtab_core::tags::{Reach, Registry};
+use trimtab_core::topology::Machine;
+use trimtab_core::trace::{Header, VERSION};
+use trimtab_linux::host::{Live, Options, Stopper};
+use trimtab_linux::perf::Choice;
+use trimtab_linux::socket::{Claim, Place, Server, SocketError, notify};
+use trimtab_linux::sys::signals::is_ignored;
+
+/// How the service is set up.
+#[derive(Clone, Debug)]
+pub struct ServiceOptions {
+    /// The policy.
+    pub policy: Kind,
+    /// How the policy is set up; its budget is the share of a core that the whole service may take.
+    pub settings: Settings,
+    /// What hardware counts.
+    pub counting: Choice,
+    /// Where it listens, instead of [`Paths::socket`] and the usual places.
+    pub socket: Option<PathBuf>,
+    /// The CPUs that threads may be moved to, instead of all of the machine.
+    pub cpus: Option<CpuSet>,
+    /// Whether threads that were bound to some CPUs are taken as tagged.
+    pub pinned: bool,
+    /// The guests that are listened to.
+    pub guests: Vec<Channel>,
+}
+
+/// How the service ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServiceEnd {
+    /// It was told to stop.
+    Stopped,
+    /// Its terminal was closed.
+    HungUp,
+}
+
+/// A service that is ready: both threads are to begin.
+struct Ready {
+    host: ServiceHost,
+    requests: RequestServer,
+    shared: SharedState,
+    stopper: Stopper,
+    /// Whether the end was that of its terminal.
+    hung_up: Arc<AtomicBool>,
+    machine: Machine,
+    usable: CpuSet,
+    headline: String,
+}
+
+/// Serves until a signal comes. The machine is asked for when the socket is ours.
+///
+/// # Errors
+/// It cannot serve: another service runs, a place is not fit, or the machine cannot be looked at
+/// any more.
+pub fn serve(
+    paths: &Paths,
+    options: ServiceOptions,
+    recorder: Option<Recorder>,
+    machine: impl FnOnce() -> Result<Machine>,
+    narrator: &Arc<dyn Narrator>,
+) -> Result<ServiceEnd> {
+    let Ready { mut host, requests, shared, stopper, hung_up, machine, usable, headline } =
+        prepare(paths, &options, machine, narrator)?;
+    let ends = stopper.clone();
+    let requests = answer(requests, stopper)?;
+    narrator.headline(&headline);
+    tell_manager(paths, "READY=1");
+
+    let mut policy = policy(options.policy, &machine, &options.settings);
+    let header = Header {
+        version: VERSION,
+        policy: options.policy,
+        settings: options.settings,
+        command: "trimtab serve".to_owned(),
+        began: unix_seconds(),
+        usable: usable.clone(),
+        machine,
+    };
+    let mut sinks = StepSinks::begin(header, recorder, None, Arc::clone(narrator));
+    let work = || {
+        sinks.watch(&mut host, &mut *policy, &usable, &mut |tally, _| {
+            shared.count(tally);
+            Go::On
+        })
+    };
+    let ended = last(&ends, work);
+    tell_manager(paths, "STOPPING=1");
+    let (restored, fault) = host.restore();
+    sinks.record(|recorder| recorder.end("stopped", None));
+    restoration::tell(restored, fault, &**narrator);
+    drop(host);
+    // The socket goes last: a service that finds none may start.
+    let answered = requests.join().map_err(|_| anyhow!("the thread that answers requests has failed"))?;
+    narrator.headline(&format!("stopped: {}", sinks.summary()));
+    ended?;
+    answered?;
+    Ok(if hung_up.load(Ordering::Relaxed) { ServiceEnd::HungUp } else { ServiceEnd::Stopped })
+}
+
+/// Claims the socket, and makes both halves of the service.
+fn prepare(
+    paths: &Paths,
+    options: &ServiceOptions,
+    machine: impl FnOnce() -> Result<Machine>,
+    narrator: &Arc<dyn Narrator>,
+) -> Result<Ready> {
+    // Before there is a socket that would be left behind: what comes until the rest is there ends
+    // it then.
+    let signals = listen()?;
+    // Before anything is given back: another service's masks are that one's.
+    let claim = place(paths, options.socket.as_deref())?.claim()?;
+    restoration::tidy(paths, &**narrator);
+    let machine = machine()?;
+    let usable = match &options.cpus {
+        Some(cpus) => cpus.intersection(&machine.cpus()),
+        None => machine.cpus(),
+    };
+    if usable.is_empty() {
+        return Err(anyhow!("none of the CPUs of --cpus is on this machine"));
+    }
+    let live = live(paths, options, &claim, &usable, narrator)?;
+    let stopper = live.stopper();
+    let hung_up = end_at(signals, stopper.clone(), Arc::clone(narrator))?;
+
+    let proc = paths.proc();
+    let reach = reach(&proc);
+    let shared = SharedState::new(Registry::new(reach));
+    let budget = options.settings.penalty.budget;
+    let server = Server::new(claim, SOCKET_LIMITS);
+    let headline = format!(
+        "process {} serves {} at {} by {} on CPUs {usable}",
+        std::process::id(),
+        if reach == Reach::All { "everybody" } else { "you" },
+        server.path().display(),
+        options.policy
+    );
+    let setup = RequestSetup {
+        policy: options.policy.word().to_owned(),
+        usable: usable.clone(),
+        online: machine.cpus(),
+        budget,
+        pinned: options.pinned,
+        guests: options.guests.clone(),
+        narrator: Arc::clone(narrator),
+    };
+    let requests = RequestServer::new(server, shared.clone(), &proc, &paths.cgroups(), reach, setup)?;
+    let host = ServiceHost::new(live, shared.clone(), proc, budget, options.pinned, Arc::clone(narrator));
+    Ok(Ready { host, requests, shared, stopper, hung_up, machine, usable, headline })
+}
+
+/// The live machine, of which nothing is watched yet.
+fn live(
+    paths: &Paths,
+    options: &ServiceOptions,
+    claim: &Claim,
+    usable: &CpuSet,
+    narrator: &Arc<dyn Narrator>,
+) -> Result<Live> {
+    let keep = (options.policy != Kind::Float).then(|| restoration::keeper(paths, &**narrator)).flatten();
+    let socket = std::path::absolute(claim.path()).unwrap_or_else(|_| claim.path().to_owned());
+    let keep = keep.map(|keep| keep.serving(&socket));
+    let options = Options { keep, tags: true, counting: options.counting.clone(), ..Options::default() };
+    Ok(Live::with(&paths.proc(), &[], usable, options)?)
+}
+
+/// Where it listens.
+///
+/// # Errors
+/// There is no such place.
+fn place(paths: &Paths, named: Option<&Path>) -> Result<Place, SocketError> {
+    match named.or(paths.socket.as_deref()) {
+        Some(path) => Place::named(path),
+        None if geteuid().is_root() => Ok(Place::of_root(&paths.root)),
+        None => Place::of_user(geteuid().as_raw(), paths.runtime.as_deref(), &paths.location()?),
+    }
+}
+
+/// Answers requests in a thread of its own; what ends that ends all.
+fn answer(requests: RequestServer, stopper: Stopper) -> Result<JoinHandle<Result<()>>> {
+    let work = move || last(&stopper, || requests.serve(&stopper));
+    std::thread::Builder::new()
+        .name("requests".to_owned())
+        .spawn(work)
+        .context("cannot start a thread (requests)")
+}
+
+/// Does one part of the work, with which all of it ends: however it ends, by an error and by a
+/// panic too. A service of which only one half goes on would answer and move nothing, or never end.
+fn last<T>(stopper: &Stopper, work: impl FnOnce() -> T) -> T {
+    struct Ends<'a>(&'a Stopper);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+    let _ends = Ends(stopper);
+    work()
+}
+
+/// From now on signals are heard and end no process.
+fn listen() -> Result<Signals> {
+    let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
+    // A file that may not grow is an error and no end.
+    Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")
+}
+
+/// Ends it at a signal, also one that came before; whether that was the end of its terminal. A
+/// service without a terminal is told to read its settings again by SIGHUP, as services are, and
+/// goes on: all its settings are options, read once.
+fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -> Result<Arc<AtomicBool>> {
+    let hung_up = Arc::new(AtomicBool::new(false));
+    let has_terminal = File::open("/dev/tty").is_ok();
+    let told = Arc::clone(&hung_up);
+    spawn("signals", move || {
+        for signal in signals.forever() {
+            match signal {
+                SIGXFSZ => {}
+                SIGHUP if !has_terminal => {
+                    narrator.notice("SIGHUP: there are no settings to be read again; it goes on");
+                }
+                _ => {
+                    told.fetch_or(signal == SIGHUP, Ordering::Relaxed);
+                    stopper.stop();
+                }
+            }
+        }
+    })?;
+    Ok(hung_up)
+}
+
+/// Tells the service manager, if there is one.
+fn tell_manager(paths: &Paths, state: &str) {
+    if let Some(socket) = &paths.manager {
+        // A manager that does not listen does not want to know.
+        let _ = notify(socket, state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::drive::{Awake, Host};
+    use trimtab_core::set::CpuSet;
+    use trimtab_core::time::{Moment, Span};
+
+    #[test]
+    fn however_one_half_ends_the_other_ends_too() {
+        let works: [fn(); 2] = [|| (), || std::panic::resume_unwind(Box::new("it failed"))];
+        for work in works {
+            let options = Options { tags: true, ..Options::default() };
+            let mut live = Live::with(Path::new("/proc"), &[], &CpuSet::new(), options).unwrap();
+            let now = live.observe(&trimtab_core::balance::Wanted::all()).unwrap().at;
+            assert_eq!(live.wait(now).unwrap(), Awake::Due);
+            let stopper = live.stopper();
+            // As requests are, in a thread of its own.
+            let half = std::thread::spawn(move || last(&stopper, work));
+            assert_eq!(live.wait(Moment(now.0 + Span::from_ms(60_000).0)).unwrap(), Awake::Over);
+            let _ = half.join();
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Step sinks: everything that takes in each step of the loop of host and policy. The trace, the
+//! account for metrics, the audit for a report, cache misses for a profile, and the tally of what
+//! was done.
+
+use crate::metrics::Figures;
+use crate::narrator::Narrator;
+use crate::recorder::Recorder;
+use std::sync::Arc;
+use trimtab_core::balance::{Finding, Policy, Settings, Wanted};
+use trimtab_core::drive::{Go, Host, Step, drive};
+use trimtab_core::observe::{Metric, Observer};
+use trimtab_core::set::CpuSet;
+use trimtab_core::telemetry::Accumulator;
+use trimtab_core::telemetry::account::Tally;
+use trimtab_core::trace::Header;
+use trimtab_core::words::plural;
+
+/// All sinks of one host's steps.
+#[derive(Debug)]
+pub struct StepSinks {
+    /// How speed is measured.
+    settings: Settings,
+    /// The trace, if one is wanted.
+    recorder: Option<Recorder>,
+    /// What is added up, if a report or a profile is wanted.
+    pub totals: Option<Accumulator>,
+    /// Figures for others, if they are wanted.
+    figures: Option<Figures>,
+    /// Hears of findings, and why a trace ended early.
+    narrator: Arc<dyn Narrator>,
+    /// What was counted.
+    tally: Tally,
+}
+
+impl StepSinks {
+    /// Begins: the header is recorded.
+    pub fn begin(
+        header: Header,
+        recorder: Option<Recorder>,
+        figures: Option<Figures>,
+        narrator: Arc<dyn Narrator>,
+    ) -> Self {
+        let settings = header.settings.clone();
+        let mut sinks = Self { settings, recorder, totals: None, figures, narrator, tally: Tally::default() };
+        sinks.record(|recorder| recorder.begin(header));
+        sinks
+    }
+
+    /// Adds up what is seen from now on, if `wanted`: for a report or a profile.
+    pub fn accumulating(mut self, wanted: bool) -> Self {
+        self.totals = wanted.then(Accumulator::default);
+        self
+    }
+
+    /// Runs the loop until the host says that it is over, or `each` says stop; then looks once
+    /// more, if that is added up.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn watch<H: Host>(
+        &mut self,
+        host: &mut H,
+        policy: &mut dyn Policy,
+        usable: &CpuSet,
+        each: &mut dyn FnMut(&Tally, Option<&Recorder>) -> Go,
+    ) -> Result<(), H::Error> {
+        let mut observer = Observer::new(usable.clone());
+        drive(host, policy, &mut observer, &mut |step| {
+            self.step(step);
+            each(&self.tally, self.recorder.as_ref())
+        })?;
+        if let Some(totals) = &mut self.totals
+            && let Ok(sample) = host.observe(&Wanted::all())
+        {
+            totals.add(&sample);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step<'_>) {
+        if let Some(totals) = &mut self.totals {
+            totals.add(step.sample);
+        }
+        if let Some(figures) = &mut self.figures {
+            figures.take(step);
+        }
+        for finding in news(&mut self.tally, step, self.settings.metric) {
+            self.narrator.detail(&format!("  found: {finding}"));
+        }
+        self.record(|recorder| recorder.step(step));
+    }
+
+    /// Why what was to be printed could not be.
+    pub fn fault(&self) -> Option<&str> {
+        self.recorder.as_ref().and_then(Recorder::fault)
+    }
+
+    /// Does something with the trace, and says it if that failed.
+    pub fn record(&mut self, write: impl FnOnce(&mut Recorder) -> Result<(), String>) {
+        if let Some(Err(why)) = self.recorder.as_mut().map(write) {
+            self.narrator.warning(&why);
+        }
+    }
+
+    /// One line of what was done.
+    pub fn summary(&self) -> String {
+        let Tally { looks, applied, refused, vanished, threads, ref findings, .. } = self.tally;
+        let mut text =
+            format!("{}, {}, {}", plural(applied, "move"), plural(looks, "look"), plural(threads, "thread"));
+        if refused > 0 {
+            text.push_str(&format!(", {refused} refused"));
+        }
+        if vanished > 0 {
+            text.push_str(&format!(", {vanished} too late"));
+        }
+        for finding in findings {
+            text.push_str(&format!("; {finding}"));
+        }
+        text
+    }
+}
+
+/// Counts a step; what was found in it, if that is of another kind than before: the same with other
+/// numbers is no news.
+fn news<'t>(tally: &mut Tally, step: &Step<'t>, metric: Metric) -> &'t [Finding] {
+    let kinds = |findings: &[Finding]| findings.iter().map(Finding::word).collect::<Vec<_>>();
+    let before = kinds(&tally.findings);
+    if tally.take(step, metric) && kinds(&tally.findings) != before { &step.turn.findings } else { &[] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::balance::Turn;
+    use trimtab_core::observe::Sample;
+
+    #[test]
+    fn the_same_with_other_numbers_is_no_news() {
+        let mut observer = Observer::new(CpuSet::new());
+        let sample = Sample::default();
+        observer.take(&sample, &[]);
+        let seen = observer.observation();
+        let mut tally = Tally::default();
+        let mut heard = |findings: &[Finding]| {
+            let turn = Turn { findings: findings.to_vec(), ..Turn::default() };
+            let step = Step { sample: &sample, seen: &seen, turn: &turn, outcomes: &[] };
+            news(&mut tally, &step, Metric::RunWait).len()
+        };
+        let rotates = |spread| Finding::KernelRotates { spread };
+        assert_eq!(heard(&[rotates(0.1)]), 1);
+        assert_eq!(heard(&[rotates(0.2)]), 0);
+        assert_eq!(heard(&[]), 0);
+        assert_eq!(heard(&[rotates(0.2), Finding::NoWaitTimes]), 2);
+        assert_eq!(heard(&[rotates(0.3)]), 1);
+        // The last numbers are those of the summary.
+        assert_eq!(heard(&[rotates(0.4)]), 0);
+        assert_eq!(tally.findings, [rotates(0.4)]);
+    }
+}

@@ -1,0 +1,307 @@
+//! `plan` and `run` come to the same: each by its own gathering, on a ledger of their own.
+
+use super::*;
+use crate::args::{Cli, Command};
+use crate::commands::run::reserved;
+use crate::kept::{Conditions, Kept, Store};
+use crate::reserve::Order;
+use clap::Parser;
+use proptest::prelude::*;
+use std::ffi::OsString;
+use trimtab_core::set::CpuSet;
+use trimtab_core::setting::Setting;
+use trimtab_launch::facts::Answers;
+use trimtab_linux::ledger::Held;
+
+/// Options of which each may be there or not; each line is one of several.
+const OPTIONS: [&[&str]; 18] = [
+    &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1"],
+    &["--strategy=scatter", "--strategy=stride:2"],
+    &["--smt=all", "--smt=2"],
+    &["--mem=bind", "--mem=interleave", "--mem=none", "--mem=bind:99"],
+    &["--thp=on", "--thp=off", "--thp=advised"],
+    &["--nest=2,scatter", "--nest=2,scatter,2,subcompact", "--nest=what"],
+    &["--share"],
+    &["--or-fewer"],
+    &["--strict"],
+    &["--threads=1", "--threads=3"],
+    &["--fit=keep"],
+    &["--slice=1"],
+    &["--wait-policy=sleep", "--wait-policy=yield", "--wait-policy=spin", "--wait-policy=keep"],
+    &["--pin=mask", "--pin=auto"],
+    &["--env=keep", "--env=print"],
+    &["--balance", "--balance=float", "--balance=speed"],
+    &["--no-profile", "--no-rules"],
+    &["--quiet"],
+];
+
+/// Variables, in the same way.
+const VARIABLES: [&[(&str, &str)]; 9] = [
+    &[("OMP_NUM_THREADS", "4"), ("OMP_NUM_THREADS", "2,2"), ("OMP_NUM_THREADS", "1")],
+    &[("OMP_WAIT_POLICY", "active"), ("KMP_BLOCKTIME", "7")],
+    &[("OMP_PROC_BIND", "true")],
+    &[("GLIBC_TUNABLES", "x")],
+    &[("LD_PRELOAD", "/no/such.so")],
+    &[("TRIMTAB_NESTING", "2,scatter"), ("OMP_NESTING_TEAM_SIZE", "0")],
+    &[("OPENBLAS_NUM_THREADS", "9")],
+    &[("LOCAL_WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "5"), ("LOCAL_WORLD_SIZE", "1")],
+    &[("HWLOC_XMLFILE", "/no/such.xml")],
+];
+
+const RULES: [&str; 5] = [
+    "",
+    "[[rule]]\nprogram = \"*\"\nthp = \"off\"\nstrategy = \"scatter\"\n",
+    "[[rule]]\nprogram = \"*\"\npin = \"mask\"\nsmt = \"all\"\n",
+    "[[rule]]\nprogram = \"true\"\nmem = \"interleave\"\n",
+    "[[rule]]\nprogram = \"*\"\nthp = \"never\"\n",
+];
+
+const SITES: [&str; 4] = ["", "auto-cores = 1\n", "max-cores = 1\n", "reserved-cpus = \"0\"\n"];
+
+const TUNINGS: [&str; 5] = [
+    "",
+    "threads=3 wait=sleep",
+    "cores=1 threads=2 thp=on slice=1",
+    "cores=2 strategy=scatter pin=mask",
+    "balance=speed memory=interleave",
+];
+
+/// Machines of two CPUs, as which this one is taken: numbers of CPUs must exist here.
+const MACHINES: [&str; 3] = ["core:2", "numa:2 core:1", "core:1 pu:2"];
+
+const PROGRAMS: [&[&str]; 5] = [
+    &["true"],
+    &["sh", "-c", "true"],
+    &["env", "true"],
+    &["xz", "-T4"],
+    &["mpirun.openmpi", "-n", "2", "true"],
+];
+
+/// One launch as a user types it.
+#[derive(Clone, Debug)]
+struct Typed {
+    options: Vec<&'static str>,
+    variables: Vec<(&'static str, &'static str)>,
+    program: &'static [&'static str],
+    rules: &'static str,
+    site: &'static str,
+    tuning: &'static str,
+    machine: &'static str,
+}
+
+/// Each line left out, or one of its values.
+fn some<T: Clone + std::fmt::Debug + 'static>(
+    lines: &'static [&'static [T]],
+) -> impl Strategy<Value = Vec<T>> {
+    let line = |line: &&'static [T]| proptest::option::weighted(0.15, proptest::sample::select(*line));
+    let all: Vec<_> = lines.iter().map(line).collect();
+    all.prop_map(|values| values.into_iter().flatten().collect())
+}
+
+fn typed() -> impl Strategy<Value = Typed> {
+    let of = |values: &'static [&'static str]| proptest::sample::select(values);
+    let program = proptest::sample::select(&PROGRAMS[..]);
+    let all =
+        (some(&OPTIONS), some(&VARIABLES), program, of(&RULES), of(&SITES), of(&TUNINGS), of(&MACHINES));
+    all.prop_map(|(options, variables, program, rules, site, tuning, machine)| Typed {
+        options,
+        variables,
+        program,
+        rules,
+        site,
+        tuning,
+        machine,
+    })
+}
+
+/// A place with files of its own, and the environment that names them.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(typed: &Typed) -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap() };
+        for name in ["ledger", "config", "data"] {
+            std::fs::create_dir(place.path(name)).unwrap();
+        }
+        std::fs::write(place.path("config").join("rules.toml"), typed.rules).unwrap();
+        std::fs::write(place.path("config").join("site.toml"), typed.site).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn world(&self, typed: &Typed, rank: Option<u32>) -> World {
+        let mut all: Vec<(&str, OsString)> = vec![
+            ("PATH", std::env::var_os("PATH").unwrap_or_default()),
+            ("TRIMTAB_LEDGER", self.path("ledger").into()),
+            ("TRIMTAB_CONFIG", self.path("config").into()),
+            ("XDG_DATA_HOME", self.path("data").into()),
+            ("TRIMTAB_MACHINE", typed.machine.into()),
+        ];
+        all.extend(typed.variables.iter().map(|(name, value)| (*name, OsString::from(value))));
+        if let Some(rank) = rank {
+            all.push(("LOCAL_RANK", rank.to_string().into()));
+            all.push(("TORCHELASTIC_RUN_ID", "job".into()));
+        }
+        World::of(all.into_iter().map(|(name, value)| (OsString::from(name), value)).collect())
+    }
+
+    /// Keeps the tuning for the program that is typed.
+    fn keep(&self, world: &World, typed: &Typed, args: &RunArgs) {
+        if typed.tuning.is_empty() {
+            return;
+        }
+        let Ok(path) = resolve(&args.command[0], world.raw("PATH")) else { return };
+        let kept = Kept {
+            setting: typed.tuning.parse().unwrap(),
+            from: Setting::new(),
+            conditions: Conditions::of(&path, &args.command, &args.place, 2).unwrap(),
+            metric: "time".to_owned(),
+            higher: false,
+            gain: 2.0,
+            low: 1.9,
+            high: 2.1,
+            before: Vec::new(),
+            after: Vec::new(),
+            adds: Vec::new(),
+            when: 1_700_000_000,
+            version: "0.1.0".to_owned(),
+        };
+        Store::of(world).unwrap().write(&kept).unwrap();
+    }
+}
+
+fn command_line(command: &str, typed: &Typed) -> Option<Command> {
+    let words = ["trimtab", command, "--survey=none"].into_iter().chain(typed.options.iter().copied());
+    let words = words.chain(["--"]).chain(typed.program.iter().copied());
+    Cli::try_parse_from(words).ok().map(|cli| cli.command)
+}
+
+fn both(typed: &Typed) -> Option<(RunArgs, PlanArgs)> {
+    match (command_line("run", typed), command_line("plan", typed)) {
+        (Some(Command::Run(run)), Some(Command::Plan(plan))) => Some((*run, plan)),
+        (None, None) => None,
+        (run, plan) => panic!("run {:?}, plan {:?}", run.is_some(), plan.is_some()),
+    }
+}
+
+/// What `run` would carry out, and what holds its cores.
+fn run_decides(
+    world: &World,
+    args: &RunArgs,
+    known: Option<&Answers>,
+) -> Result<(Option<Held>, LaunchPlan), String> {
+    let in_words = |trouble: Trouble| trouble.to_string();
+    let program = program(world, args).map_err(in_words)?;
+    let situation = Situation::live(world, !args.place.no_rules).map_err(|error| in_words(error.into()))?;
+    let Gathered { request, situation, .. } =
+        gather::request(world, args, situation, program.as_ref()).map_err(in_words)?;
+    let survey = Some(args.place.survey);
+    let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey);
+    // A yield is measured once, since two measurements differ.
+    facts.answers = known.cloned().unwrap_or_default();
+    let order = Order { wait: None, label: "test", volume: Volume::Quiet };
+    reserved(world, &request, &mut facts, &order).map_err(|error| error.to_string())
+}
+
+fn plan_decides(world: &World, args: &PlanArgs) -> Result<Planned, String> {
+    planned(world, &Which::Live, args).map_err(|trouble| trouble.to_string())
+}
+
+fn compare(typed: &Typed, rank: Option<u32>) -> Result<(), TestCaseError> {
+    let Some((run, plan)) = both(typed) else { return Ok(()) };
+    let place = Place::new(typed);
+    let world = place.world(typed, rank);
+    place.keep(&world, typed, &run);
+    let planned = plan_decides(&world, &plan);
+    let answers = planned.as_ref().ok().map(|planned| planned.facts.answers.clone());
+    match (planned, run_decides(&world, &run, answers.as_ref())) {
+        (Ok(planned), Ok((_held, carried))) => {
+            prop_assert_eq!(&planned.launch, &carried);
+            // A second look is made from the allotment that was taken.
+            if planned.launch.rank.as_ref().is_some_and(|rank| rank.shares) && run.run.ranks.is_none() {
+                let again = plan_decides(&world, &plan).map(|planned| planned.launch.placement);
+                prop_assert_eq!(again, Ok(carried.placement));
+            }
+            Ok(())
+        }
+        (Err(planned), Err(carried)) => {
+            prop_assert_eq!(planned, carried);
+            Ok(())
+        }
+        (planned, carried) => {
+            prop_assert!(false, "plan {:?}, run {:?}", planned.err(), carried.err());
+            Ok(())
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_is_what_a_run_carries_out(typed in typed(), rank in proptest::option::of(0..2u32)) {
+        prop_assume!(has_two_cpus());
+        let size = typed.variables.iter().any(|(name, _)| *name == "LOCAL_WORLD_SIZE");
+        compare(&typed, rank.filter(|_| size))?;
+    }
+}
+
+/// The machines of these tests exist here.
+fn has_two_cpus() -> bool {
+    let online = trimtab_linux::machine::online(std::path::Path::new("/sys"));
+    let online = online.is_ok_and(|online| "0-1".parse().is_ok_and(|two: CpuSet| two.is_subset(&online)));
+    if !online {
+        crate::skip::skipped("CPUs 0 and 1 are needed");
+    }
+    online
+}
+
+/// Without anything that a user could type.
+fn bare() -> Typed {
+    let (rules, site, tuning) = ("", "", "");
+    Typed { options: vec![], variables: vec![], program: &["true"], rules, site, tuning, machine: "core:2" }
+}
+
+#[test]
+fn a_kept_tuning_is_in_the_plan() {
+    if !has_two_cpus() {
+        return;
+    }
+    let typed = Typed { tuning: "cores=1 threads=3 wait=sleep", ..bare() };
+    let place = Place::new(&typed);
+    let world = place.world(&typed, None);
+    let (run, plan) = both(&typed).unwrap();
+    place.keep(&world, &typed, &run);
+    let planned = plan_decides(&world, &plan).unwrap().launch;
+    assert_eq!(planned.threads.value, 3);
+    let words = words(&plan_decides(&world, &plan).unwrap(), &plan);
+    assert!(words.contains("threads: 3") && words.contains("as tuned on 2023-11-14"), "{words}");
+    assert!(words.contains("waiting threads sleep") && words.contains("sets OMP_NUM_THREADS=3"), "{words}");
+}
+
+#[test]
+fn the_parts_of_ranks_are_those_that_they_take() {
+    let base = Typed { options: vec!["-c2", "--ranks=2"], ..bare() };
+    let place = Place::new(&base);
+    let Some(Command::Plan(plan)) = command_line("plan", &base) else { unreachable!() };
+    if !has_two_cpus() {
+        return;
+    }
+    let planned = plan_decides(&place.world(&base, None), &plan).unwrap();
+    let mut typed = base.clone();
+    typed.options.push("--as-rank");
+    typed.variables.push(("LOCAL_WORLD_SIZE", "2"));
+    let Some(Command::Run(run)) = command_line("run", &typed) else { unreachable!() };
+    let mut held = Vec::new();
+    for part in &planned.launch.ranks {
+        let (hold, carried) = run_decides(&place.world(&typed, Some(part.rank)), &run, None).unwrap();
+        assert_eq!((&carried.placement.mask, carried.threads.value), (&part.mask, part.threads));
+        held.push(hold);
+    }
+    assert_eq!(held.len(), 2);
+}

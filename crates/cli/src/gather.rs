@@ -1,0 +1,308 @@
+//! Gathering of a launch: what is asked for and what is met, read once, as values for the decision.
+//!
+//! `run`, `plan` and whatever reckons with a run share this. The request comes first, since it is
+//! cheap and refuses what contradicts itself; then the facts; then, for a run under the ledger's
+//! lock ([`reserve`](crate::reserve)) and for others without it ([`look_at_ledger`]), what others
+//! hold; last, on the CPUs of the plan, what the decision asks ([`settle`]).
+
+use crate::args::{RunArgs, SurveyMode, report_to};
+use crate::commands::tune_team::page::date;
+use crate::kept::{Conditions, Kept, Store};
+use crate::monitor::Asked;
+use crate::situation::{Situation, Standpoint, location};
+use crate::surroundings::Surroundings;
+use crate::world::World;
+use anyhow::anyhow;
+use std::ffi::OsString;
+use thiserror::Error;
+use trimtab_core::handoff::Report;
+use trimtab_core::place::local_rank;
+use trimtab_core::place::waiting::Yield;
+use trimtab_core::set::CpuSet;
+use trimtab_launch::facts::{Answers, LedgerFacts, Load, Parent};
+use trimtab_launch::request::takes_tuning;
+use trimtab_launch::{
+    LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Role, Sources, Tuning, decide,
+};
+use trimtab_linux::calibrate::{YieldKind, yield_share};
+use trimtab_linux::launch::{picture, preload_library};
+use trimtab_linux::ledger::{LedgerView, ProcessTable};
+use trimtab_linux::limits::parent_mask;
+use trimtab_linux::process::{self, Pid};
+use trimtab_linux::program::Program;
+use trimtab_linux::sys::version;
+
+/// Why a launch cannot be decided.
+#[derive(Debug, Error)]
+pub enum Trouble {
+    /// The decision refuses.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Something cannot be read.
+    #[error(transparent)]
+    Unread(#[from] anyhow::Error),
+}
+
+/// The request of a launch, and what it was made with.
+#[derive(Debug)]
+pub struct Gathered {
+    /// The request.
+    pub request: LaunchRequest,
+    /// The machine, and what bounds this process.
+    pub situation: Situation,
+    /// What is to be done while the program runs.
+    pub watch: Option<Asked>,
+}
+
+/// The request that options, rules, tuning and environment make together.
+///
+/// # Errors
+/// What contradicts itself or cannot be read.
+pub fn request(
+    world: &World,
+    args: &RunArgs,
+    situation: Situation,
+    program: Option<&Program>,
+) -> Result<Gathered, Trouble> {
+    let options = options(args)?;
+    let tuning = program.filter(|_| takes_tuning(&options, world.environment()));
+    let tuning = tuning.and_then(|program| tuning_for(world, args, program));
+    let sources = Sources {
+        options,
+        site: situation.policy.site.clone(),
+        rule: program.and_then(|program| situation.policy.of(&program.path)),
+        tuning,
+        environment: world.environment().clone(),
+        command: words(&args.command),
+    };
+    let request = LaunchRequest::merge(sources)?;
+    let mut only = args.run.clone();
+    only.watch.balance = request.balance;
+    let watch = Asked::by(&only)?;
+    Ok(Gathered { request, situation, watch })
+}
+
+/// The options that were typed.
+fn options(args: &RunArgs) -> Result<Options, Trouble> {
+    let (place, run) = (&args.place, &args.run);
+    let observed = [
+        ("--trace", run.watch.trace.is_some()),
+        ("--metrics", run.watch.metrics.is_some()),
+        ("--report", run.report.is_some()),
+        ("trimtab profile", run.profile.is_some()),
+    ];
+    let options = Options {
+        cores: place.cores,
+        cpus: place.cpus.clone(),
+        strategy: place.strategy,
+        smt: place.smt,
+        kind: place.kind.clone(),
+        mem: place.mem.clone(),
+        thp: place.thp,
+        nest: place.nest.clone(),
+        nest_roots: run.nest_roots,
+        share: place.share,
+        or_fewer: place.or_fewer,
+        strict: place.strict,
+        threads: run.threads,
+        fit: run.fit,
+        slice: run.slice,
+        wait_policy: run.wait_policy,
+        pin: run.pin,
+        env: run.env,
+        balance: run.watch.balance,
+        observed: observed.iter().find(|(_, given)| *given).map(|(option, _)| *option),
+        report: report(args)?,
+        ranks: run.ranks,
+        as_rank: run.as_rank,
+        no_tuning: run.no_profile,
+        quiet: run.quiet,
+    };
+    Ok(options.filled(&run.set).map_err(Refusal::Request)?)
+}
+
+/// Where the preload library reports: it writes text, and takes the name of the file as text.
+fn report(args: &RunArgs) -> Result<Report, Trouble> {
+    let Some(to) = args.run.report.as_ref().map(report_to) else { return Ok(Report::No) };
+    match to.file.filter(|_| !to.json) {
+        Some(path) if path.to_str().is_none() => {
+            let text = format!("--report={}: the name must be text in UTF-8", path.display());
+            Err(Refusal::Request(text).into())
+        }
+        // The program may change its directory before it ends.
+        Some(path) => Ok(Report::File(std::path::absolute(&path).unwrap_or(path))),
+        None => Ok(Report::Stderr),
+    }
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// The tuning that is kept for a program; an error where one is kept and does not count.
+fn tuning_for(world: &World, args: &RunArgs, program: &Program) -> Option<Result<Tuning, String>> {
+    let store = Store::of(world).filter(Store::any)?;
+    let met = Conditions::of(&program.path, &args.command, &args.place, 0).ok()?;
+    let name = met.name();
+    let why = match store.read(&name) {
+        Ok(None) => return None,
+        Ok(Some(kept)) => match kept.conditions.differs(&met) {
+            None => return Some(Ok(tuning(&kept))),
+            Some(why) => why.to_owned(),
+        },
+        Err(error) => format!("{error:#}"),
+    };
+    Some(Err(format!(
+        "the profile {name} is not applied: {why} (trimtab tune finds another, trimtab profiles remove {name} removes it)"
+    )))
+}
+
+/// A kept tuning as the request takes it.
+fn tuning(kept: &Kept) -> Tuning {
+    let Kept { gain, when, higher, metric, conditions, setting, .. } = kept;
+    let gained = match (metric == "time", higher) {
+        (true, _) => format!("{gain:.2} times as fast"),
+        (false, true) => format!("{gain:.2} times as much"),
+        (false, false) => format!("{gain:.2} times as good"),
+    };
+    let day = date(*when);
+    Tuning {
+        name: conditions.name(),
+        setting: setting.clone(),
+        cores: conditions.cores,
+        found_on: day.split(' ').next().unwrap_or(&day).to_owned(),
+        gained,
+    }
+}
+
+/// The facts, but for what others hold and for what the decision asks. Of another machine than this
+/// one nothing but the machine is looked at.
+pub fn facts(
+    world: &World,
+    situation: &Situation,
+    program: Option<&Program>,
+    command: &[OsString],
+    survey: Option<SurveyMode>,
+) -> LaunchFacts {
+    let machine = &situation.machine;
+    let seen = survey.map(|mode| Surroundings::look(world, mode, machine, &situation.taken.allowed));
+    let load = seen.map(|Surroundings { busy, pinned, notes, .. }| Load { busy, pinned, notes });
+    LaunchFacts {
+        bounds: situation.taken.clone(),
+        limited: situation.limited.clone(),
+        load: load.unwrap_or_default(),
+        ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
+        program: program.map(|program| program.facts(command, world.raw("PATH"))),
+        parent: if survey.is_some() { parent(world) } else { Parent::default() },
+        library: preload_library(),
+        glibc: version::glibc(),
+        pid: std::process::id(),
+        meetings: None,
+        answers: Answers::default(),
+        machine: machine.clone(),
+    }
+}
+
+/// The parent of a rank; of other processes nothing is looked at.
+fn parent(world: &World) -> Parent {
+    let Some(rank) = local_rank(&|name| world.text(name)).filter(|rank| rank.of.is_some_and(|of| of > 1))
+    else {
+        return Parent::default();
+    };
+    let identity = || {
+        let parent = process::stat(&world.proc(), Pid::own()).ok()?.parent;
+        let start = process::stat(&world.proc(), parent).ok()?.start;
+        Some(format!("{parent} {}", start.0))
+    };
+    Parent {
+        mask: parent_mask(&world.proc(), Pid::own()).ok().flatten(),
+        identity: if rank.job.is_none() { identity() } else { None },
+    }
+}
+
+/// Reads what others hold, without the lock that would make it stay true. Returns whether there is
+/// a ledger at all.
+pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut LaunchFacts) -> bool {
+    let seen = location(world).and_then(|location| LedgerView::open(&location));
+    let view = match seen {
+        Ok(Some(view)) => view,
+        Ok(None) => return false,
+        Err(error) => {
+            facts.ledger.fault = Some(error.to_string());
+            return true;
+        }
+    };
+    let stand = Standpoint::find(world, &view, &facts.machine);
+    let uid = rustix::process::getuid().as_raw();
+    let group = Role::of(request, facts).shared().filter(|_| request.ranks.is_none()).map(|(_, job)| {
+        view.find_group(stand.level, &stand.within, job, uid, &ProcessTable::at(&world.proc()))
+    });
+    let seen = group.transpose().and_then(|group| Ok((group, view.map(stand.level, &stand.within)?)));
+    match seen {
+        Ok((group, map)) => {
+            let (held, allotment) = (map.held(), group.flatten());
+            facts.ledger = LedgerFacts { within: stand.within, held, allotment, fault: None };
+        }
+        Err(error) => facts.ledger.fault = Some(error.to_string()),
+    }
+    true
+}
+
+/// Decides, finds out what the decision asks, and decides again.
+///
+/// # Errors
+/// The decision refuses.
+pub fn settle(request: &LaunchRequest, facts: &mut LaunchFacts) -> Result<LaunchPlan, Refusal> {
+    let plan = decide(request, facts)?;
+    if !plan.questions.any() {
+        return Ok(plan);
+    }
+    let cpus = plan.placement.mask.clone();
+    facts.answers = Answers {
+        yields: plan.questions.yields.then(|| measured_yield(&cpus)),
+        picture: plan.questions.picture.then(|| picture(&cpus)),
+        cpus,
+    };
+    decide(request, facts)
+}
+
+/// What `sched_yield` does on these CPUs.
+pub fn measured_yield(cpus: &CpuSet) -> Yield {
+    match yield_share(cpus) {
+        None => Yield::Unknown,
+        Some(YieldKind::Posix) => Yield::Posix,
+        Some(YieldKind::Weak { share }) => Yield::Weak { share },
+    }
+}
+
+/// The plan of a run that would start now with these options and no program, for commands that
+/// reckon with its cores.
+///
+/// # Errors
+/// It would be refused, or something cannot be read.
+pub fn plan_now(world: &World, args: &RunArgs) -> Result<LaunchPlan, Trouble> {
+    let situation = Situation::live(world, !args.place.no_rules)?;
+    let Gathered { request, situation, .. } = request(world, args, situation, None)?;
+    let mut facts = facts(world, &situation, None, &args.command, Some(args.place.survey));
+    look_at_ledger(world, &request, &mut facts);
+    Ok(decide(&request, &facts)?)
+}
+
+impl From<Trouble> for crate::exit::Exit {
+    /// As `run` ends.
+    fn from(trouble: Trouble) -> Self {
+        let status = match &trouble {
+            Trouble::Refused(refusal) if refusal.passes() => crate::exit::NO_CORES,
+            _ => crate::exit::RUN_FAILED,
+        };
+        Self::new(status, trouble_cause(trouble))
+    }
+}
+
+/// The cause in words, without a layer of its own.
+pub fn trouble_cause(trouble: Trouble) -> anyhow::Error {
+    match trouble {
+        Trouble::Refused(refusal) => anyhow!(refusal),
+        Trouble::Unread(error) => error,
+    }
+}

@@ -1,0 +1,160 @@
+//! The monitor of a run at the front end: what the options of `run` and `profile` ask of
+//! [`trimtab_agent::monitor`], where its outputs go, and what is shown at the end.
+
+use crate::args::{ReportTo, RunOnly, report_to};
+use crate::audit::Place;
+use crate::exit::{self, Exit};
+use crate::meetings::unreached;
+use crate::profile::Profiling;
+use crate::say::{self, Volume};
+use crate::world::World;
+use anyhow::{Context, Result, anyhow};
+use std::sync::Arc;
+use trimtab_agent::metrics::Offer;
+use trimtab_agent::monitor::{self, MonitorOptions, MonitorOutputs, Monitored, MonitoredRun, RunRecord};
+use trimtab_agent::narrator::Narrator;
+use trimtab_agent::recorder::Recorder;
+use trimtab_agent::sync_report::SyncPage;
+use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::topology::Machine;
+use trimtab_launch::EnvMode;
+use trimtab_linux::child::Child;
+use trimtab_linux::program::Program;
+
+/// What the options ask for while the program runs.
+#[derive(Debug)]
+pub struct Asked {
+    /// The policy.
+    pub kind: Kind,
+    /// Whether a policy was asked for, and not only a record of what happens.
+    pub balances: bool,
+    options: MonitorOptions,
+}
+
+/// Where the outputs go, open before the program begins.
+#[derive(Debug)]
+pub struct Outputs {
+    monitor: MonitorOutputs,
+    report: Option<Place>,
+    profile: Option<Profiling>,
+}
+
+/// A run, as its parent knows it.
+#[derive(Debug)]
+pub struct Run {
+    /// The machine.
+    pub machine: Machine,
+    /// What was typed.
+    pub label: String,
+    /// Whether the preload library's own report goes into the same file before.
+    pub shim_reports: bool,
+    /// What the program is.
+    pub program: Program,
+    /// How much is said.
+    pub volume: Volume,
+}
+
+impl Asked {
+    /// By the options, of which none is carried out yet; `None` if the run needs no monitor.
+    ///
+    /// # Errors
+    /// Options that do nothing here.
+    pub fn by(args: &RunOnly) -> Result<Option<Self>> {
+        let options = &args.watch;
+        let given = [
+            options.balance.is_some(),
+            options.trace.is_some(),
+            options.metrics.is_some(),
+            args.report.is_some(),
+            args.profile.is_some(),
+        ];
+        if !given.contains(&true) {
+            let counters = options.counting.counters.as_ref().map(|_| "--counters");
+            return match options.policy.given().or(counters) {
+                Some(option) => {
+                    Err(anyhow!("{option} is about balancing: add --balance, --trace, --metrics or --report"))
+                }
+                None => Ok(None),
+            };
+        }
+        let kind = options.balance.unwrap_or(Kind::Float);
+        if let Some(why) = options.policy.unfit(kind) {
+            return Err(anyhow!("{why}"));
+        }
+        if options.trace.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+            return Err(anyhow!("--trace -: standard output is the program's, so a trace needs a file"));
+        }
+        let at_leisure = options.balance.is_none()
+            && options.trace.is_none()
+            && options.metrics.is_none()
+            && options.policy.interval.is_none();
+        let balances = options.balance.is_some();
+        let options = MonitorOptions {
+            kind,
+            settings: options.policy.over(Settings::of(kind)),
+            at_leisure,
+            counting: options.counting.options(),
+            audits: args.report.is_some(),
+            profile: args.profile.as_ref().map(|ask| ask.setting.clone()),
+        };
+        Ok(Some(Self { kind, balances, options }))
+    }
+}
+
+impl Outputs {
+    /// Opens what the options name.
+    ///
+    /// # Errors
+    /// What cannot be written, or would take the place of something else.
+    pub fn open(args: &RunOnly) -> Result<Self> {
+        let options = &args.watch;
+        let report: Option<ReportTo> = args.report.as_ref().map(report_to);
+        let recorder = options.trace.as_deref().map(|path| Recorder::open("--trace", path)).transpose()?;
+        let report = report.map(Place::take).transpose()?;
+        let metrics = options.metrics.as_ref().map(Offer::bind).transpose()?;
+        let profile = args.profile.as_ref().map(Profiling::open).transpose()?;
+        let counts = report.is_some() || profile.is_some();
+        let sync = counts.then(|| SyncPage::create(args.env != EnvMode::Set));
+        Ok(Self { monitor: MonitorOutputs { recorder, metrics, sync }, report, profile })
+    }
+
+    /// What the preload library must know to count synchronisation, if it is to be counted.
+    pub fn sync_page(&self) -> Option<String> {
+        self.monitor.sync.as_ref().and_then(SyncPage::path)
+    }
+}
+
+/// Stands in for the program until it has ended, shows what was seen of it, and gives its status.
+///
+/// # Errors
+/// The kernel does not let us wait for it.
+pub fn stay(world: &World, child: Child, asked: Asked, outputs: Outputs, run: Run) -> Result<u8, Exit> {
+    let Run { machine, label, shim_reports, program, volume } = run;
+    let Asked { kind, balances, options } = asked;
+    let Outputs { monitor: outputs, mut report, profile } = outputs;
+    let unreached = if outputs.sync.is_some() { unreached(&program) } else { Vec::new() };
+    let run = MonitoredRun { machine, label, program, unreached };
+    let narrator: Arc<dyn Narrator> = Arc::new(volume);
+    let Monitored { end, record } = monitor::stay(&world.paths(), child, options, outputs, &run, &narrator)
+        .map_err(|cause| Exit::new(exit::RUN_FAILED, cause))?;
+    let mut shown = Ok(());
+    if let Some(RunRecord { headline, summary, sync, profile: measured }) = record {
+        if balances {
+            say::headline(volume, &format!("{kind}: {headline}"));
+        }
+        if let (Some(summary), Some(report)) = (&summary, &mut report) {
+            let written = report.write(summary, &sync, &run.label, shim_reports);
+            shown = written.context("the report cannot be written");
+        }
+        if let (Some(measured), Some(profile)) = (&measured, &profile) {
+            shown = shown.and(profile.write(measured, &sync, end));
+        }
+    }
+    let failed = shown.inspect_err(|error| say::warning(Volume::Normal, &format!("{error:#}"))).is_err();
+    // A report that is missing is not to be taken for one that was not asked for; but a failure of
+    // the program's own is worth more.
+    Ok(match end.hand_on() {
+        exit::DONE if failed => exit::RUN_FAILED,
+        status => status,
+    })
+}

@@ -1,0 +1,135 @@
+//! Walls between crates, and what may not be named behind them.
+
+use super::source::{crates, modules, quoted, root, table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// Names that read a clock, a file, the environment or the network, start a thread, or keep a
+/// global that changes. A constant that is parsed once (`LazyLock`) is none.
+const IMPURE: [&str; 19] = [
+    "std::env",
+    "std::fs",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "Instant",
+    "SystemTime",
+    "stdin",
+    "static mut",
+    "thread_local",
+    "OnceLock",
+    "OnceCell",
+    "AtomicBool",
+    "AtomicU64",
+    "AtomicUsize",
+    "rustix",
+    "libc",
+    "unsafe",
+];
+/// Modules of std among those.
+const IMPURE_MODULES: [&str; 6] = ["env", "fs", "net", "os", "process", "thread"];
+/// Collections whose order is not the same in each run.
+const UNORDERED: [&str; 2] = ["HashMap", "HashSet"];
+
+/// What ARCHITECTURE.md says of each crate: the crates that it uses, and its properties.
+fn said() -> BTreeMap<String, (BTreeSet<String>, String)> {
+    let rows = table("The crates").into_iter();
+    rows.map(|row| (quoted(&row[0]).join(""), (quoted(&row[2]).into_iter().collect(), row[3].clone())))
+        .collect()
+}
+
+/// The crates of the workspace that a crate's manifest names, but for its tests.
+fn dependencies(krate: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join("crates").join(krate).join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = text.parse().unwrap();
+    let mut found = BTreeSet::new();
+    let mut add = |table: Option<&toml::Value>| {
+        for name in table.and_then(toml::Value::as_table).into_iter().flat_map(|table| table.keys()) {
+            found.insert(name.clone());
+        }
+    };
+    add(manifest.get("dependencies"));
+    add(manifest.get("build-dependencies"));
+    for target in
+        manifest.get("target").and_then(toml::Value::as_table).into_iter().flat_map(|all| all.values())
+    {
+        add(target.get("dependencies"));
+    }
+    found
+}
+
+#[test]
+fn crates_use_those_that_the_page_says_and_no_circle() {
+    let said = said();
+    assert_eq!(said.keys().cloned().collect::<Vec<_>>(), crates(), "the table names each crate");
+    for (krate, (uses, _)) in &said {
+        let own = dependencies(krate)
+            .into_iter()
+            .filter_map(|name| Some(name.strip_prefix("trimtab-")?.to_owned()));
+        assert_eq!(&own.collect::<BTreeSet<_>>(), uses, "what {krate} uses");
+    }
+    // In an order in which each uses only those before it.
+    let mut placed: BTreeSet<&String> = BTreeSet::new();
+    while placed.len() < said.len() {
+        let next = said.iter().find(|(krate, (uses, _))| {
+            !placed.contains(krate) && uses.iter().all(|used| placed.contains(used))
+        });
+        placed.insert(next.expect("crates use each other in a circle").0);
+    }
+}
+
+#[test]
+fn only_the_helper_links_hwloc() {
+    let linking: Vec<String> =
+        crates().into_iter().filter(|krate| dependencies(krate).contains("hwlocality")).collect();
+    assert_eq!(linking, ["discover"]);
+}
+
+#[test]
+fn pure_crates_name_no_clock_file_variable_global_or_unsafe_code() {
+    let pure: Vec<String> =
+        said().into_iter().filter(|(_, (_, what))| what.contains("pure")).map(|(krate, _)| krate).collect();
+    assert!(pure.contains(&"core".to_owned()) && pure.contains(&"sim".to_owned()), "{pure:?}");
+    let mut found = Vec::new();
+    for krate in pure {
+        for (module, code) in modules(&krate) {
+            // Lists of std's modules are paths like the others.
+            let lists = code.split("std::{").skip(1).filter_map(|rest| rest.split(';').next());
+            let listed: Vec<&str> =
+                lists.flat_map(|list| IMPURE_MODULES.into_iter().filter(|name| names(list, name))).collect();
+            found.extend(
+                listed.iter().map(|name| format!("{krate}::{} names std::{name}", module.join("::"))),
+            );
+            for name in IMPURE.iter().chain(&UNORDERED) {
+                if names(&code, name) {
+                    found.push(format!("{krate}::{} names {name}", module.join("::")));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn unsafe_code_stands_where_the_page_says() {
+    let said = said();
+    for krate in crates() {
+        let whole = said[&krate].1.contains("unsafe");
+        for (module, code) in modules(&krate) {
+            let system = krate == "linux" && module.first().is_some_and(|first| first == "sys");
+            assert!(
+                whole && krate != "linux" || system || !names(&code, "unsafe"),
+                "{krate}::{} has unsafe code",
+                module.join("::")
+            );
+        }
+    }
+}
+
+/// Whether code names something, as whole words.
+fn names(code: &str, name: &str) -> bool {
+    let is_word = |next: char| next.is_alphanumeric() || next == '_';
+    code.match_indices(name)
+        .any(|(at, _)| !code[..at].ends_with(is_word) && !code[at + name.len()..].starts_with(is_word))
+}

@@ -1,0 +1,91 @@
+//! MPI launchers in a launch: what keeps their ranks in the hold.
+
+use crate::facts::{LaunchFacts, LauncherFacts};
+use crate::family::Family;
+use crate::options::EnvMode;
+use crate::reason::{LaunchReason, Topic};
+use crate::refusal::Refusal;
+use crate::request::LaunchRequest;
+use trimtab_core::place::launchers::{PICTURE, Start, Told, picture, tell, unbound};
+use trimtab_core::place::{Plan, Variable, local_rank};
+
+/// What a launch tells launchers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ForLaunchers {
+    /// The variables.
+    pub(crate) variables: Vec<Variable>,
+    /// Whether a picture of the plan's CPUs is wanted.
+    pub(crate) wants_picture: bool,
+    /// What to say of it.
+    pub(crate) reasons: Vec<LaunchReason>,
+}
+
+/// What keeps the ranks of a launcher in the hold, or of launchers that a program may start.
+/// `answer` is the file with the picture of the CPUs, where it was wanted before.
+///
+/// # Errors
+/// With `--strict`, where ranks of a launcher may leave the hold.
+pub(crate) fn decide(
+    request: &LaunchRequest,
+    facts: &LaunchFacts,
+    plan: &Plan,
+    answer: Option<&Result<String, String>>,
+) -> Result<ForLaunchers, Refusal> {
+    let user = |name: &str| request.user(name);
+    let rank = request.ranks.is_some() || local_rank(&|name| request.environment.text(name)).is_some();
+    let none = || unbound(&plan.mask, &facts.machine, &user, rank);
+    let Some(program) = &facts.program else { return Ok(ForLaunchers::default()) };
+    let Some(LauncherFacts { launcher, name, at }) = &program.launcher else {
+        let starts =
+            program.script || matches!(program.family, Some(Family::Shell | Family::Make | Family::Python));
+        let variables = if starts { none() } else { Vec::new() };
+        return Ok(ForLaunchers { variables, ..ForLaunchers::default() });
+    };
+    let words: Vec<&str> = request.command.iter().skip(at + 1).map(String::as_str).collect();
+    let start = Start {
+        launcher: *launcher,
+        words: &words,
+        cpus: &plan.mask,
+        machine: &facts.machine,
+        user: &user,
+        rank,
+    };
+    let Told { mut variables, mut leaves, caution, picture: wants, .. } = tell(&start);
+    let keeps = request.env == EnvMode::Keep;
+    if wants && keeps {
+        leaves = Some(format!("{launcher} is told where they belong by variables, and --env keep sets none"));
+    } else if let Some(answer) = answer.filter(|_| wants) {
+        match answer {
+            Ok(path) => variables.extend(picture(path)),
+            Err(why) => {
+                variables = none();
+                leaves = Some(format!("no picture of these CPUs can be had for {launcher}: {why}"));
+            }
+        }
+    }
+    let mut reasons = Vec::new();
+    if let Some(why) = leaves {
+        let text = format!("ranks of {name} may leave CPUs {}: {why}", plan.mask);
+        if request.strict {
+            let remedy = format!("{text}; put trimtab behind it: {name} … trimtab run … ./app");
+            return Err(Refusal::Strict(remedy));
+        }
+        reasons.push(LaunchReason::warning(Topic::Launcher, text));
+    }
+    reasons.extend(caution.map(|caution| LaunchReason::warning(Topic::Launcher, caution)));
+    if variables.iter().any(|variable| variable.name == PICTURE) {
+        let text = format!("{name} sees only CPUs {}, so that its ranks stay there", plan.mask);
+        reasons.push(LaunchReason::note(Topic::Launcher, text));
+    }
+    Ok(ForLaunchers { variables, wants_picture: wants && !keeps && answer.is_none(), reasons })
+}
+
+/// A warning about a launcher whose ranks would be placed better by themselves.
+pub(crate) fn warn(facts: &LaunchFacts) -> Option<LaunchReason> {
+    let program = facts.program.as_ref().filter(|program| program.family == Some(Family::Launcher))?;
+    let name = program.path.file_name().unwrap_or_default().to_string_lossy();
+    let text = format!(
+        "trimtab does not place the threads of the ranks that {name} starts; better put trimtab behind it: {name} … trimtab run … ./app"
+    );
+    Some(LaunchReason::warning(Topic::Program, text))
+}

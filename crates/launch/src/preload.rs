@@ -1,0 +1,213 @@
+//! The preload library in a launch: whether it goes along with a program, and by which variables.
+
+use crate::facts::{LaunchFacts, ProgramFacts};
+use crate::family::Family;
+use crate::options::PinMode;
+use crate::request::LaunchRequest;
+use crate::variables::Environment;
+use serde::Serialize;
+use std::path::Path;
+use trimtab_core::handoff::bearer;
+use trimtab_core::handoff::{
+    CHANGED_VARIABLE, Handoff, NEST_VARIABLE, NestHandoff, Pin, VARIABLE, changed_text,
+};
+use trimtab_core::place::{Action, Plan, Variable};
+use trimtab_core::set::CpuSet;
+use trimtab_core::sync_stats;
+
+/// The reader of its variables, as it is called in tables.
+const READER: &str = "trimtab's guest library";
+/// The variable that lists preloaded libraries.
+const PRELOAD: &str = "LD_PRELOAD";
+/// The variable in which LLVM's runtime looks for tools.
+const TOOLS: &str = "OMP_TOOL_LIBRARIES";
+
+/// Whether the preload library goes along.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "library", rename_all = "kebab-case")]
+pub enum Preload {
+    /// It is preloaded.
+    Goes {
+        /// How it treats new threads: `born`, `float` or `mask`.
+        #[serde(serialize_with = "word")]
+        pin: Pin,
+    },
+    /// It stays out.
+    Stays {
+        /// The reason, in words.
+        why: String,
+    },
+}
+
+fn word<S: serde::Serializer>(pin: &Pin, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(pin)
+}
+
+impl Preload {
+    /// Why it stays out, if it does.
+    pub fn stays_out(&self) -> Option<&str> {
+        match self {
+            Self::Stays { why } => Some(why),
+            Self::Goes { .. } => None,
+        }
+    }
+
+    /// Decides by the kind of the program. `openmp` says whether OpenMP threads have places: the
+    /// runtime's own, or those of nested teams. `asked` says whether the library has something to
+    /// do beside placing threads at their birth: nested teams, or to answer with fewer threads than
+    /// there are CPUs. Without that, it stays out of programs whose threads share the mask, and so
+    /// out of all programs that these start.
+    pub(crate) fn decide(
+        program: Option<&ProgramFacts>,
+        mode: PinMode,
+        mask_only: bool,
+        openmp: bool,
+        asked: bool,
+    ) -> Self {
+        let stays = |why: &str| Self::Stays { why: why.to_owned() };
+        let Some(program) = program else { return stays("no program is named") };
+        if let Err(why) = &program.preload {
+            return Self::Stays { why: format!("{why}: threads float inside the mask") };
+        }
+        match program.family {
+            Some(Family::Jvm) => return stays("the JVM manages its threads: they float inside the mask"),
+            Some(Family::Node) => return stays("Node.js manages its threads: they float inside the mask"),
+            Some(Family::Launcher) => return stays("it starts other programs: they share the mask"),
+            _ => {}
+        }
+        if program.go {
+            return stays("Go moves its work between threads: they float inside the mask");
+        }
+        let shell = matches!(program.family, Some(Family::Shell | Family::Make));
+        match (mode == PinMode::Mask || mask_only || shell, openmp) {
+            (true, _) if !asked => stays("threads float inside the mask"),
+            (true, _) => Self::Goes { pin: Pin::Mask },
+            // OpenMP's places cover the slots; a second thread on any of them would halve it.
+            (_, true) => Self::Goes { pin: Pin::Float },
+            _ => Self::Goes { pin: Pin::Born },
+        }
+    }
+}
+
+/// The text of the hand-off to the library.
+fn handoff(plan: &Plan, pin: Pin, pid: u32) -> Handoff {
+    let slots = plan.slots.iter().map(|slot| [slot.cpu].into_iter().collect::<CpuSet>()).collect();
+    let threads = ((plan.threads as usize) < plan.mask.len()).then_some(plan.threads);
+    Handoff { pid, mask: plan.mask.clone(), slots, pin, threads }
+}
+
+fn variable(name: &str, action: Action) -> Variable {
+    Variable { name: name.to_owned(), reader: READER, action }
+}
+
+/// The variables that bring the library along, or take away those of an enclosing run.
+pub(crate) fn variables(
+    request: &LaunchRequest,
+    facts: &LaunchFacts,
+    plan: &Plan,
+    preload: &Preload,
+    teams: Option<&NestHandoff>,
+) -> Vec<Variable> {
+    let environment = &request.environment;
+    let (pin, library) = match (preload, &facts.library) {
+        (Preload::Goes { pin }, Ok(library)) => (*pin, library),
+        (Preload::Stays { why }, _) | (_, Err(why)) => return without(environment, why),
+    };
+    let nest = match teams {
+        Some(teams) => Action::Set { value: teams.to_string() },
+        None => Action::Unset { why: "no nested teams were asked for".to_owned() },
+    };
+    let mut variables = vec![
+        variable(PRELOAD, Action::Set { value: with_library(environment, library) }),
+        variable(VARIABLE, Action::Set { value: handoff(plan, pin, facts.pid).to_string() }),
+        variable(NEST_VARIABLE, nest),
+    ];
+    if teams.is_some() {
+        // Some builds of LLVM's runtime look for tools here only. Another tool keeps its place.
+        let set = || Action::Set { value: library.display().to_string() };
+        let action = environment.of_user(TOOLS).map_or_else(set, |value| Action::Kept { value });
+        variables.push(variable(TOOLS, action));
+    }
+    variables
+}
+
+/// The variables without the library, for this reason.
+fn without(environment: &Environment, why: &str) -> Vec<Variable> {
+    let unset = || Action::Unset { why: why.to_owned() };
+    let preload = match (environment.text(PRELOAD), of_others(environment)) {
+        (Some(all), Some(others)) if all == others => Action::Kept { value: all },
+        (_, Some(value)) => Action::Set { value },
+        _ => unset(),
+    };
+    vec![variable(PRELOAD, preload), variable(VARIABLE, unset()), variable(NEST_VARIABLE, unset())]
+}
+
+/// `LD_PRELOAD` with the library behind the user's own, so that those are asked first.
+fn with_library(environment: &Environment, library: &Path) -> String {
+    let ours = library.display().to_string();
+    match environment.text(PRELOAD) {
+        None => ours,
+        Some(theirs) if theirs.split([':', ' ']).any(|path| path == ours) => theirs,
+        Some(theirs) if theirs.trim_matches([':', ' ']).is_empty() => ours,
+        Some(theirs) => format!("{theirs}:{ours}"),
+    }
+}
+
+/// `LD_PRELOAD` without the library, which an enclosing run put there; `None` when nothing is left.
+fn of_others(environment: &Environment) -> Option<String> {
+    let all = environment.text(PRELOAD)?;
+    let ours = |path: &&str| bearer::is_library(path.as_bytes());
+    if !all.split([':', ' ']).any(|path| ours(&path)) {
+        return Some(all);
+    }
+    let others: Vec<&str> = all.split([':', ' ']).filter(|path| !path.is_empty() && !ours(path)).collect();
+    (!others.is_empty()).then(|| others.join(":"))
+}
+
+/// The names of the variables that a launch changes, for the line that the library writes where the
+/// program fails within seconds.
+pub(crate) fn changed(environment: &[Variable], preload: &Preload, pid: u32) -> Option<Variable> {
+    let ours = |name: &str| name.starts_with("TRIMTAB_") || name == PRELOAD || name == TOOLS;
+    let names = environment
+        .iter()
+        .filter(|variable| !matches!(variable.action, Action::Kept { .. } | Action::Unset { .. }))
+        .map(|variable| variable.name.as_str())
+        .filter(|name| !ours(name));
+    let text = changed_text(pid, names)?;
+    matches!(preload, Preload::Goes { .. }).then(|| variable(CHANGED_VARIABLE, Action::Set { value: text }))
+}
+
+/// Lets the library count meetings, also in programs into which it goes for nothing else:
+/// launchers, whose ranks it reaches.
+pub(crate) fn count_meetings(request: &LaunchRequest, facts: &LaunchFacts, variables: &mut Vec<Variable>) {
+    let (Some(page), Some(program), Ok(library)) = (&facts.meetings, &facts.program, &facts.library) else {
+        return;
+    };
+    if !uncounted(program, &facts.library).is_empty() && program.family != Some(Family::Launcher) {
+        return;
+    }
+    let action = Action::Set { value: with_library(&request.environment, library) };
+    match variables.iter_mut().find(|variable| variable.name == PRELOAD) {
+        Some(variable) => variable.action = action,
+        None => variables.push(variable(PRELOAD, action)),
+    }
+    variables.push(variable(sync_stats::VARIABLE, Action::Set { value: page.clone() }));
+}
+
+/// Why the library cannot count meetings in a program, in words; empty where it can.
+pub fn uncounted<T>(program: &ProgramFacts, library: &Result<T, String>) -> Vec<String> {
+    let mut why: Vec<String> = program.closed.iter().cloned().collect();
+    why.extend(library.as_ref().err().cloned());
+    if program.go {
+        why.push("goroutines wait inside Go's own runtime".to_owned());
+    }
+    match program.family {
+        Some(Family::Jvm) => why.push("Java's threads wait inside the JVM".to_owned()),
+        Some(Family::Node) => why.push("Node.js waits in its own loop".to_owned()),
+        _ => {}
+    }
+    if why.is_empty() && program.family != Some(Family::Launcher) {
+        why.extend(program.preload.as_ref().err().cloned());
+    }
+    why
+}

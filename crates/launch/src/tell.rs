@@ -1,0 +1,109 @@
+//! The lines by which a launch is told: each a reason of the decision, made once.
+
+use crate::nesting::Nesting;
+use crate::place::cores;
+use crate::plan::WaitPlan;
+use crate::preload::Preload;
+use crate::reason::{LaunchReason, Level, Topic};
+use crate::request::LaunchRequest;
+use trimtab_core::handoff::Pin;
+use trimtab_core::place::{Amount, Plan, Reason, State, Variable, fitted_lines};
+use trimtab_core::set::CpuSet;
+use trimtab_core::words::plural;
+
+/// One line: how much, where.
+pub fn headline(plan: &Plan) -> String {
+    let cores = cores(plan);
+    let nodes = if plan.nodes.is_empty() { String::new() } else { format!(" on node {}", plan.nodes) };
+    let threads = if plan.slots.len() == cores {
+        String::new()
+    } else {
+        format!(", {}", plural(plan.slots.len(), "slot"))
+    };
+    format!("{}{threads}: CPUs {}{nodes}", plural(cores, "core"), plan.mask)
+}
+
+/// Whether the tuning is applied as a whole.
+pub(crate) fn tuning(request: &LaunchRequest, plan: &Plan, holds: bool) -> Option<LaunchReason> {
+    let tuning = request.tuning.as_ref()?;
+    if holds {
+        let crate::request::Tuning { found_on, gained, setting, .. } = tuning;
+        let text = format!("as tuned on {found_on}: {setting} ({gained} then; --no-profile runs it without)");
+        return Some(LaunchReason::notice(Topic::Tuning, text));
+    }
+    let text = format!(
+        "the profile {} is for {}, and this run has {}: threads and waiting are left as they are",
+        tuning.name,
+        plural(tuning.wanted_cores(), "core"),
+        cores(plan)
+    );
+    Some(LaunchReason::warning(Topic::Tuning, text))
+}
+
+/// The cores, and why these.
+pub(crate) fn placement(plan: &Plan, request: &LaunchRequest) -> Vec<LaunchReason> {
+    let mut told = vec![LaunchReason::new(Topic::Placement, Level::Headline, headline(plan))];
+    told.extend(short_of(plan).map(|text| LaunchReason::notice(Topic::Placement, text)));
+    told.extend(plan.reasons.iter().map(|reason| LaunchReason::note(Topic::Placement, reason.to_string())));
+    let rule = request.rule.as_ref();
+    told.extend(
+        rule.map(|rule| LaunchReason::note(Topic::Placement, format!("the rule for \"{rule}\" applies"))),
+    );
+    told
+}
+
+/// Why a plan that leaves open how many cores has fewer than could be used, where other programs
+/// are the cause: the program then has fewer threads than its user may expect, and nothing else
+/// says so.
+fn short_of(plan: &Plan) -> Option<String> {
+    if plan.amount != Amount::Auto
+        || !plan.reasons.iter().any(|reason| matches!(reason, Reason::Auto { cap: None, .. }))
+    {
+        return None;
+    }
+    let avoided = plan.reasons.iter().filter_map(|reason| match reason {
+        Reason::Avoided { state: State::Busy | State::Pinned, cpus } => Some(cpus),
+        _ => None,
+    });
+    let avoided = avoided.fold(CpuSet::new(), |all, cpus| all.union(cpus));
+    (!avoided.is_empty()).then(|| {
+        let cores = plural(cores(plan), "core");
+        format!("{cores} only, as other programs keep CPUs {avoided} busy or are bound to them (-c N takes busy ones too)")
+    })
+}
+
+/// What becomes of new threads.
+pub(crate) fn threads(preload: &Preload, nesting: Option<&Nesting>) -> LaunchReason {
+    let text = match (preload, nesting) {
+        (Preload::Stays { why }, _) => why.clone(),
+        (Preload::Goes { .. }, Some(nesting)) => format!(
+            "threads of nested teams are placed as {}, other threads float inside the mask",
+            nesting.resolved()
+        ),
+        (Preload::Goes { pin: Pin::Born }, None) => "new threads are born on their own slots".to_owned(),
+        (Preload::Goes { pin: Pin::Float }, None) => {
+            "OpenMP threads get exact places, other threads float inside the mask".to_owned()
+        }
+        (Preload::Goes { pin: Pin::Mask }, None) => "threads float inside the mask".to_owned(),
+    };
+    LaunchReason::note(Topic::Threads, text)
+}
+
+/// The counts of the user's that were lowered.
+pub(crate) fn fitted(variables: &[Variable], plan: &Plan) -> impl Iterator<Item = LaunchReason> {
+    let lines = fitted_lines(variables, plan);
+    lines.into_iter().map(|line| LaunchReason::notice(Topic::Environment, line))
+}
+
+/// How threads wait, and what of it the user decides.
+pub(crate) fn waiting(wait: &WaitPlan) -> Vec<LaunchReason> {
+    let WaitPlan { waiting, yields, left_to_user, .. } = wait;
+    let detail = |text: String| LaunchReason::new(Topic::Waiting, Level::Detail, text);
+    let mut told = vec![LaunchReason::note(Topic::Waiting, waiting.to_string())];
+    told.extend(yields.map(|yields| match waiting.caution(yields) {
+        Some(caution) => LaunchReason::warning(Topic::Waiting, caution),
+        None => detail(yields.to_string()),
+    }));
+    told.extend(left_to_user.iter().cloned().map(detail));
+    told
+}

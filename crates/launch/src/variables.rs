@@ -1,0 +1,96 @@
+//! The environment that a launch finds, and the changes that it makes to it.
+
+use crate::own_values::{OwnValues, SET_BY_US};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use trimtab_core::place::{Action, Variable};
+
+/// Variables, as a process inherits them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Environment(BTreeMap<OsString, OsString>);
+
+/// Changes to an environment: a name and its new value, or `None` for a variable that is removed.
+pub type Changes = BTreeMap<String, Option<OsString>>;
+
+impl FromIterator<(OsString, OsString)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (OsString, OsString)>>(variables: I) -> Self {
+        Self(variables.into_iter().collect())
+    }
+}
+
+impl Environment {
+    /// A variable as it is.
+    pub fn raw(&self, name: &str) -> Option<&OsStr> {
+        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// A variable that is text; others count as unset.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.raw(name)?.to_str().map(str::to_owned)
+    }
+
+    /// The names of all variables that are text.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().filter_map(|name| name.to_str())
+    }
+
+    /// A variable that the *user* set: one that an enclosing trimtab set, unchanged since, is not.
+    pub fn of_user(&self, name: &str) -> Option<String> {
+        let value = self.raw(name)?.to_string_lossy().into_owned();
+        (!self.own_values().contain(name, &value)).then_some(value)
+    }
+
+    /// The values that an enclosing trimtab set.
+    pub fn own_values(&self) -> OwnValues {
+        self.text(SET_BY_US).map_or_else(OwnValues::default, |text| OwnValues::read(&text))
+    }
+
+    /// All entries as `NAME=VALUE`, with changes.
+    pub fn changed(&self, changes: &Changes) -> Vec<OsString> {
+        let mut all: BTreeMap<&OsStr, &OsStr> =
+            self.0.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())).collect();
+        for (name, value) in changes {
+            match value {
+                Some(value) => all.insert(OsStr::new(name), value),
+                None => all.remove(OsStr::new(name)),
+            };
+        }
+        let entry = |(name, value): (&OsStr, &OsStr)| {
+            [name, OsStr::new("="), value].into_iter().collect::<OsString>()
+        };
+        all.into_iter().map(entry).collect()
+    }
+
+    /// The changes that carry decided variables out, with the list of them for runs inside this
+    /// one.
+    pub fn changes(&self, decided: &[Variable]) -> Changes {
+        let mut changes = Changes::new();
+        let mut ours = OwnValues::default();
+        for Variable { name, action, .. } in decided {
+            match action {
+                Action::Set { value } | Action::Fitted { value, .. } => {
+                    changes.insert(name.clone(), Some(OsString::from(value)));
+                    ours.add(name, value);
+                }
+                Action::Removed { .. } => {
+                    changes.insert(name.clone(), None);
+                }
+                // A value that an enclosing run set for its own cores.
+                Action::Unset { .. } if self.text(name).is_some() && self.of_user(name).is_none() => {
+                    changes.insert(name.clone(), None);
+                }
+                Action::Unset { .. } | Action::Kept { .. } => {}
+            }
+        }
+        // A value that an enclosing run set, and that stays, remains known as not the user's.
+        let before = self.own_values();
+        for name in self.names().filter(|name| !changes.contains_key(*name)) {
+            if let Some(value) = self.text(name).filter(|value| before.contain(name, value)) {
+                ours.add(name, &value);
+            }
+        }
+        let list = (!ours.is_empty()).then(|| OsString::from(ours.to_string()));
+        changes.insert(SET_BY_US.to_owned(), list);
+        changes
+    }
+}

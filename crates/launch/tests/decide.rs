@@ -1,0 +1,425 @@
+//! The decision as a function, over machines, programs, quotas and holds that this machine has not.
+
+#![allow(clippy::unwrap_used, reason = "all of it is test")]
+
+use proptest::prelude::*;
+use std::ffi::OsString;
+use trimtab_core::place::launchers::Launcher;
+use trimtab_core::place::runtimes::Runtime;
+use trimtab_core::place::waiting::Yield;
+use trimtab_core::place::{Action, PlaceError, Taken};
+use trimtab_core::set::CpuSet;
+use trimtab_core::setting::Setting;
+use trimtab_core::topology::parse_synthetic;
+use trimtab_launch::facts::{Answers, LauncherFacts, LedgerFacts, Load, Parent, ProgramFacts};
+use trimtab_launch::rules::{Rule, Site};
+use trimtab_launch::*;
+
+const MACHINES: [&str; 4] = ["core:1", "pack:2 core:4 pu:2", "numa:4 core:2", "l3:2 core:3"];
+
+fn facts(machine: &str) -> LaunchFacts {
+    let machine = parse_synthetic(machine).unwrap();
+    LaunchFacts {
+        bounds: Taken::nothing(machine.cpus()),
+        limited: Vec::new(),
+        load: Load::default(),
+        ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
+        program: Some(program(None)),
+        parent: Parent::default(),
+        library: Ok("/lib/trimtab.so".into()),
+        glibc: Some((2, 36)),
+        pid: 7,
+        meetings: None,
+        answers: Answers::default(),
+        machine,
+    }
+}
+
+fn program(openmp: Option<Runtime>) -> ProgramFacts {
+    ProgramFacts {
+        path: "/bin/app".into(),
+        family: None,
+        script: false,
+        go: false,
+        openmp,
+        preload: Ok(()),
+        closed: None,
+        starts_threads: false,
+        sets_teams: false,
+        launcher: None,
+    }
+}
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
+}
+
+fn sources(variables: &[(&str, &str)]) -> Sources {
+    Sources {
+        environment: environment(variables),
+        command: vec!["/bin/app".to_owned()],
+        ..Sources::default()
+    }
+}
+
+fn tuning(setting: &str, cores: u32) -> Option<Result<Tuning, String>> {
+    let setting: Setting = setting.parse().unwrap();
+    let (found_on, gained) = ("a day".to_owned(), "2.00 times as fast".to_owned());
+    Some(Ok(Tuning { name: "t".to_owned(), setting, cores, found_on, gained }))
+}
+
+fn value(plan: &LaunchPlan, name: &str) -> Option<Action> {
+    plan.environment.iter().find(|variable| variable.name == name).map(|variable| variable.action.clone())
+}
+
+fn set_to(text: &str) -> Option<Action> {
+    Some(Action::Set { value: text.to_owned() })
+}
+
+fn said(plan: &LaunchPlan) -> String {
+    plan.reasons.iter().map(|reason| reason.text.clone() + "\n").collect()
+}
+
+#[test]
+fn a_tuning_is_applied_on_its_cores_and_its_places_elsewhere_too() {
+    let with = |options: Options, cores: u32| {
+        let tuning = tuning("threads=3 wait=sleep slice=1 thp=on strategy=scatter", cores);
+        let request = LaunchRequest::merge(Sources { options, tuning, ..sources(&[]) }).unwrap();
+        decide(&request, &facts("numa:4 core:2")).unwrap()
+    };
+    let here = with(Options::default(), 8);
+    assert_eq!((here.threads.value, here.slice.value), (3, Some(1.0)));
+    assert_eq!(here.threads.origin, Origin::Tuning("t".to_owned()));
+    assert_eq!(value(&here, "OMP_NUM_THREADS"), set_to("3"));
+    assert_eq!(value(&here, "OMP_WAIT_POLICY"), set_to("passive"));
+    assert_eq!(value(&here, TUNABLES), set_to("glibc.malloc.hugetlb=1"));
+    assert!(said(&here).contains("as tuned on a day: threads=3"), "{}", said(&here));
+    let elsewhere = with(Options { cores: Some("4".parse().unwrap()), ..Options::default() }, 8);
+    assert_eq!((elsewhere.threads.value, elsewhere.slice.value), (4, None));
+    assert_eq!((value(&elsewhere, TUNABLES), elsewhere.tuning), (None, None));
+    assert_eq!(elsewhere.origins["strategy"], Origin::Tuning("t".to_owned()));
+    assert!(
+        elsewhere.reasons.iter().any(|reason| reason.text.contains("is for 8 cores, and this run has 4"))
+    );
+    let mine = Options { threads: Some(5), ..Options::default() };
+    assert_eq!((with(mine, 8).threads.value, with(Options::default(), 7).threads.value), (5, 8));
+}
+
+#[test]
+fn options_win_over_tunings_over_rules_and_each_value_says_where_it_is_from() {
+    let rule = Rule {
+        program: "app".to_owned(),
+        strategy: Some("balanced".parse().unwrap()),
+        smt: Some("all".parse().unwrap()),
+        mem: Some("interleave".parse().unwrap()),
+        ..Rule::default()
+    };
+    let options = Options { smt: Some("1".parse().unwrap()), ..Options::default() };
+    let all =
+        Sources { options, rule: Some(rule), tuning: tuning("smt=2 strategy=scatter", 1), ..sources(&[]) };
+    let request = LaunchRequest::merge(all).unwrap();
+    assert_eq!(request.origins["smt"], Origin::Option);
+    assert_eq!(request.origins["strategy"], Origin::Tuning("t".to_owned()));
+    assert_eq!(request.origins["memory"], Origin::Rule("app".to_owned()));
+    assert_eq!(request.origins["amount"], Origin::Default);
+    assert_eq!(request.place.strategy.to_string(), "scatter");
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let nest = || Some("2,scatter".to_owned());
+    for (options, words) in [
+        (Options { nest: nest(), pin: Some(PinMode::Mask), ..Options::default() }, "--pin mask"),
+        (
+            Options { nest: nest(), balance: Some("speed".parse().unwrap()), ..Options::default() },
+            "--balance=speed",
+        ),
+        (Options { nest: Some("x".to_owned()), ..Options::default() }, "--nest"),
+        (Options { ranks: Some(2), observed: Some("--trace"), ..Options::default() }, "--trace is about one"),
+        (
+            Options { cpus: Some("0".parse().unwrap()), or_fewer: true, ..Options::default() },
+            "--cpus without --cores",
+        ),
+    ] {
+        let refusal = LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap_err();
+        assert!(refusal.to_string().contains(words), "{refusal}");
+    }
+    let inner = sources(&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")]);
+    let options = Options { ranks: Some(2), ..Options::default() };
+    assert!(LaunchRequest::merge(Sources { options, ..inner }).is_err());
+}
+
+#[test]
+fn strict_refuses_what_else_is_a_warning() {
+    let strict = Options { strict: true, ..Options::default() };
+    let decided = |options: &Options, facts: &LaunchFacts| {
+        let options = options.clone();
+        decide(&LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap(), facts)
+    };
+    let mut unreserved = facts("core:4");
+    unreserved.ledger.fault = Some("no folder".to_owned());
+    assert!(said(&decided(&Options::default(), &unreserved).unwrap()).contains("not reserved"));
+    let refusal = decided(&strict, &unreserved).unwrap_err().to_string();
+    assert!(refusal.contains("no folder") && refusal.ends_with("(--strict)"), "{refusal}");
+    let mut launches = facts("core:4");
+    let srun = LauncherFacts { launcher: Launcher::Slurm, name: "srun".to_owned(), at: 0 };
+    let family = Some(Family::Launcher);
+    launches.program = Some(ProgramFacts { launcher: Some(srun), family, ..program(None) });
+    let two = |strict| Options { cores: Some("2".parse().unwrap()), strict, ..Options::default() };
+    assert!(said(&decided(&two(false), &launches).unwrap()).contains("may leave CPUs"));
+    assert!(decided(&two(true), &launches).is_err());
+}
+
+#[test]
+fn a_rank_that_was_bound_stays_where_it_is() {
+    let mut facts = facts("core:4");
+    facts.bounds.allowed = "2".parse().unwrap();
+    facts.parent.mask = Some("0-3".parse().unwrap());
+    let ranks = [("LOCAL_RANK", "2"), ("LOCAL_WORLD_SIZE", "4")];
+    let options = Options { cores: Some("4".parse().unwrap()), ..Options::default() };
+    let request = LaunchRequest::merge(Sources { options, ..sources(&ranks) }).unwrap();
+    let plan = decide(&request, &facts).unwrap();
+    assert_eq!((plan.placement.mask.to_string(), plan.rank.unwrap().shares), ("2".to_owned(), false));
+}
+
+/// Anything that may be asked for.
+#[derive(Clone, Debug)]
+struct Drawn {
+    machine: &'static str,
+    options: Options,
+    tuning: Option<(&'static str, u32)>,
+    rule: Option<Rule>,
+    site: Site,
+    variables: Vec<(&'static str, &'static str)>,
+    program: Option<ProgramFacts>,
+    library: bool,
+    quota: Option<u32>,
+    held: u64,
+    pinned: u64,
+}
+
+fn maybe<T: Clone + std::fmt::Debug + 'static>(values: &'static [T]) -> impl Strategy<Value = Option<T>> {
+    proptest::option::weighted(0.3, proptest::sample::select(values))
+}
+
+fn parsed<T: std::str::FromStr + Clone + std::fmt::Debug>(
+    words: &'static [&'static str],
+) -> impl Strategy<Value = Option<T>> {
+    maybe(words).prop_map(|word| word.and_then(|word| word.parse().ok()))
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    let places = (
+        parsed(&["auto", "1", "2", "3", "50%", "node", "1/node", "9"]),
+        parsed::<CpuSet>(&["0", "0-1", "0-5", "30"]),
+        parsed(&["scatter", "balanced", "stride:2"]),
+        parsed(&["1", "2", "all"]),
+        parsed(&["bind", "interleave", "none", "local", "bind:0", "bind:9"]),
+        parsed(&["on", "off", "advised", "inherit"]),
+        maybe(&["2,scatter", "2,scatter,2,subcompact", "9,compact"]),
+    );
+    let runs = (
+        maybe(&[1u32, 3, 64]),
+        parsed(&["auto", "keep"]),
+        maybe(&[0.5f64, 3.0]),
+        parsed(&["spin", "yield", "sleep", "keep", "auto"]),
+        parsed(&["auto", "mask"]),
+        parsed::<EnvMode>(&["keep", "print", "set"]),
+        parsed(&["auto", "speed", "float"]),
+        maybe(&[1u32, 2, 5]),
+    );
+    (places, runs, any::<[bool; 5]>()).prop_map(|(places, runs, flags)| {
+        let (cores, cpus, strategy, smt, mem, thp, nest) = places;
+        let (threads, fit, slice, wait_policy, pin, env, balance, ranks) = runs;
+        let [share, or_fewer, strict, quiet, no_tuning] = flags;
+        Options {
+            cores,
+            cpus,
+            strategy,
+            smt,
+            mem,
+            thp,
+            nest: nest.map(str::to_owned),
+            threads,
+            fit,
+            slice,
+            wait_policy,
+            pin,
+            env: env.unwrap_or_default(),
+            balance,
+            ranks: ranks.filter(|_| quiet),
+            share,
+            or_fewer,
+            strict: strict && share,
+            quiet,
+            no_tuning: no_tuning && strict,
+            ..Options::default()
+        }
+    })
+}
+
+fn programs() -> impl Strategy<Value = Option<ProgramFacts>> {
+    let families = [Family::Jvm, Family::Python, Family::Launcher, Family::Shell, Family::Make];
+    let openmp = proptest::option::of(proptest::sample::select(&[Runtime::Libgomp, Runtime::Libomp][..]));
+    let family = proptest::option::weighted(0.4, proptest::sample::select(families.to_vec()));
+    (openmp, family, any::<[bool; 6]>()).prop_map(|(openmp, family, flags)| {
+        let [there, script, go, bears, starts_threads, sets_teams] = flags;
+        let launcher = family.filter(|family| *family == Family::Launcher).map(|_| LauncherFacts {
+            launcher: if go { Launcher::OpenMpi4 } else { Launcher::Slurm },
+            name: "mpirun".to_owned(),
+            at: 0,
+        });
+        let preload = if bears { Ok(()) } else { Err("it is statically linked".to_owned()) };
+        there.then(|| ProgramFacts {
+            family,
+            script,
+            go: go && launcher.is_none(),
+            preload,
+            starts_threads,
+            sets_teams,
+            launcher,
+            ..program(openmp)
+        })
+    })
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let tunings =
+        ["threads=3 wait=sleep", "cores=2 threads=2 thp=on", "balance=speed smt=all", "slice=1 pin=mask"];
+    let tuning = proptest::option::of((proptest::sample::select(tunings.to_vec()), 1..9u32));
+    let rule =
+        (parsed(&["scatter"]), parsed(&["all"]), any::<bool>()).prop_map(|(strategy, smt, mask_only)| Rule {
+            program: "app".to_owned(),
+            strategy,
+            smt,
+            mask_only,
+            ..Rule::default()
+        });
+    let site = (maybe(&[1u32, 4]), maybe(&[2u32, 6])).prop_map(|(auto_cores, max_cores)| Site {
+        auto_cores,
+        max_cores,
+        reserved_cpus: None,
+    });
+    let variables = [
+        ("OMP_NUM_THREADS", "4"),
+        ("OMP_NUM_THREADS", "2,2"),
+        ("OMP_PROC_BIND", "true"),
+        ("OMP_WAIT_POLICY", "active"),
+        ("LOCAL_WORLD_SIZE", "3"),
+        ("LOCAL_RANK", "1"),
+        ("GLIBC_TUNABLES", "x"),
+        ("LD_PRELOAD", "/a.so"),
+        ("TRIMTAB_NESTING", "2,scatter"),
+        ("OPENBLAS_NUM_THREADS", "40"),
+    ];
+    let variables = proptest::sample::subsequence(variables.to_vec(), 0..6);
+    let rule = proptest::option::of(rule);
+    let numbers = (proptest::option::of(500..9_000u32), any::<u64>(), any::<u64>(), any::<bool>());
+    (proptest::sample::select(&MACHINES[..]), options(), tuning, rule, site, variables, programs(), numbers)
+        .prop_map(|(machine, options, tuning, rule, site, variables, program, numbers)| {
+            let (quota, held, pinned, library) = numbers;
+            let (held, pinned) = (held & pinned, pinned & !held & 0b1010_0101);
+            Drawn { machine, options, tuning, rule, site, variables, program, library, quota, held, pinned }
+        })
+}
+
+impl Drawn {
+    fn request(&self) -> Result<LaunchRequest, Refusal> {
+        let Self { options, rule, site, .. } = self.clone();
+        let tuning = self.tuning.and_then(|(setting, cores)| tuning(setting, cores));
+        LaunchRequest::merge(Sources { options, rule, site, tuning, ..sources(&self.variables) })
+    }
+
+    fn facts(&self) -> LaunchFacts {
+        let mut facts = facts(self.machine);
+        let bit = |bits: u64, at: usize| bits >> (at % 64) & 1 == 1;
+        // Holds are of whole cores.
+        let cores = facts.machine.cores().iter().enumerate().filter(|(at, _)| bit(self.held, *at));
+        let held = cores.fold(CpuSet::new(), |sum, (_, core)| sum.union(&facts.machine.cpus_of(&core.pus)));
+        let pinned = facts.machine.cpus().iter().filter(|cpu| bit(self.pinned, cpu.0 as usize)).collect();
+        facts.ledger.held = held;
+        facts.load.pinned = pinned;
+        facts.bounds.quota = self.quota;
+        facts.program.clone_from(&self.program);
+        if !self.library {
+            facts.library = Err("it is not installed".to_owned());
+        }
+        facts
+    }
+}
+
+/// As a plan is made: at once, and again with the answers to its questions.
+fn planned(request: &LaunchRequest, mut facts: LaunchFacts) -> Result<LaunchPlan, Refusal> {
+    let plan = decide(request, &facts)?;
+    answer(&plan, &mut facts);
+    decide(request, &facts)
+}
+
+/// As a run goes: placed first, its cores taken and noted, and then decided.
+fn carried(request: &LaunchRequest, mut facts: LaunchFacts) -> Result<(CpuSet, LaunchPlan), Refusal> {
+    let role = Role::of(request, &facts);
+    let hold = place(request, &facts, &role).map_err(|error: PlaceError| Refusal::from(error))?.hold;
+    if role.shared().is_some() {
+        facts.ledger.allotment = Some(hold.clone());
+    }
+    let plan = decide(request, &facts)?;
+    answer(&plan, &mut facts);
+    Ok((hold, decide(request, &facts)?))
+}
+
+fn answer(plan: &LaunchPlan, facts: &mut LaunchFacts) {
+    facts.answers = Answers {
+        cpus: plan.placement.mask.clone(),
+        yields: plan.questions.yields.then_some(Yield::Posix),
+        picture: plan.questions.picture.then(|| Ok("/proc/7/fd/600".to_owned())),
+    };
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_is_what_a_run_carries_out(drawn in drawn()) {
+        let Ok(request) = drawn.request() else { return Ok(()) };
+        match (planned(&request, drawn.facts()), carried(&request, drawn.facts())) {
+            (Ok(planned), Ok((hold, carried))) => {
+                prop_assert_eq!(&planned, &carried);
+                prop_assert!(carried.placement.mask.is_subset(&hold));
+                prop_assert!(!carried.questions.any());
+            }
+            (Err(planned), Err(carried)) => prop_assert_eq!(planned.passes(), carried.passes()),
+            (planned, carried) => prop_assert!(false, "plan {:?}, run {:?}", planned.err(), carried.err()),
+        }
+    }
+
+    /// A variable of the user's changes only where a count exceeds the CPUs, or nested teams that
+    /// were asked for place the threads; and then the plan says so.
+    #[test]
+    fn what_the_user_set_stays(drawn in drawn()) {
+        let Ok(request) = drawn.request() else { return Ok(()) };
+        let Ok(plan) = planned(&request, drawn.facts()) else { return Ok(()) };
+        let environment = &request.environment;
+        for (name, changed) in environment.changes(&plan.environment) {
+            let Some(mine) = environment.text(&name) else { continue };
+            let now = changed.map(|value| value.into_string().unwrap());
+            let allowed = match name.as_str() {
+                "OMP_NUM_THREADS" | "OPENBLAS_NUM_THREADS" => now.is_some() || request.nest.is_some(),
+                "OMP_PROC_BIND" => request.nest.is_some(),
+                "LD_PRELOAD" => now.as_ref().is_some_and(|now| now.contains(&mine)),
+                _ => now.as_ref() == Some(&mine),
+            };
+            prop_assert!(allowed, "{name}: {mine} became {now:?}");
+        }
+    }
+
+    #[test]
+    fn equal_requests_and_facts_give_equal_plans_with_reasons(drawn in drawn()) {
+        let Ok(request) = drawn.request() else { return Ok(()) };
+        let (one, other) = (decide(&request, &drawn.facts()), decide(&request, &drawn.facts()));
+        prop_assert_eq!(&one, &other);
+        if let Ok(plan) = one {
+            prop_assert!(request.env == EnvMode::Print || plan.reasons.iter().any(|reason| reason.level == Level::Headline));
+            serde_json::to_string(&plan).unwrap();
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Carrying a launch out on this process, and becoming the program.
+//!
+//! Everything is set on this process before exec, so that the loader, the interpreter and the
+//! allocator of the program already live where it will: nothing is half applied to a running
+//! program, and no parent stays. Nothing is decided here: what is set is a [`LaunchPlan`]'s, read
+//! back after it was set.
+
+use crate::memory;
+use crate::program::{Kind, Program};
+use crate::sys::exec::execve;
+use crate::sys::{affinity, slice};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use trimtab_core::handoff::bearer::LIBRARY;
+use trimtab_core::place::Plan;
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::Span;
+use trimtab_launch::LaunchPlan;
+
+/// Where descriptors that the launcher inherits are put: numbers that scripts do not use.
+const KEPT_FROM: i32 = 600;
+
+/// Why a plan is not carried out.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    /// The mask cannot be set or read back.
+    #[error("cannot bind to CPUs {cpus}: {source}")]
+    Mask {
+        /// The mask.
+        cpus: CpuSet,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Another mask is in force.
+    #[error("asked for CPUs {asked}, got {got}: the cpuset changed meanwhile; try again")]
+    Differs {
+        /// The mask of the plan.
+        asked: CpuSet,
+        /// The mask in force.
+        got: CpuSet,
+    },
+    /// Something cannot be had, and `--strict` says that this is an error.
+    #[error("{0} (--strict)")]
+    Strict(String),
+}
+
+/// Sets affinity, memory policy, huge pages and slice, each read back. Returns in words what could
+/// not be had and is as it was.
+///
+/// # Errors
+/// The mask cannot be set; of a strict plan anything that cannot be had.
+pub fn apply(launch: &LaunchPlan) -> Result<Vec<String>, ApplyError> {
+    let plan = &launch.placement;
+    bind(&plan.mask)?;
+    let steps = [
+        apply_memory(plan),
+        memory::apply_huge_pages(plan.huge_pages)
+            .refused
+            .map(|refusal| (refusal.to_string(), "huge pages stay as they were".to_owned())),
+        launch.slice.value.and_then(|ms| ask_for_slice(ms).err()).map(|why| (why, String::new())),
+    ];
+    let mut missing = Vec::new();
+    for (why, instead) in steps.into_iter().flatten() {
+        if launch.strict {
+            return Err(ApplyError::Strict(why));
+        }
+        missing.push(if instead.is_empty() { why } else { format!("{why}; {instead}") });
+    }
+    Ok(missing)
+}
+
+/// Binds this process.
+fn bind(cpus: &CpuSet) -> Result<(), ApplyError> {
+    let failed = |source: io::Error| ApplyError::Mask { cpus: cpus.clone(), source };
+    affinity::set(None, cpus).map_err(|error| failed(error.into()))?;
+    let got = affinity::get(None).map_err(|error| failed(error.into()))?;
+    if got == *cpus { Ok(()) } else { Err(ApplyError::Differs { asked: cpus.clone(), got }) }
+}
+
+/// Sets the memory policy; why it is not as planned, and what holds instead.
+fn apply_memory(plan: &Plan) -> Option<(String, String)> {
+    let outcome = memory::apply(&plan.memory);
+    if outcome.is_as_asked() {
+        return None;
+    }
+    // Weaker policies are refused for the same reason, mostly, and that is said once.
+    let mut refusals: Vec<String> = Vec::new();
+    for (at, refusal) in outcome.refused.iter().enumerate() {
+        if at == 0 || refusal.cause != outcome.refused[at - 1].cause {
+            refusals.push(refusal.to_string());
+        }
+    }
+    let instead = match outcome.applied.policy {
+        policy if policy.takes_nodes() => format!("{policy} on node {} instead", outcome.applied.nodes),
+        _ => "the inherited policy stays (trimtab doctor names remedies)".to_owned(),
+    };
+    let text = if refusals.is_empty() { instead } else { format!("{}; {instead}", refusals.join("; ")) };
+    Some((text, String::new()))
+}
+
+/// Asks for the scheduler's slice for this process and what it becomes; the error says in words why
+/// it cannot be had.
+fn ask_for_slice(ms: f64) -> Result<(), String> {
+    let wanted = Span((ms * 1e6).round() as u64);
+    match slice::set(wanted) {
+        Ok(Some(now)) if now == wanted => Ok(()),
+        Ok(Some(now)) => Err(format!("a slice of {ms} ms was asked for, and the kernel gives {now}")),
+        Ok(None) => Err("this kernel takes no slices: --slice needs Linux 6.12".to_owned()),
+        Err(error) => Err(format!("the scheduler's slice cannot be set: {error}")),
+    }
+}
+
+/// The preload library, next to this program or where `make install` puts it; the error lists the
+/// places looked at.
+pub fn preload_library() -> Result<PathBuf, String> {
+    let own = std::fs::canonicalize("/proc/self/exe")
+        .map_err(|error| format!("this program's own path is unknown: {error}"))?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(LIBRARY), folder.join("../lib/trimtab").join(LIBRARY)];
+    match places.iter().find(|path| path.is_file()) {
+        // LD_PRELOAD is split at spaces and colons; the loader has no way to quote them.
+        Some(path) if path.to_string_lossy().contains([' ', ':']) => {
+            Err(format!("{} has a space or colon in its path, which LD_PRELOAD cannot name", path.display()))
+        }
+        Some(path) => Ok(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())),
+        None => {
+            let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
+            Err(format!("{LIBRARY} is not installed (looked for {})", places.join(", ")))
+        }
+    }
+}
+
+/// A program that could not be started.
+#[derive(Debug, Error)]
+#[error("{what}: {source}")]
+pub struct StartError {
+    what: String,
+    source: io::Error,
+}
+
+impl StartError {
+    /// Whether the program, its interpreter or its loader is missing.
+    pub fn is_missing(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+/// Becomes the program, with this environment. Returns only when that fails.
+pub fn become_program(program: &Program, command: &[OsString], environment: &[OsString]) -> StartError {
+    let path = program.path.as_path();
+    let mut error = exec(path, command, environment);
+    // As shells do: a text without a first line that names its interpreter is theirs. A damaged
+    // binary is not a text.
+    if error == Errno::NOEXEC && program.kind != Kind::Elf {
+        let script = [OsString::from("sh"), path.as_os_str().to_owned()];
+        let shell: Vec<OsString> = script.into_iter().chain(command.iter().skip(1).cloned()).collect();
+        error = exec(Path::new("/bin/sh"), &shell, environment);
+    }
+    let source = io::Error::from(error);
+    StartError { what: explain(path, &source), source }
+}
+
+fn exec(path: &Path, command: &[OsString], environment: &[OsString]) -> Errno {
+    let text = |text: &OsStr| CString::new(text.as_bytes());
+    let arguments: Result<Vec<CString>, _> = command.iter().map(|word| text(word)).collect();
+    let environment: Result<Vec<CString>, _> = environment.iter().map(|entry| text(entry)).collect();
+    match (text(path.as_os_str()), arguments, environment) {
+        (Ok(path), Ok(arguments), Ok(environment)) => execve(&path, &arguments, &environment),
+        // What came from an exec cannot hold a zero byte.
+        _ => Errno::INVAL,
+    }
+}
+
+fn explain(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("cannot start {path}: its interpreter or loader is missing"),
+        io::ErrorKind::ArgumentListTooLong => {
+            format!("cannot start {path}: arguments and environment are too long")
+        }
+        _ => format!("cannot start {path}"),
+    }
+}
+
+/// A picture of the machine that has only these CPUs, under a name that works as long as this
+/// process, which is about to become the launcher, lives: nothing is left behind. The error says in
+/// words why there is none.
+pub fn picture(cpus: &CpuSet) -> Result<String, String> {
+    let text = crate::machine::picture(cpus, None).map_err(|error| error.to_string())?;
+    let descriptor = keep(&text).map_err(|error| error.to_string())?;
+    Ok(format!("/proc/{}/fd/{}", std::process::id(), descriptor.into_raw_fd()))
+}
+
+/// Sealed memory with this content, for this process and what it becomes.
+fn keep(content: &[u8]) -> io::Result<OwnedFd> {
+    let memory = memfd_create("trimtab-picture", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = File::from(memory);
+    file.write_all(content)?;
+    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    let kept = fcntl_dupfd_cloexec(&file, KEPT_FROM).or_else(|_| fcntl_dupfd_cloexec(&file, 3))?;
+    fcntl_setfd(&kept, FdFlags::empty())?;
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_read_by_its_name_and_cannot_be_changed() {
+        let kept = keep(b"<topology>").unwrap();
+        let path = format!("/proc/{}/fd/{}", std::process::id(), kept.into_raw_fd());
+        assert_eq!(std::fs::read(&path).unwrap(), b"<topology>");
+        assert!(std::fs::write(&path, b"x").is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"<topology>");
+    }
+}
