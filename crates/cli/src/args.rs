@@ -69,7 +69,7 @@ pub enum Command {
     Status(StatusArgs),
     Guest(GuestArgs),
     Replay(ReplayArgs),
-    Plan(PlanArgs),
+    Plan(Box<PlanArgs>),
     Topo(TopoArgs),
     Ps(PsArgs),
     Top(TopArgs),

@@ -183,7 +183,7 @@ fn command_line(command: &str, typed: &Typed) -> Option<Command> {
 
 fn both(typed: &Typed) -> Option<(RunArgs, PlanArgs)> {
     match (command_line("run", typed), command_line("plan", typed)) {
-        (Some(Command::Run(run)), Some(Command::Plan(plan))) => Some((*run, plan)),
+        (Some(Command::Run(run)), Some(Command::Plan(plan))) => Some((*run, *plan)),
         (None, None) => None,
         (run, plan) => panic!("run {:?}, plan {:?}", run.is_some(), plan.is_some()),
     }
