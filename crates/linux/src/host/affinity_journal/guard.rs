@@ -191,7 +191,10 @@ pub fn stand(location: &Location, proc: &Path, balancer: Pid) {
     let _ = orphan::close_from(3);
     // Small as it is, its end would help nobody who is short of memory. Only root may ask for that.
     let _ = fs::write(proc.join("self/oom_score_adj"), "-1000");
-    if say_ready().is_err() || ended_in_order() {
+    // A balancer that was killed while this guardian started hears nothing, and its masks are to be
+    // given back all the same.
+    let _ = say_ready();
+    if ended_in_order() {
         return;
     }
     let begin = Instant::now();
